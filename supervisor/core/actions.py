@@ -1,0 +1,178 @@
+"""What an agent can want: six categories of action, frozen, each with a fingerprint.
+
+An action says everything that would take effect. The gate judges it, a person reads it, a grant is bound
+to its fingerprint, and the channel builds it anew from what it is about to do before it acts. So a field
+that changes the effect belongs here, and nowhere else.
+"""
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+Category = Literal["exec", "filesystem", "network", "git", "packages", "sandbox"]
+CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages", "sandbox")
+# The categories that a rule or a mode can speak of: a proposal (`sandbox`) is always asked.
+RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
+
+FileOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
+Effect = Literal["allow", "ask", "deny"]
+
+
+def content_hash(data: bytes) -> str:
+    """BLAKE2b-256 of some content, hex: how actions name bytes that are too long to carry."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="category", forbid_unknown_fields=True):
+    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root."""
+
+    command: str
+    cwd: str = "."
+    timeout_s: float = 120.0
+
+
+class FileChange(
+    msgspec.Struct, frozen=True, kw_only=True, tag="filesystem", tag_field="category", forbid_unknown_fields=True
+):
+    """Change one path of the host's workspace.
+
+    `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
+    `path_b64`, and `path` is then only for show. `before` and `after` are `content_hash` of the file as it
+    must be on the host now (None: absent) and as it will be (None: deleted, or no content).
+    `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`, `setuid`, `new-executable`.
+    """
+
+    operation: FileOperation
+    path: str
+    path_b64: str | None = None
+    to: str | None = None
+    before: str | None = None
+    after: str | None = None
+    mode: int | None = None
+    link_target: str | None = None
+    hazards: tuple[str, ...] = ()
+
+
+class Network(
+    msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="category", forbid_unknown_fields=True
+):
+    """Open a connection (`connect`: host and port only) or send one request (`request`: method, scheme, path too).
+
+    `host` is as the client wrote it; the engine canonicalises it. `path` includes the query. `sni`, `host_header` and
+    `resolved` are what was seen of them, None or empty where nothing was. `body_hash` is `content_hash` of the body.
+    """
+
+    operation: Literal["connect", "request"]
+    host: str
+    port: int
+    scheme: Literal["http", "https", "tcp"] = "tcp"
+    method: str | None = None
+    path: str | None = None
+    sni: str | None = None
+    host_header: str | None = None
+    resolved: tuple[str, ...] = ()
+    body_hash: str | None = None
+
+
+class Git(msgspec.Struct, frozen=True, kw_only=True, tag="git", tag_field="category", forbid_unknown_fields=True):
+    """A git operation that reaches beyond the private copy. `command` is the line it was parsed from, if any.
+
+    `refspecs` are the words after the remote, as written; `flags` every option word that isn't harmless.
+    """
+
+    operation: str
+    remote: str | None = None
+    refspecs: tuple[str, ...] = ()
+    force: bool = False
+    delete: bool = False
+    flags: tuple[str, ...] = ()
+    command: str | None = None
+    cwd: str = "."
+
+
+class Packages(
+    msgspec.Struct, frozen=True, kw_only=True, tag="packages", tag_field="category", forbid_unknown_fields=True
+):
+    """Run a package manager. `names` are the packages with their versions, as written; `flags` every option word."""
+
+    manager: str
+    operation: str
+    names: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    command: str | None = None
+    cwd: str = "."
+
+
+class Proposal(
+    msgspec.Struct, frozen=True, kw_only=True, tag="sandbox", tag_field="category", forbid_unknown_fields=True
+):
+    """A change to the policy itself, proposed by the agent: always asked. `rule` is `category(pattern)`."""
+
+    effect: Effect
+    rule: str
+    why: str = ""
+
+
+type Action = Exec | FileChange | Network | Git | Packages | Proposal
+
+
+def category_of(action: Action) -> Category:
+    """The action's category, one of `CATEGORIES`."""
+    category: Category = action.__struct_config__.tag  # type: ignore[assignment]
+    return category
+
+
+def fingerprint(action: Action) -> str:
+    """BLAKE2b-256 over the category and every field, hex.
+
+    INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
+    is injective, because MessagePack marks the type and length of every value.
+    """
+    fields = [getattr(action, name) for name in action.__struct_fields__]
+    encoded = msgspec.msgpack.encode([category_of(action), *fields], enc_hook=None)
+    return content_hash(encoded)
+
+
+def subject(action: Action) -> str:
+    """What an action is about: at most one request per session and subject is pending; a newer one supersedes it.
+
+    Two different requests for one file share it; for all else the subject is the action itself.
+    """
+    if isinstance(action, FileChange):
+        return f"filesystem:{action.path_b64 or action.path}"
+    return f"{category_of(action)}:{fingerprint(action)}"
+
+
+def title(action: Action) -> str:
+    """The exact action in one line, for a person. Not escaped: whoever shows it escapes it."""
+    match action:
+        case Exec():
+            return action.command
+        case FileChange():
+            arrow = f" -> {action.to or action.link_target}" if action.to or action.link_target else ""
+            mode = f" {action.mode & 0o7777:o}" if action.operation == "chmod" and action.mode is not None else ""
+            return f"{action.operation}{mode} {action.path}{arrow}"
+        case Network(operation="connect"):
+            return f"connect {action.host}:{action.port}"
+        case Network():
+            default = {"http": 80, "https": 443}.get(action.scheme)
+            port = "" if action.port == default else f":{action.port}"
+            return f"{action.method} {action.scheme}://{action.host}{port}{action.path}"
+        case Git():
+            words = ["git", action.operation, *action.flags, action.remote or "", *action.refspecs]
+            return action.command or " ".join(word for word in words if word)
+        case Packages():
+            return action.command or " ".join([action.manager, action.operation, *action.flags, *action.names])
+        case Proposal():
+            return f"{action.effect} {action.rule}"
+
+
+def encode(action: Action) -> str:
+    """The action as JSON, for records."""
+    return msgspec.json.encode(action).decode()
+
+
+def decode(text: str | bytes) -> Action:
+    """The action that `encode` wrote; `msgspec.ValidationError` names the field where it isn't one."""
+    return msgspec.json.decode(text, type=Action)  # type: ignore[arg-type, no-any-return]
