@@ -175,4 +175,4 @@ def encode(action: Action) -> str:
 
 def decode(text: str | bytes) -> Action:
     """The action that `encode` wrote; `msgspec.ValidationError` names the field where it isn't one."""
-    return msgspec.json.decode(text, type=Action)  # type: ignore[arg-type, no-any-return]
+    return msgspec.json.decode(text, type=Action)  # type: ignore[no-any-return]

@@ -1,0 +1,209 @@
+"""The audit log: JSON lines, append-only, each with the SHA-256 of the line before.
+
+What it must never do: let an effect happen whose verdict isn't in the file. So a line is written (not only queued)
+before the caller goes on; writing to the page cache takes microseconds and survives kill -9 of any of our processes.
+Flushing to the disk happens in a thread of its own and blocks no answer. A write that fails raises `StorageError`,
+which the gate turns into a denial; the next write tries again, so that a freed disk heals by itself.
+
+`EVENTS` names every event that can stand in the file.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from supervisor.clock import Clock
+from supervisor.core.redact import Redactor
+from supervisor.errors import StorageError
+
+Event = Literal[
+    "supervisor_started",
+    "supervisor_stopped",
+    "audit_recovered",
+    "session_started",
+    "session_ended",
+    "session_found_dead",
+    "agent_exited",
+    "verdict_given",
+    "request_asked",
+    "request_answered",
+    "request_superseded",
+    "request_closed",
+    "effect_started",
+    "effect_settled",
+    "effect_unknown",
+    "rule_added",
+    "rule_removed",
+    "policy_loaded",
+    "policy_rejected",
+    "all_stopped",
+    "all_resumed",
+    "egress_started",
+    "egress_lost",
+    "operator_signed_in",
+    "review_recorded",
+]
+EVENTS: tuple[str, ...] = get_args(Event)
+GENESIS = "0" * 64
+_TAIL_BYTES = 64 * 1024
+
+
+def line_hash(line: bytes) -> str:
+    """SHA-256 of a line without its newline, hex: `head -n1 audit.log | tr -d '\\n' | sha256sum` gives the same."""
+    return hashlib.sha256(line).hexdigest()
+
+
+class Audit:
+    """One writer of one file. `failure` says why the last write failed, None while all is well."""
+
+    def __init__(self, path: Path, clock: Clock, redactor: Redactor) -> None:
+        self._path = path
+        self._clock = clock
+        self._redactor = redactor
+        self.failure: str | None = None
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._lock = threading.Lock()
+        try:
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}", "the audit log must be writable") from error
+        self._seq, self._size, self._previous = 0, 0, GENESIS
+        torn = self._read_end()
+        self._flusher = threading.Thread(target=self._flush_when_wanted, name="audit-flush", daemon=True)
+        self._flusher.start()
+        if torn:
+            self.record("audit_recovered", torn_bytes=torn)
+
+    def record(self, event: Event, **fields: Any) -> int:
+        """Write one line and give its sequence number; `StorageError` where it can't be written."""
+        with self._lock:
+            body = {"seq": self._seq + 1, "at": round(self._clock.now(), 6), "event": event}
+            body |= self._redactor.data(fields) | {"prev": self._previous}
+            line = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
+            self._append(line + b"\n")
+            self._seq += 1
+            self._previous = line_hash(line)
+        self._wanted.set()
+        return self._seq
+
+    def flush(self) -> None:
+        """Wait until all that was recorded is on the disk."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Flush and close. Nothing can be recorded afterwards."""
+        self._stopped = True
+        self._wanted.set()
+        self._flusher.join()
+        os.close(self._descriptor)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            written = os.write(self._descriptor, data)
+            if written != len(data):
+                raise OSError(28, "no space left on device")  # a short write to a file means just that
+        except OSError as error:
+            self.failure = f"the audit log can't be written: {error.strerror}"
+            self._drop_torn_end()
+            raise StorageError(
+                self.failure, f"free or repair {self._path}; nothing is allowed until it can be written"
+            ) from error
+        self.failure = None
+        self._size += len(data)
+
+    def _drop_torn_end(self) -> None:
+        """A half-written line was never acknowledged; taking it away keeps the chain readable."""
+        try:
+            if os.fstat(self._descriptor).st_size > self._size:
+                os.ftruncate(self._descriptor, self._size)
+        except OSError:
+            pass  # the next start finds the torn line and says so
+
+    def _read_end(self) -> int:
+        """Continue the chain of an existing file. Gives the bytes of a torn last line, which is dropped."""
+        data = self._path.read_bytes() if self._path.is_file() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) != len(data):
+            os.ftruncate(self._descriptor, len(whole))
+        self._size = len(whole)
+        last = whole.rstrip(b"\n").rpartition(b"\n")[2]
+        try:
+            self._seq = int(json.loads(last)["seq"]) if last else 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{self._path}: the last line is no audit record", "move the file away to start a new one"
+            ) from error
+        self._previous = line_hash(last) if last else GENESIS
+        return len(data) - len(whole)
+
+    def _flush_when_wanted(self) -> None:
+        while not self._stopped:
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:  # EINVAL: a pipe or /dev/full, which has nothing to flush
+                if error.errno != 22:
+                    self.failure = f"the audit log can't be flushed: {error.strerror}"
+
+
+def verify(path: Path) -> int:
+    """The number of lines, when each carries the hash of the one before and the numbers have no gap.
+
+    `StorageError` names the first line that was changed, removed or inserted.
+    """
+    previous, count = GENESIS, 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.rstrip(b"\n")
+            try:
+                record = json.loads(line)
+                intact = record["prev"] == previous and record["seq"] == number
+            except (ValueError, KeyError, TypeError):
+                intact = False
+            if not intact:
+                raise StorageError(
+                    f"{path}:{number}: the chain is broken here",
+                    "compare with a copy: a line was changed, removed or added",
+                )
+            previous, count = line_hash(line), number
+    return count
+
+
+def newest_first(path: Path, limit: int, before_seq: int | None = None) -> list[dict[str, Any]]:
+    """Up to `limit` records, newest first; those older than `before_seq` where it is given."""
+    found: list[dict[str, Any]] = []
+    for line in _lines_backwards(path):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if before_seq is None or record.get("seq", 0) < before_seq:
+            found.append(record)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    """The lines from the end, read in blocks so that a long file costs what is looked at."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        position, rest = file.seek(0, os.SEEK_END), b""
+        while position > 0:
+            size = min(_TAIL_BYTES, position)
+            position -= size
+            file.seek(position)
+            head, *lines = (file.read(size) + rest).split(b"\n")
+            rest = head
+            yield from (line for line in reversed(lines) if line)
+        if rest:
+            yield rest

@@ -1,0 +1,90 @@
+"""A request and its life, as facts; its status is derived by one function (law 8).
+
+    ask verdict:    pending -> approved -> used
+                            -> denied | superseded | expired
+    allow verdict:  allowed -> used
+    deny verdict:   denied
+
+Nothing here knows of a database or of waiting: `store.requests` keeps the facts, `approval_queue` wakes
+those who wait.
+"""
+
+from typing import Any, Literal, NewType
+
+import msgspec
+
+from supervisor.core.actions import Action, Effect
+
+RequestId = NewType("RequestId", str)
+Status = Literal["pending", "allowed", "approved", "denied", "superseded", "expired", "used"]
+Answer = Literal["approved", "denied"]
+# Who asked: it decides who carries an approved action out. `egress` claims its own when the client tries again.
+Origin = Literal["agent_api", "workspace", "egress"]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded ask with every fact known of it. Times are seconds since the epoch.
+
+    `action` is as shown and stored, secrets redacted; `fingerprint` is of the action as asked.
+    `outcome` is what carrying it out gave: `{"ok": bool, ...}`.
+    """
+
+    id: RequestId
+    session_id: str
+    origin: Origin
+    action: Action
+    fingerprint: str
+    subject: str
+    asked_at: float
+    decision: Effect
+    why: str
+    reason: str = ""
+    rule: str | None = None
+    remedy: str = ""
+    sticky: bool = False
+    asked_times: int = 1
+    hold_until: float | None = None
+    answer: Answer | None = None
+    answered_at: float | None = None
+    answered_by: str | None = None
+    answer_reason: str = ""
+    superseded_by: str | None = None
+    closed_at: float | None = None
+    closed_why: str = ""
+    used_at: float | None = None
+    settled_at: float | None = None
+    outcome: dict[str, Any] | None = None
+
+
+def status(request: Request) -> Status:
+    """Where the request stands. The order matters: what was used stays used, whatever came after."""
+    if request.used_at is not None:
+        return "used"
+    if request.superseded_by is not None:
+        return "superseded"
+    if request.decision == "deny" or request.answer == "denied":
+        return "denied"
+    if request.closed_at is not None:
+        return "expired"
+    if request.decision == "allow":
+        return "allowed"
+    return "approved" if request.answer == "approved" else "pending"
+
+
+def is_open(request: Request) -> bool:
+    """Whether anything can still come of it: an answer, or the carrying out of one."""
+    current = status(request)
+    return current in ("pending", "approved", "allowed") or (current == "used" and request.settled_at is None)
+
+
+def explanation(request: Request) -> str:
+    """The one-line why that travels with the present status (law 5)."""
+    current = status(request)
+    if current == "superseded":
+        return "superseded by a newer request for the same thing"
+    if current == "expired":
+        return request.closed_why
+    if request.answer is not None:
+        said = f"{request.answer} by {request.answered_by}"
+        return f"{said}: {request.answer_reason}" if request.answer_reason else said
+    return request.why

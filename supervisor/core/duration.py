@@ -1,0 +1,37 @@
+"""Durations as users write them: `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`, bare milliseconds. Nothing else."""
+
+import re
+
+from supervisor.errors import UserError
+
+FORMS = "4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"
+_PARTS = re.compile(
+    r"(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?", re.ASCII
+)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+LONGEST_S = 366 * 24 * 3600.0
+
+
+def parse_duration(text: str, name: str = "duration") -> float:
+    """The duration in seconds, more than zero and at most a year; `UserError` shows the forms that are taken."""
+    stripped = text.strip()
+    if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
+        seconds = int(stripped) / 1000
+    else:
+        match = _PARTS.fullmatch(stripped)
+        parts = {unit: value for unit, value in match.groupdict().items() if value} if match else {}
+        if not parts:
+            raise UserError(f"{name}: `{text}` is not a duration", f"write {FORMS}")
+        seconds = sum(int(value) * _SECONDS[unit] for unit, value in parts.items())
+    if not 0 < seconds <= LONGEST_S:
+        raise UserError(f"{name}: `{text}` is not between 1 ms and a year", f"write {FORMS}")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """The duration for people, in its two largest units: `1h 05m`, `3m 20s`, `12s`."""
+    whole = max(0, int(seconds))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"

@@ -1,0 +1,55 @@
+"""Secrets out of everything that is stored or shown (law 6).
+
+Two nets: the values that this installation knows (`Redactor(secrets)`), and the shapes that well-known
+tokens have. A shape can miss an unusual secret, so channels that handle a secret register its value.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MARK = "[redacted]"
+SHORTEST_SECRET = 8
+_SHAPES = re.compile(
+    r"""
+      sk-[A-Za-z0-9_-]{16,}                                  # Anthropic, OpenAI and OpenRouter keys
+    | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
+    | glpat-[A-Za-z0-9_-]{16,}
+    | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack
+    | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
+    | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,}
+    | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | (?<=Bearer[ ])[A-Za-z0-9._~+/-]{12,}=*
+    | (?<=://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)                # credentials in a URL
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Redactor:
+    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+
+    def add(self, secret: str) -> None:
+        """Never let this value through again. Values under 8 characters would redact ordinary text."""
+        if len(secret) >= SHORTEST_SECRET:
+            self._secrets.add(secret)
+
+    def text(self, value: str) -> str:
+        """`value` without secrets."""
+        for secret in self._secrets:
+            value = value.replace(secret, MARK)
+        return _SHAPES.sub(MARK, value)
+
+    def data(self, value: Any) -> Any:
+        """JSON-like data without secrets, keys included."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.data(key): self.data(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.data(item) for item in value]
+        return value

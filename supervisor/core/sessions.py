@@ -1,0 +1,54 @@
+"""A session as facts: one bounded run of one agent in one sandbox. Its state is derived (law 8)."""
+
+from typing import Any, Literal, NewType
+
+import msgspec
+
+SessionId = NewType("SessionId", str)
+State = Literal["starting", "running", "waiting", "stopping", "ended"]
+Kind = Literal["agent", "review"]
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's token, which is stored nowhere.
+
+    `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
+    process with the same number for it. `notices` are lines that the page shows above all else.
+    """
+
+    id: SessionId
+    kind: Kind
+    workspace: str
+    command: tuple[str, ...]
+    token_hash: str
+    created_at: float
+    deadline_at: float
+    policy_text: str = ""
+    base: str | None = None
+    model: str | None = None
+    started_at: float | None = None
+    pid: int | None = None
+    pid_started: int | None = None
+    agent_exited_at: float | None = None
+    exit_code: int | None = None
+    stopping_at: float | None = None
+    ended_at: float | None = None
+    end_reason: str = ""
+    notices: tuple[str, ...] = ()
+    review: dict[str, Any] | None = None
+
+
+def state(session: Session) -> State:
+    """`waiting`: the agent is done, and changes of its still wait for an answer."""
+    if session.ended_at is not None:
+        return "ended"
+    if session.stopping_at is not None:
+        return "stopping"
+    if session.agent_exited_at is not None:
+        return "waiting"
+    return "running" if session.started_at is not None else "starting"
+
+
+def remaining_s(session: Session, now: float) -> float:
+    """Seconds until MAX_UPTIME ends the session, never below zero."""
+    return max(0.0, session.deadline_at - now)

@@ -1,0 +1,30 @@
+"""Stop everything: while it is on, the gate denies every action of every session, whatever the rules say.
+
+A file holds it, so that it outlives a crash and can be set by hand (`touch data/stopped`) when nothing else answers.
+"""
+
+from pathlib import Path
+
+
+class KillSwitch:
+    """The file's presence is the state; its text is the reason."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def reason(self) -> str | None:
+        """Why everything is stopped; None while it isn't. A file that can't be read counts as on (law 3)."""
+        try:
+            return self._path.read_text(errors="replace").strip() or "stopped by hand"
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"the stop file can't be read: {error.strerror}"
+
+    def stop(self, reason: str) -> None:
+        """Deny everything from now on."""
+        self._path.write_text(reason)
+
+    def resume(self) -> None:
+        """Go back to the rules."""
+        self._path.unlink(missing_ok=True)

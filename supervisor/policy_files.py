@@ -1,0 +1,160 @@
+"""The policy in force: the base file, the operator's saved rules, and the rules of one session, merged.
+
+Files are read from outside the workspace only. A file that changes on disk is noticed at the next decision. One that
+no longer parses, or vanished, keeps the last good policy in force and raises a banner (law 3); where there never was a good
+one, everything is denied. Saved rules are written atomically: what `add_rule` returned from survives a crash (law 7).
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from supervisor.clock import Clock
+from supervisor.core.actions import Effect
+from supervisor.core.policy_text import DENY_ALL, merge, parse_policy, parse_rule
+from supervisor.core.rules import Policy
+from supervisor.errors import GatehouseError, NotFoundError, PolicyError
+
+_HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
+
+
+class _File:
+    """One policy file: its last good policy, and what is wrong with its present text."""
+
+    def __init__(self, path: Path, *, required: bool) -> None:
+        self.path = path
+        self.error: str | None = None
+        self.policy: Policy | None = None
+        self._required = required
+        self._seen: tuple[int, ...] | None = None
+
+    def refresh(self) -> bool:
+        """Read the file again where it changed; whether anything did."""
+        try:
+            stat = self.path.stat()
+            stamp: tuple[int, ...] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        except OSError:
+            stamp = ()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
+        try:
+            self.policy, self.error = self._load(), None
+        except PolicyError as error:
+            self.error = str(error)
+        except (OSError, UnicodeDecodeError) as error:
+            self.error = f"{self.path}: {getattr(error, 'strerror', None) or 'is not UTF-8 text'}"
+        return True
+
+    def _load(self) -> Policy:
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            if self._required or self.policy is not None:
+                raise
+            text = ""
+        return parse_policy(text or "version: 1\n", str(self.path))
+
+
+class PolicyFiles:
+    """The one holder of policies. `on_change` is called after every change of what is in force, or of the banner."""
+
+    def __init__(self, base: Path, saved: Path, clock: Clock) -> None:
+        self._base = _File(base, required=True)
+        self._saved = _File(saved, required=False)
+        self._clock = clock
+        self._merged: Policy = DENY_ALL
+        self._of_session: dict[str, Policy] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self._refresh()
+
+    @property
+    def banner(self) -> str | None:
+        """What is wrong with a policy file; None while all is well."""
+        self._refresh()
+        errors = [file.error for file in (self._base, self._saved) if file.error]
+        if not errors:
+            return None
+        never_good = self._base.policy is None or self._saved.policy is None
+        kept = "everything is denied" if never_good else "the last good policy stays in force"
+        return f"{'; '.join(errors)} ({kept})"
+
+    def current(self) -> Policy:
+        """What is in force for every session."""
+        self._refresh()
+        return self._merged
+
+    def for_session(self, policy_text: str) -> Policy:
+        """What is in force for a session that has rules of its own, as policy text."""
+        self._refresh()
+        if not policy_text:
+            return self._merged
+        if policy_text not in self._of_session:
+            self._of_session[policy_text] = merge(self._merged, parse_policy(policy_text, "this session"))
+        return self._of_session[policy_text]
+
+    def add_rule(self, effect: Effect, rule: str, *, why: str, by: str) -> str:
+        """Save a rule; its new id. `PolicyError` where it doesn't parse or may not be saved; nothing is written then."""
+        parse_rule(rule)
+        data = self._read_saved()
+        rule_id = secrets.token_hex(4)
+        entry = {"rule": rule, "id": rule_id, "why": why, "added_by": by, "added_at": round(self._clock.now(), 3)}
+        data.setdefault(effect, []).append(entry)
+        self._write_saved(data)
+        return rule_id
+
+    def remove_rule(self, rule_id: str) -> str:
+        """Take a saved rule away; its text. `NotFoundError` where no saved rule has that id."""
+        data = self._read_saved()
+        for effect in ("allow", "ask", "deny"):
+            for entry in data.get(effect) or []:
+                if isinstance(entry, dict) and entry.get("id") == rule_id:
+                    data[effect].remove(entry)
+                    self._write_saved(data)
+                    return str(entry["rule"])
+        raise NotFoundError(
+            f"no saved rule has the id `{rule_id}`",
+            "`gatehouse rules list` shows them; others stand in the policy file",
+        )
+
+    def _read_saved(self) -> dict[str, Any]:
+        path = self._saved.path
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {"version": 1}
+        parse_policy(text, str(path))  # never build on a file that can't be used
+        return dict(yaml.safe_load(text) or {"version": 1})
+
+    def _write_saved(self, data: dict[str, Any]) -> None:
+        path = self._saved.path
+        text = _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
+        parse_policy(text, str(path))
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        changed = [file.refresh() for file in (self._base, self._saved)]
+        if not any(changed):
+            return
+        policies = [file.policy for file in (self._base, self._saved)]
+        try:
+            # A saved file that never parsed may hold denials: without it nothing is allowed either.
+            self._merged = DENY_ALL if None in policies else merge(*(policy for policy in policies if policy))
+        except GatehouseError as error:
+            self._base.error = str(error)
+        self._of_session.clear()
+        self.on_change()

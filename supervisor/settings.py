@@ -1,0 +1,114 @@
+"""Every setting, in one frozen struct: the only module that reads the environment.
+
+`SETTINGS` is the table that README shows (a test compares them): name in the environment, default, what it means.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor.core.duration import parse_duration
+from supervisor.errors import UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Setting(NamedTuple):
+    """One row of the table of settings."""
+
+    name: str
+    default: str
+    help: str
+
+
+SETTINGS = (
+    Setting("MAX_UPTIME", "4h", "how long a session may last: 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"),
+    Setting("GATEHOUSE_DATA", "data", "the folder for the database, the audit log, saved rules, the CA and sessions"),
+    Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
+    Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
+    Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
+    Setting("GATEHOUSE_MEMORY_MB", "4096", "the most memory that a session's processes may use, in MB"),
+    Setting("GATEHOUSE_PROCESSES", "512", "the most processes that a session may have at once"),
+    Setting("GATEHOUSE_CPU", "4h", "the most processor time that one process of a session may use"),
+    Setting("GATEHOUSE_OUTPUT_MB", "64", "the most output of a session that is kept, in MB"),
+    Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts besides the system's"),
+    Setting("GATEHOUSE_REVIEW_MODEL", "", "the model that the review agent uses; its own default where empty"),
+    Setting(
+        "ANTHROPIC_API_KEY",
+        "",
+        "the key of the review agent's model; it stays with egress, the sandbox has a placeholder",
+    ),
+    Setting("ANTHROPIC_BASE_URL", "", "another address of the Messages API"),
+)
+_DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor runs with. Sizes in bytes, durations in seconds."""
+
+    data_dir: Path
+    port: int
+    policy_file: Path
+    max_uptime_s: float
+    hold_s: float
+    memory_bytes: int
+    processes: int
+    cpu_s: float
+    output_bytes: int
+    upstream_ca: Path | None
+    review_model: str
+    anthropic_api_key: str
+    anthropic_base_url: str
+
+    @property
+    def sessions_dir(self) -> Path:
+        return self.data_dir / "sessions"
+
+
+def from_environment() -> Settings:
+    """The settings as the environment gives them; `UserError` names the variable that can't be used."""
+    read = {name: os.environ.get(name) or default for name, default in _DEFAULTS.items()}
+    return Settings(
+        data_dir=_absolute(read["GATEHOUSE_DATA"]),
+        port=_whole(read, "GATEHOUSE_PORT", 0, 65535),
+        policy_file=_absolute(read["GATEHOUSE_POLICY"]),
+        max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME"),
+        hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
+        memory_bytes=_whole(read, "GATEHOUSE_MEMORY_MB", 64, 1 << 30) << 20,
+        processes=_whole(read, "GATEHOUSE_PROCESSES", 8, 1 << 20),
+        cpu_s=parse_duration(read["GATEHOUSE_CPU"], "GATEHOUSE_CPU"),
+        output_bytes=_whole(read, "GATEHOUSE_OUTPUT_MB", 1, 1 << 20) << 20,
+        upstream_ca=Path(read["GATEHOUSE_UPSTREAM_CA"]) if read["GATEHOUSE_UPSTREAM_CA"] else None,
+        review_model=read["GATEHOUSE_REVIEW_MODEL"],
+        anthropic_api_key=read["ANTHROPIC_API_KEY"],
+        anthropic_base_url=read["ANTHROPIC_BASE_URL"],
+    )
+
+
+def inherited(*names: str) -> dict[str, str]:
+    """Those of the named variables that are set: for processes of ours that need, say, PATH or LANG."""
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def search_path() -> str:
+    """Where the person's shell looks for programs."""
+    return os.environ.get("PATH", os.defpath)
+
+
+def _absolute(text: str) -> Path:
+    """A path that users give is relative to where they are; a default is relative to the installation."""
+    path = Path(text).expanduser()
+    if path.is_absolute():
+        return path
+    return (ROOT if text in _DEFAULTS.values() else Path.cwd()) / path
+
+
+def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:
+    text = read[name]
+    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        raise UserError(
+            f"{name}: `{text}` is not a whole number from {least} to {most}", f"the default is {_DEFAULTS[name]}"
+        )
+    return int(text)

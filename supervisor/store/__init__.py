@@ -1,0 +1,4 @@
+"""What must survive a crash: SQLite through SQLAlchemy Core, Alembic migrations, plain functions that hold the queries.
+
+No other part writes SQL. Queries use what SQLite and PostgreSQL share (`ON CONFLICT`, `RETURNING`, partial unique indexes).
+"""

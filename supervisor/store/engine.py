@@ -1,0 +1,45 @@
+"""Opening the database: pragmas, and the migrations up to the newest.
+
+SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and a power cut
+(https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each takes well under a millisecond.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DatabaseError, OperationalError
+
+from supervisor.errors import StorageError
+
+
+def open_database(path: Path) -> Engine:
+    """The engine, migrated. `StorageError` where the file can't be opened, or was written by a newer Gatehouse."""
+    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
+    event.listen(engine, "connect", _set_pragmas)
+    try:
+        migrate(engine)
+    except (OperationalError, DatabaseError) as error:
+        raise StorageError(
+            f"{path}: {error.orig}", "move the file away to start anew, or give another --data-dir"
+        ) from error
+    path.chmod(0o600)
+    return engine
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the schema up to the newest version. Does nothing where it is."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _set_pragmas(connection, _record) -> None:  # type: ignore[no-untyped-def]
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()

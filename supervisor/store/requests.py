@@ -1,0 +1,156 @@
+"""Requests in the database. Each function is one transaction or takes part in its caller's.
+
+INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two callers one wins
+and the other is told (an answer given twice, a grant claimed twice, a superseded request approved).
+"""
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
+
+from supervisor.core.actions import Action, category_of
+from supervisor.core.approvals import Request
+from supervisor.store.tables import requests as table
+
+_PENDING: ColumnElement[bool] = and_(
+    table.c.decision == "ask",
+    table.c.answer.is_(None),
+    table.c.superseded_by.is_(None),
+    table.c.closed_at.is_(None),
+)
+_READY: ColumnElement[bool] = and_(
+    or_(table.c.decision == "allow", table.c.answer == "approved"),
+    table.c.superseded_by.is_(None),
+    table.c.closed_at.is_(None),
+    table.c.used_at.is_(None),
+)
+_FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
+
+
+def add(connection: Connection, request: Request) -> None:
+    """Record a new request. `IntegrityError` where its subject has a pending one already."""
+    row = {name: getattr(request, name) for name in _FIELDS}
+    row["action"] = msgspec.json.encode(request.action).decode()
+    row["category"] = category_of(request.action)
+    connection.execute(insert(table).values(row))
+
+
+def get(connection: Connection, request_id: str) -> Request | None:
+    row = connection.execute(select(table).where(table.c.id == request_id)).one_or_none()
+    return _request(row) if row else None
+
+
+def pending(connection: Connection, session_id: str | None = None) -> list[Request]:
+    """Those that wait for an answer, oldest first."""
+    return _select(connection, _PENDING, session_id)
+
+
+def ready(connection: Connection, session_id: str | None = None) -> list[Request]:
+    """Those that may be carried out and haven't been."""
+    return _select(connection, _READY, session_id)
+
+
+def unsettled(connection: Connection) -> list[Request]:
+    """Those that were begun and whose outcome isn't known: after a crash, the effect may or may not have happened."""
+    return _select(connection, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)), None)
+
+
+def of_session(connection: Connection, session_id: str, limit: int = 1000) -> list[Request]:
+    """A session's requests, newest first."""
+    query = select(table).where(table.c.session_id == session_id).order_by(table.c.asked_at.desc()).limit(limit)
+    return [_request(row) for row in connection.execute(query)]
+
+
+def count_pending(connection: Connection, session_id: str) -> int:
+    query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id)
+    return int(connection.execute(query).scalar_one())
+
+
+def pending_for_subject(connection: Connection, session_id: str, subject: str) -> Request | None:
+    row = connection.execute(
+        select(table).where(_PENDING, table.c.session_id == session_id, table.c.subject == subject)
+    ).one_or_none()
+    return _request(row) if row else None
+
+
+def latest_for_fingerprint(connection: Connection, session_id: str, fingerprint: str) -> Request | None:
+    """The newest asked request of this session for exactly this action."""
+    query = (
+        select(table)
+        .where(table.c.session_id == session_id, table.c.fingerprint == fingerprint, table.c.decision == "ask")
+        .order_by(table.c.asked_at.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return _request(row) if row else None
+
+
+def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> Request | None:
+    """The same ask came once more: count it, and show the later of the two limits."""
+    values: dict[str, object] = {"asked_times": table.c.asked_times + 1}
+    if hold_until is not None:
+        values["hold_until"] = hold_until
+    return _change(connection, table.c.id == request_id, values)
+
+
+def answer(
+    connection: Connection, request_id: str, *, answer: str, at: float, by: str, reason: str, rule: str | None = None
+) -> Request | None:
+    """Answer a pending request; None where it is no longer pending."""
+    values: dict[str, object] = {"answer": answer, "answered_at": at, "answered_by": by, "answer_reason": reason}
+    if rule is not None:
+        values["rule"] = rule
+    return _change(connection, and_(_PENDING, table.c.id == request_id), values)
+
+
+def supersede(connection: Connection, request_id: str, newer_id: str, at: float) -> Request | None:
+    """Answer a pending request denied in favour of a newer one; None where it is no longer pending."""
+    values = {
+        "superseded_by": newer_id,
+        "answer": "denied",
+        "answered_at": at,
+        "answered_by": "gatehouse",
+        "answer_reason": "superseded by a newer request",
+    }
+    return _change(connection, and_(_PENDING, table.c.id == request_id), values)
+
+
+def close(connection: Connection, request_id: str, why: str, at: float) -> Request | None:
+    """End a request that is pending or ready; None where there is nothing left to end."""
+    return _change(
+        connection, and_(or_(_PENDING, _READY), table.c.id == request_id), {"closed_at": at, "closed_why": why}
+    )
+
+
+def use(connection: Connection, request_id: str, session_id: str, at: float) -> Request | None:
+    """Mark a ready request as used; None where it isn't ready (any more). INVARIANT: gives each request out once."""
+    return _change(
+        connection, and_(_READY, table.c.id == request_id, table.c.session_id == session_id), {"used_at": at}
+    )
+
+
+def settle(connection: Connection, request_id: str, outcome: dict[str, object], at: float) -> Request | None:
+    """Record what carrying out gave; None where it was recorded before."""
+    return _change(
+        connection,
+        and_(table.c.id == request_id, table.c.settled_at.is_(None)),
+        {"settled_at": at, "outcome": outcome},
+    )
+
+
+def _select(connection: Connection, condition: ColumnElement[bool], session_id: str | None) -> list[Request]:
+    query = select(table).where(condition).order_by(table.c.asked_at)
+    if session_id is not None:
+        query = query.where(table.c.session_id == session_id)
+    return [_request(row) for row in connection.execute(query)]
+
+
+def _change(connection: Connection, condition: ColumnElement[bool], values: dict[str, object]) -> Request | None:
+    row = connection.execute(update(table).where(condition).values(values).returning(table)).one_or_none()
+    return _request(row) if row else None
+
+
+def _request(row: Row) -> Request:  # type: ignore[type-arg]
+    values = dict(row._mapping)
+    values.pop("category")
+    values["action"] = msgspec.json.decode(values["action"], type=Action)
+    return Request(**values)

@@ -1,0 +1,38 @@
+"""Sessions in the database."""
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from supervisor.core.sessions import Session
+from supervisor.store.tables import sessions as table
+
+
+def add(connection: Connection, session: Session) -> None:
+    connection.execute(insert(table).values({name: getattr(session, name) for name in Session.__struct_fields__}))
+
+
+def get(connection: Connection, session_id: str) -> Session | None:
+    row = connection.execute(select(table).where(table.c.id == session_id)).one_or_none()
+    return _session(row) if row else None
+
+
+def newest(connection: Connection, limit: int = 100) -> list[Session]:
+    """The last `limit` sessions, newest first."""
+    return [_session(row) for row in connection.execute(select(table).order_by(table.c.created_at.desc()).limit(limit))]
+
+
+def not_ended(connection: Connection) -> list[Session]:
+    """Those that no one recorded an end of: at start-up, what a crash left."""
+    return [_session(row) for row in connection.execute(select(table).where(table.c.ended_at.is_(None)))]
+
+
+def change(connection: Connection, session_id: str, **facts: object) -> Session:
+    """Record new facts of a session that exists."""
+    row = connection.execute(update(table).where(table.c.id == session_id).values(**facts).returning(table)).one()
+    return _session(row)
+
+
+def _session(row: Row) -> Session:  # type: ignore[type-arg]
+    values = dict(row._mapping)
+    values["command"] = tuple(values["command"])
+    values["notices"] = tuple(values["notices"])
+    return Session(**values)

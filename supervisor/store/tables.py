@@ -1,0 +1,81 @@
+"""The tables. A migration in `migrations/versions` makes each of them; a test compares the two."""
+
+from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+
+metadata = MetaData()
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("workspace", Text, nullable=False),
+    Column("command", JSON, nullable=False),
+    Column("token_hash", String(64), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("deadline_at", Float, nullable=False),
+    Column("policy_text", Text, nullable=False, server_default=""),
+    Column("base", Text),
+    Column("model", Text),
+    Column("started_at", Float),
+    Column("pid", Integer),
+    Column("pid_started", Integer),
+    Column("agent_exited_at", Float),
+    Column("exit_code", Integer),
+    Column("stopping_at", Float),
+    Column("ended_at", Float),
+    Column("end_reason", Text, nullable=False, server_default=""),
+    Column("notices", JSON, nullable=False),
+    Column("review", JSON),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("session_id", String(64), nullable=False, index=True),
+    Column("origin", String(16), nullable=False),
+    Column("category", String(16), nullable=False),
+    Column("action", Text, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("asked_at", Float, nullable=False),
+    Column("decision", String(8), nullable=False),
+    Column("why", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("rule", Text),
+    Column("remedy", Text, nullable=False, server_default=""),
+    Column("sticky", Boolean, nullable=False, server_default=text("0")),
+    Column("asked_times", Integer, nullable=False, server_default=text("1")),
+    Column("hold_until", Float),
+    Column("answer", String(16)),
+    Column("answered_at", Float),
+    Column("answered_by", Text),
+    Column("answer_reason", Text, nullable=False, server_default=""),
+    Column("superseded_by", String(64)),
+    Column("closed_at", Float),
+    Column("closed_why", Text, nullable=False, server_default=""),
+    Column("used_at", Float),
+    Column("settled_at", Float),
+    Column("outcome", JSON),
+    Index("ix_requests_fingerprint", "session_id", "fingerprint"),
+)
+
+# INVARIANT: at most one request per session and subject is pending; the database holds it, not Python's care.
+_PENDING = text("decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL")
+Index(
+    "ux_requests_pending",
+    requests.c.session_id,
+    requests.c.subject,
+    unique=True,
+    sqlite_where=_PENDING,
+    postgresql_where=_PENDING,
+)
+
+rule_hits = Table(
+    "rule_hits",
+    metadata,
+    Column("rule", Text, primary_key=True),
+    Column("hits", Integer, nullable=False),
+    Column("last_at", Float, nullable=False),
+)
