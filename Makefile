@@ -1,0 +1,60 @@
+# The commands of a checkout. `make help` lists them; CONTRIBUTING.md says more.
+# The work is done by scripts/ and the programs in .venv; nothing here decides anything.
+
+# How many tests run at once. Tests marked `serial` run alone, before the others.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$$n" || echo 4)
+# What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
+TESTS ?= tests
+BIN := .venv/bin
+
+.PHONY: help up test setup setup-dev check pytest format lock bench fuzz clean
+.DEFAULT_GOAL := help
+
+help: ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@printf '%s\n' '' 'make up WORKSPACE=path    the folder to supervise (this one by default)' \
+	  "make up AGENT='command'   run that command as the agent instead of the review agent" \
+	  'make up PORT=3700 MAX_UPTIME=2h30m'
+
+# The raw text is handed over in the environment: neither make nor a shell of the host ever evaluates it.
+up: export GATEHOUSE_UP_AGENT = $(value AGENT)
+up: export GATEHOUSE_UP_WORKSPACE = $(value WORKSPACE)
+up: export GATEHOUSE_UP_PORT = $(value PORT)
+up: export GATEHOUSE_UP_MAX_UPTIME = $(value MAX_UPTIME)
+up: setup ## install what is missing, then supervise a review of WORKSPACE, or AGENT in it
+	@exec $(BIN)/python -I scripts/up.py
+
+test: setup-dev check pytest ## install what is missing, then run everything that CI runs
+
+setup: ## install what is missing for `make up`
+	@scripts/setup run
+
+setup-dev: # that, and what the tests need
+	@scripts/setup dev
+
+check: setup-dev ## format, lint and types, without the tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+
+pytest: setup-dev # the tests, without the checks
+	@if grep -rqs --include='*.py' 'mark\.serial' $(firstword $(subst ::, ,$(TESTS))); then \
+	  echo "$(BIN)/pytest -m serial $(TESTS)"; $(BIN)/pytest -m serial $(TESTS) || [ $$? -eq 5 ]; fi
+	$(BIN)/pytest -m 'not serial' -n $(WORKERS) --dist loadgroup $(TESTS)
+
+format: setup-dev ## format and repair what the linter can repair by itself
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+lock: ## write the lock files anew from pyproject.toml (UPGRADE=1: newest versions)
+	@scripts/lock $(if $(UPGRADE),--upgrade)
+
+bench: setup-dev ## measure; each figure as a ratio to something measured in the same run (ONLY=start,sandbox)
+	@$(BIN)/python -m bench $(ONLY)
+
+fuzz: setup-dev ## search longer: every property test with 100 times the examples
+	$(BIN)/pytest -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
+
+clean: ## remove the environment and every cache; data/ stays
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
