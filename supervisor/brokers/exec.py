@@ -1,0 +1,82 @@
+"""Runs approved command lines in a tool sandbox of their own.
+
+Own namespaces over the same private copy, so that code under review can't tamper with the agent's loop or read its token
+(ARCHITECTURE). The command sees the proxy like the agent does; the agent's API isn't there.
+"""
+
+import asyncio
+import socket
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+
+from supervisor.core.actions import Exec
+from supervisor.core.approvals import Request
+from supervisor.errors import GatehouseError
+from supervisor.gate import Gate, Grant, Refused
+from supervisor.sandbox.base import Sandbox, Spec, ToolResult
+
+# Two cores' worth of builds at once; further commands of the session wait their turn.
+MOST_AT_ONCE = 4
+# What is kept of each stream: an agent reads the end of a long build, and the record stays readable.
+KEPT_BYTES = 64 * 1024
+
+type SpecFor = Callable[[str, Exec], Spec]
+type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[None]]
+
+
+class ExecBroker:
+    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` gives its listening sockets to egress."""
+
+    def __init__(self, gate: Gate, sandbox: Sandbox, spec_for: SpecFor, lend_proxy: LendProxy) -> None:
+        self._gate = gate
+        self._sandbox = sandbox
+        self._spec_for = spec_for
+        self._lend_proxy = lend_proxy
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_AT_ONCE))
+
+    async def carry_out(self, request: Request) -> None:
+        """Run the command of a ready request and settle it with its output."""
+        async with self._turns[request.session_id]:
+            grant = self._gate.claim(request.id, request.session_id)
+            if isinstance(grant, Refused):
+                return
+            action = self._gate.action_of(request)
+            if not isinstance(action, Exec):
+                raise TypeError(f"the exec broker was given {type(action).__name__}")
+            await self._run(grant, action)
+
+    def forget_session(self, session_id: str) -> None:
+        """The session has ended."""
+        self._turns.pop(session_id, None)
+
+    async def _run(self, grant: Grant, action: Exec) -> None:
+        try:
+            grant.use(action)
+            result = await self._sandbox.run_tool(
+                self._spec_for(grant.session_id, action),
+                timeout_s=action.timeout_s,
+                on_listeners=lambda listeners: self._lend_proxy(grant.session_id, listeners),
+            )
+        except GatehouseError as error:
+            self._gate.settle(grant, "failed", {"error": str(error)})
+            return
+        except asyncio.CancelledError:
+            self._gate.settle(grant, "failed", {"error": "the session ended while the command ran"})
+            raise
+        self._gate.settle(grant, "done", _outcome(result))
+
+
+def _outcome(result: ToolResult) -> dict[str, object]:
+    """What the agent is told: exit code and the end of each stream, as text."""
+    return {
+        "exit_code": result.exit_code,
+        "stdout": _end(result.stdout),
+        "stderr": _end(result.stderr),
+        "truncated": result.truncated or max(len(result.stdout), len(result.stderr)) > KEPT_BYTES,
+        "timed_out": result.timed_out,
+        "killed_why": result.killed_why,
+    }
+
+
+def _end(data: bytes) -> str:
+    return data[-KEPT_BYTES:].decode(errors="replace")
