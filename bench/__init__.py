@@ -1,0 +1,48 @@
+"""What is measured, against what: each figure is a ratio to something measured in the same run.
+
+A bare number says more about the machine than about the program, so a `Figure` carries the baseline it was
+measured beside. One module measures one thing; its `main()` returns figures and asserts nothing: limits on
+time belong to no test. `python -m bench` runs them all, each in a process of its own.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """One measured thing: ours and the baseline in the same unit, and the ratio that was hoped for.
+
+    `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better).
+    """
+
+    name: str
+    ours: float
+    unit: str
+    baseline: float
+    against: str
+    wanted: float | None = None
+    is_rate: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.baseline if self.baseline else float("nan")
+
+    @property
+    def is_as_wanted(self) -> bool | None:
+        """None where nothing is wanted of it."""
+        if self.wanted is None:
+            return None
+        return self.ratio >= self.wanted if self.is_rate else self.ratio <= self.wanted
+
+
+def interleaved_ms(*work: Callable[[], object], rounds: int = 15) -> list[float]:
+    """The median milliseconds of each piece of work, taken in turns, so that a busy moment hits all alike."""
+    taken: list[list[float]] = [[] for _ in work]
+    for _ in range(rounds):
+        for times, do in zip(taken, work, strict=True):
+            start = time.perf_counter()
+            do()
+            times.append((time.perf_counter() - start) * 1000)
+    return [statistics.median(times) for times in taken]

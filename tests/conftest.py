@@ -1,0 +1,67 @@
+"""What every test may use: places, a browser, and how long the property tests search.
+
+Kept generic on purpose. What only one part needs lives in that part's own conftest; stateful fakes of the
+outside (a clock, a model server, a package index) live in `tests/fakes`.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# `make test` searches shortly and the same way each time; `make fuzz` long, and anew each time.
+settings.register_profile("fast", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("deep", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fast")
+
+# What could make a test depend on the person who runs it, or reach their account.
+_PERSONAL = ("ANTHROPIC_", "GATEHOUSE_", "CLAUDE_", "GIT_", "MAX_UPTIME")
+_KEPT = ("GIT_SSL_CAINFO",)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def gatehouse() -> Path:
+    """The program as users start it."""
+    program = ROOT / ".venv" / "bin" / "gatehouse"
+    assert program.exists(), "run `make setup-dev` first"
+    return program
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home of its own, no settings, no keys, no git identity but the tests': nothing of the person's is read or written."""
+    home = tmp_path_factory.mktemp("home")
+    (home / ".gitconfig").write_text(
+        "[user]\n\tname = Test\n\temail = test@example.org\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgsign = false\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_PERSONAL) and name not in _KEPT:
+                patch.delenv(name)
+        # Playwright looks for its own browser below the home.
+        if "PLAYWRIGHT_BROWSERS_PATH" not in os.environ:
+            patch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(Path.home() / ".cache" / "ms-playwright"))
+        patch.setenv("HOME", str(home))
+        for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> Path | None:
+    """The machine's Chromium or Chrome; None means Playwright's own, which `make setup-dev` got where there is none."""
+    for name in ("chromium", "google-chrome", "google-chrome-stable"):
+        if found := shutil.which(name):
+            return Path(found)
+    return None

@@ -1,0 +1,381 @@
+"""Holds the architecture: who may import whom, who may touch the outside, and what is promised by name.
+
+It reads the sources and never imports them, so that it also judges imports inside functions and under
+TYPE_CHECKING. A rule that must be bent is bent here, in `EXCEPTIONS`, with a reason that a reviewer sees.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Part -> the parts it may import. `BASE` may be used by every part but the two that it stands on.
+BASE = {"errors", "settings", "clock", "process"}
+CORE = {"errors", "core"}
+RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
+CHANNELS = {"brokers", "workspace"}
+BELOW_SERVER = CORE | BASE | RECORDS | CHANNELS | {"store", "gate", "sandbox", "session_manager"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "core": {"errors"},
+    "settings": {"errors"},
+    "clock": {"errors"},
+    "process": {"errors"},
+    "store": BASE | {"core"},
+    **{part: BASE | {"core", "store"} for part in RECORDS},
+    "gate": BASE | {"core"} | RECORDS,
+    "sandbox": BASE | {"core"},
+    **{part: BASE | {"core", "gate", "sandbox"} for part in CHANNELS},
+    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
+    "egress": BASE | {"core"},
+    "server": BELOW_SERVER,
+    "app": BELOW_SERVER | {"egress", "server"},
+    "cli": BELOW_SERVER | {"egress", "server", "app"},
+}
+
+# Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.
+ONLY_IN: dict[str, set[str]] = {
+    "litestar": {"server"},
+    "uvicorn": {"server", "app"},
+    "jinja2": {"server"},
+    "mitmproxy": {"egress"},
+    "sqlalchemy": {"store"},
+    "alembic": {"store"},
+    "anthropic": {"agent_image"},
+    "claude_agent_sdk": set(),
+    "pyseccomp": {"sandbox"},
+}
+# Types that name what is handed through a part; they hold no query.
+FOR_ALL = {"sqlalchemy.Connection", "sqlalchemy.Engine"}
+# CORE is pure: text to data, text to trees, tables of names. Of the standard library, nothing that acts.
+CORE_THIRD_PARTY = {"msgspec", "yaml", "tree_sitter", "tree_sitter_bash", "publicsuffixlist", "idna"}
+IMPURE_STDLIB = {
+    "asyncio", "ctypes", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "locale", "logging",
+    "mmap", "multiprocessing", "platform", "pty", "random", "resource", "runpy", "sched", "secrets", "select",
+    "selectors", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess", "sys",
+    "tempfile", "threading", "time", "tkinter", "urllib.request", "uuid", "webbrowser",
+}  # fmt: skip
+# Names and types in `os` that only turn text into bytes or describe a value.
+PURE_OF_OS = {"os", "os.fsencode", "os.fsdecode", "os.fspath", "os.PathLike", "os.stat_result"}
+IMPURE_BUILTINS = {"open", "input", "print", "exec", "eval", "compile", "__import__"}
+
+PROCESS_STARTERS = re.compile(
+    r"^(subprocess(\..*)?|multiprocessing(\..*)?|pty\.(spawn|fork)|asyncio\.(subprocess\.)?create_subprocess_\w+|concurrent\.futures\.ProcessPoolExecutor"
+    r"|os\.(fork\w*|exec[lv]\w*|spawn\w+|posix_spawnp?|system|popen|startfile))$"
+)
+CLOCK_READERS = re.compile(
+    r"^(time\.(time|monotonic|perf_counter|process_time|clock_gettime|localtime|gmtime|thread_time)(_ns)?"
+    r"|datetime\.(datetime\.)?(now|utcnow|today)|datetime\.date\.today)$"
+)
+ENVIRONMENT = re.compile(r"^os\.(environb?|getenvb?|putenv|unsetenv)(\..*)?$")
+BARE_TASKS = re.compile(r"^asyncio\.(create_task|ensure_future)$")
+DYNAMIC_IMPORTS = re.compile(r"^(importlib\.(import_module|util\..*|machinery\..*)|runpy\..*|pkgutil\..*|__import__)$")
+RUNS_TEXT = re.compile(
+    r"^(eval|exec|os\.system|os\.popen|asyncio\.create_subprocess_shell|pickle\..*|marshal\..*|shelve\..*)$"
+)
+
+# (module, what it uses): why. An entry that is no longer needed fails the test that would have needed it.
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("supervisor.settings", "import supervisor.core.duration"): "MAX_UPTIME has one parser, and it is pure",
+}
+
+
+class Module(NamedTuple):
+    """One source file: its dotted name, the part that it belongs to, and its tree."""
+
+    name: str
+    part: str
+    path: Path
+    tree: ast.Module
+    is_package: bool
+
+
+@cache
+def sources() -> tuple[Module, ...]:
+    found = []
+    for path in sorted([*(ROOT / "supervisor").rglob("*.py"), *(ROOT / "agent_image").rglob("*.py")]):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        parts = parts[:-1] if is_package else parts
+        part = parts[1] if parts[0] == "supervisor" and len(parts) > 1 else parts[0]
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        found.append(Module(".".join(parts), part, path, tree, is_package))
+    return tuple(found)
+
+
+def imported(module: Module) -> Iterator[str]:
+    """Every dotted name that a module imports, relative ones resolved; `from a import b` gives `a.b`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = module.name.split(".")
+            up = node.level - (1 if module.is_package else 0)
+            prefix = ".".join(base[: len(base) - up]) if node.level else ""
+            start = ".".join(filter(None, (prefix, node.module)))
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def used(module: Module) -> Iterator[str]:
+    """Every name that a module uses, as the dotted name it was imported by (`t.time` -> `time.time`)."""
+    names: dict[str, str] = {}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(module.tree):
+        dotted = _dotted(node)
+        if dotted:
+            head, _, rest = dotted.partition(".")
+            yield ".".join(filter(None, (names.get(head, head), rest)))
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = _dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def part_of(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def judged(found: Iterator[tuple[str, str]], kind: str) -> list[str]:
+    """The findings (module, what) of one kind that no exception covers, and the exceptions of it that cover nothing."""
+    seen = set(found)
+    excused = {key for key in EXCEPTIONS if key[1].startswith(kind)}
+    return sorted(f"{module}: {what}" for module, what in seen - excused) + sorted(
+        f"{module}: {what}: the exception is no longer needed" for module, what in excused - seen
+    )
+
+
+def supervisor_sources() -> Iterator[Module]:
+    return (module for module in sources() if module.name.startswith("supervisor"))
+
+
+def test_every_part_of_the_supervisor_is_in_the_import_table() -> None:
+    unknown = {
+        module.name for module in supervisor_sources() if module.part not in {*MAY_IMPORT, "supervisor", "__main__"}
+    }
+    assert not unknown, "give these a row in MAY_IMPORT, or move them into a part that has one"
+
+
+def test_imports_follow_the_table() -> None:
+    def found() -> Iterator[tuple[str, str]]:
+        for module in supervisor_sources():
+            allowed = MAY_IMPORT["cli"] | {"cli"} if module.part == "__main__" else MAY_IMPORT.get(module.part, set())
+            for name in imported(module):
+                part = part_of(name)
+                if name.startswith("supervisor.") and part in MAY_IMPORT and part not in {*allowed, module.part}:
+                    yield module.name, f"import {name.rsplit('.', 1)[0] if _is_member(name) else name}"
+
+    assert not judged(found(), "import supervisor")
+
+
+def _is_member(name: str) -> bool:
+    """Whether a dotted name is something in a module, rather than a module itself."""
+    path = ROOT.joinpath(*name.split("."))
+    return not (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def test_the_agent_and_the_supervisor_never_import_each_other() -> None:
+    def found() -> Iterator[tuple[str, str]]:
+        for module in sources():
+            other = "agent_image" if module.name.startswith("supervisor") else "supervisor"
+            yield from ((module.name, name) for name in imported(module) if name.split(".")[0] == other)
+
+    assert not list(found())
+
+
+def test_each_third_party_package_stays_in_its_part() -> None:
+    def found() -> Iterator[tuple[str, str]]:
+        for module in sources():
+            part = "agent_image" if module.name.startswith("agent_image") else module.part
+            for name in imported(module):
+                top = name.split(".")[0]
+                if part not in ONLY_IN.get(top, {part}) and name not in FOR_ALL:
+                    yield module.name, f"import {top}"
+
+    assert not judged(found(), "import third-party")
+
+
+def test_core_and_errors_are_pure() -> None:
+    def found() -> Iterator[tuple[str, str]]:
+        for module in supervisor_sources():
+            if module.part not in CORE:
+                continue
+            for name in imported(module):
+                top = name.split(".")[0]
+                is_impure = any(name == bad or name.startswith(f"{bad}.") for bad in IMPURE_STDLIB)
+                is_foreign = top not in {*sys.stdlib_module_names, *CORE_THIRD_PARTY, "supervisor"}
+                if is_impure or is_foreign or (top == "pathlib" and not name.startswith("pathlib.Pure")):
+                    yield module.name, f"pure import {name}"
+            for name in {*used(module), *imported(module)}:
+                if name.split(".")[0] == "os" and ".".join(name.split(".")[:2]) not in PURE_OF_OS:
+                    yield module.name, f"pure {name}"
+            for node in ast.walk(module.tree):
+                if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+                    yield module.name, "pure async"
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+                    yield module.name, f"pure {node.func.id}()"
+
+    assert not judged(found(), "pure ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "owner"),
+    [
+        ("environment", ENVIRONMENT, "supervisor.settings"),
+        ("process", PROCESS_STARTERS, "supervisor.process"),
+        ("clock", CLOCK_READERS, "supervisor.clock"),
+        ("task", BARE_TASKS, "nobody: tasks live in an asyncio.TaskGroup"),
+        ("dynamic import", DYNAMIC_IMPORTS, "supervisor.cli"),
+        ("text as code", RUNS_TEXT, "nobody"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_only_one_module_touches_it(kind: str, pattern: re.Pattern[str], owner: str) -> None:
+    def found() -> Iterator[tuple[str, str]]:
+        for module in supervisor_sources():
+            if module.name != owner:
+                for name in {*used(module), *imported(module)}:
+                    if pattern.match(name):
+                        yield module.name, f"{kind} {name}"
+
+    assert not judged(found(), f"{kind} "), f"this belongs to {owner}"
+
+
+def test_only_the_gate_makes_a_grant() -> None:
+    """A constructor call anywhere else would be a way around the rules."""
+    makers = [
+        module.name
+        for module in supervisor_sources()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "Grant"
+    ]
+    assert set(makers) <= {"supervisor.gate"}
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [module.name for module in sources() if module.tree.body and not ast.get_docstring(module.tree)]
+    assert not silent, "a module docstring says what it decides, why it is separate, what it must never do"
+
+
+def test_no_module_is_longer_than_500_lines() -> None:
+    long = {m.name: n for m in sources() if (n := len(m.path.read_text(encoding="utf-8").splitlines())) > 500}
+    assert not long, "look for the seam"
+
+
+def tracked_files() -> list[Path]:
+    """What belongs to the repository: what git has, and what it would take; symlinks and removed files left out."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+# Put together here, so that this file holds none of them either.
+REGISTRY_HOSTS = [
+    ".".join(labels)
+    for labels in [
+        ("pypi", "org"), ("pythonhosted", "org"), ("pypi", "python", "org"), ("npmjs", "org"), ("npmjs", "com"),
+        ("yarnpkg", "com"), ("crates", "io"), ("rubygems", "org"), ("proxy", "golang", "org"), ("sum", "golang", "org"),
+        ("deb", "debian", "org"), ("security", "debian", "org"), ("archive", "ubuntu", "com"), ("docker", "io"), ("ghcr", "io"),
+        ("repo", "maven", "apache", "org"), ("packagist", "org"), ("nuget", "org"), ("hackage", "haskell", "org"),
+    ]
+]  # fmt: skip
+
+
+def test_no_package_registry_is_named_anywhere() -> None:
+    """Where packages come from is the machine's configuration; a name in here would go around a mirror."""
+    # A label before the host is a host too; a longer word that ends in it is another name.
+    pattern = re.compile(
+        rb"(?<![a-z0-9-])(" + b"|".join(re.escape(host).encode() for host in REGISTRY_HOSTS) + rb")(?![a-z0-9-])"
+    )
+    naming = {
+        f"{path.relative_to(ROOT)}: {found.group().decode()}"
+        for path in tracked_files()
+        if (found := pattern.search(path.read_bytes().lower()))
+    }
+    assert not naming, "use packages.example.org in examples"
+
+
+def test_the_lock_files_name_no_address() -> None:
+    for lock in sorted(ROOT.glob("requirements*.lock")):
+        assert "://" not in lock.read_text(encoding="utf-8"), lock.name
+        options = {
+            line.split()[0].split("=")[0]
+            for line in lock.read_text(encoding="utf-8").splitlines()
+            if line.lstrip().startswith("-")
+        }
+        assert options <= {"--hash"}, lock.name
+
+
+PROMISED = """
+    pyproject.toml requirements.lock Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
+    .ci/run scripts/setup supervisor/core supervisor/gate.py supervisor/approval_queue.py supervisor/audit.py
+    supervisor/policy_files.py supervisor/session_manager.py supervisor/kill_switch.py supervisor/store
+    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress supervisor/brokers/exec.py
+    supervisor/workspace supervisor/server supervisor/settings.py supervisor/clock.py supervisor/process.py
+    supervisor/errors.py supervisor/app.py supervisor/cli.py agent_image/reviewer policy/default.yaml policy/examples
+    policy/README.md web/templates web/static data/README.md tests/fakes tests/golden tests/scenarios tests/escape
+    tests/browser bench
+""".split()  # noqa: SIM905  (a list of names, to be read)
+
+
+def test_the_layout_is_a_promise() -> None:
+    def is_kept(target: Path) -> bool:
+        return target.is_file() or (target.is_dir() and any(target.iterdir()))
+
+    assert [path for path in PROMISED if not is_kept(ROOT / path)] == [], "missing or empty"
+
+
+def test_nothing_unexpected_lies_at_the_top_level() -> None:
+    """The top level is what a newcomer reads first; a new name there is a decision, made here."""
+    promised = {path.split("/")[0] for path in PROMISED} | {
+        ".gitignore", ".dockerignore", "requirements-dev.lock", "requirements-uv.lock", "scripts", "tests", "docs", "compose.yaml",
+    }  # fmt: skip
+    assert {path.relative_to(ROOT).parts[0] for path in tracked_files()} <= promised
+
+
+def test_web_holds_no_python() -> None:
+    assert not list((ROOT / "web").rglob("*.py"))
+
+
+def test_every_dependency_is_used() -> None:
+    """A package that nothing imports is only risk. Names of packages and of what they install differ for some."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split(r"[<>=!~\[; ]", line)[0] for line in project["dependencies"]}
+    installs = {
+        "pyyaml": "yaml",
+        "rich-click": "rich_click",
+        "tree-sitter": "tree_sitter",
+        "tree-sitter-bash": "tree_sitter_bash",
+    }
+    unimported = {"flit-core": "builds the project"}
+    tops = {name.split(".")[0] for module in sources() for name in imported(module)}
+    text = "\n".join(module.path.read_text(encoding="utf-8") for module in sources())
+    # uvicorn takes its loop and WebSocket implementation by name.
+    named = {package for package in ("uvloop", "websockets") if re.search(rf"[\"']{package}", text)}
+    assert {p for p in declared if installs.get(p, p) not in tops | named and p not in unimported} == set()

@@ -1,0 +1,71 @@
+"""Holds the start-up law: verbs that need neither server nor model don't import what those need.
+
+Seconds can't be asserted on a shared machine; imports can. `bench/start.py` measures the seconds. Each verb
+is the real program in a real process, and `-X importtime` tells what it imported.
+"""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+# Each takes longer to import than Python takes to start.
+SERVERS_AND_SDKS = {
+    "alembic", "anthropic", "claude_agent_sdk", "click", "httpx", "jinja2", "litestar", "mitmproxy", "pydantic", "rich",
+    "rich_click", "sqlalchemy", "uvicorn", "uvloop", "watchfiles", "websockets",
+}  # fmt: skip
+# For verbs that only print.
+FOR_LATER = {
+    "asyncio",
+    "http.client",
+    "msgspec",
+    "ssl",
+    "structlog",
+    "tree_sitter",
+    "yaml",
+    "supervisor.app",
+    "supervisor.gate",
+}
+
+
+def imported_by(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[set[str], int]:
+    """Every module that `gatehouse ARGUMENTS` imported, parents included, and its exit code."""
+    python = gatehouse.with_name("python")
+    done = subprocess.run(
+        [str(python), "-X", "importtime", str(gatehouse), *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "GATEHOUSE_DATA": str(data)},
+    )
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    names = set(re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE))
+    assert "supervisor.cli" in names
+    return names | {name.split(".")[0] for name in names}, done.returncode
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["no-such-verb"]])
+def test_what_only_prints_imports_almost_nothing(gatehouse: Path, tmp_path: Path, arguments: list[str]) -> None:
+    names, code = imported_by(gatehouse, tmp_path, *arguments)
+    assert names & (SERVERS_AND_SDKS | FOR_LATER) == set()
+    assert code == (1 if arguments == ["no-such-verb"] else 0)
+
+
+def test_reading_the_record_needs_no_server(gatehouse: Path, tmp_path: Path) -> None:
+    names, code = imported_by(gatehouse, tmp_path, "audit")
+    assert names & SERVERS_AND_SDKS == set()
+    assert code in {0, 1}, "an installation without a record yet"
+
+
+def test_checking_a_policy_needs_no_server(gatehouse: Path, tmp_path: Path) -> None:
+    line = json.dumps(
+        {"id": "1", "category": "exec", "command": "git log -3", "policy": {"allow": ["exec(git log *)"]}}
+    )
+    names, code = imported_by(gatehouse, tmp_path, "policy", "check", given=line + "\n")
+    assert names & SERVERS_AND_SDKS == set()
+    assert code == 0
