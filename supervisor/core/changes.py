@@ -1,0 +1,231 @@
+"""What changed, and what would have to be done about it on the host: pure comparison, edits, and diffs for cards.
+
+A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy now) and `host`
+(now). Comparing states instead of replaying events makes a lost or doubled event harmless (law 8), and keeps apart
+"the agent changed it" from "the person changed it on the host", which must never be undone by sync.
+
+It is separate from `workspace` because it must be testable without a file system. It must never take a change of the
+host's for one of the agent's, and never show a diff that isn't what would be applied.
+"""
+
+import base64
+import os
+import stat
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.actions import FileChange, FileOperation
+
+Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
+# Size, mtime_ns, ctime_ns, inode, st_mode: equal means that nothing was changed in between. The change time is what
+# makes it hold against an agent, which can set a modification time at will.
+Signature = tuple[int, int, int, int, int]
+SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
+PERMISSIONS = 0o777
+SET_ID = stat.S_ISUID | stat.S_ISGID
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """What host and copy last agreed on about a path.
+
+    `digest` is `content_hash` of a file, None where it was never needed: then it can be had from either side as long
+    as that side's signature is unchanged. `mode` is that of the copy.
+    """
+
+    kind: Kind
+    mode: int
+    digest: str | None = None
+    target: str | None = None
+    host_signature: Signature | None = None
+    copy_signature: Signature | None = None
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is at a path now, on one side. `digest` is set for every file that is compared."""
+
+    kind: Kind
+    mode: int
+    signature: Signature
+    digest: str | None = None
+    target: str | None = None
+    links: int = 1
+
+    @property
+    def token(self) -> str:
+        """How an action names this state in `before` and `after`. Kinds never share a token."""
+        if self.kind == "file":
+            assert self.digest is not None
+            return self.digest
+        return f"symlink:{self.target}" if self.kind == "symlink" else self.kind
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What must happen on the host so that it has what the copy has."""
+
+    operation: FileOperation
+    before: str | None
+    after: str | None = None
+    mode: int | None = None
+    link_target: str | None = None
+    hazards: tuple[str, ...] = ()
+
+    @property
+    def never(self) -> bool:
+        """Nobody can approve this: only files, folders and symlinks leave the copy."""
+        return any(kind in self.hazards for kind in SPECIAL)
+
+
+def kind_of(mode: int) -> Kind:
+    """The kind that `st_mode` names."""
+    kinds: dict[int, Kind] = {
+        stat.S_IFREG: "file",
+        stat.S_IFDIR: "dir",
+        stat.S_IFLNK: "symlink",
+        stat.S_IFIFO: "fifo",
+        stat.S_IFSOCK: "socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    """The signature of a stat result."""
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
+
+
+def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_known: bool = False) -> Want | None:
+    """What the agent's copy asks of the host for one path; None where it asks nothing.
+
+    `holds_known`: files that both sides once agreed on are below this path, so a folder's own fate waits for theirs.
+    """
+    if mine is None:
+        if known is None or host is None or (host.kind == "dir" and holds_known):
+            return None
+        return Want("delete", host.token, hazards=_conflict(known, host))
+    if agree(mine, host) or (known is not None and _is_still(mine, known)):
+        return None
+    if host is not None and (host.kind == "dir") != (mine.kind == "dir"):
+        # A folder where a file was, or the other way round: the old thing goes first, as a step of its own.
+        return None if holds_known else Want("delete", host.token, hazards=_conflict(known, host))
+    return _create_or_change(known, mine, host)
+
+
+def agree(mine: Seen, host: Seen | None) -> bool:
+    """Whether both sides hold the same. Folders agree by being folders: their modes differ by umask alone, mostly."""
+    if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
+        return False
+    if mine.kind == "dir":
+        return True
+    if mine.kind == "symlink":
+        return mine.target == host.target
+    return mine.digest == host.digest and mine.mode & (PERMISSIONS | SET_ID) == host.mode & (PERMISSIONS | SET_ID)
+
+
+def _is_still(mine: Seen, known: Known) -> bool:
+    """Whether the copy holds what it held when both sides agreed."""
+    if mine.signature == known.copy_signature:
+        return True
+    if mine.kind != known.kind or mine.kind in SPECIAL:
+        return False
+    if mine.kind == "dir":
+        return mine.mode & PERMISSIONS == known.mode & PERMISSIONS
+    if mine.kind == "symlink":
+        return mine.target == known.target
+    return mine.digest == known.digest and mine.mode & (PERMISSIONS | SET_ID) == known.mode & (PERMISSIONS | SET_ID)
+
+
+def _create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want | None:
+    before = host.token if host else None
+    conflict = _conflict(known, host)
+    if mine.kind in SPECIAL:
+        return Want("write", before, hazards=(mine.kind, *conflict))
+    if mine.kind == "symlink":
+        return Want("symlink", before, mine.token, link_target=mine.target, hazards=("symlink", *conflict))
+    mode = mine.mode & PERMISSIONS
+    if mine.kind == "dir":
+        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=conflict)
+    same_content = host is not None and host.kind == "file" and host.digest == mine.digest
+    was_executable = host is not None and host.kind == "file" and host.mode & 0o111
+    hazards = (
+        *(("hardlink",) if mine.links > 1 else ()),
+        *(("setuid",) if mine.mode & SET_ID else ()),
+        *(("new-executable",) if mode & 0o111 and not was_executable else ()),
+        *conflict,
+    )
+    return Want("chmod" if same_content else "write", before, mine.token, mode, hazards=hazards)
+
+
+def _conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
+    """The hazard `conflict` where the person changed the path on the host since both sides last agreed."""
+    if known is None:
+        return ("conflict",) if host is not None else ()
+    if host is None or host.kind != known.kind:
+        return ("conflict",)
+    if host.kind == "dir" or host.signature == known.host_signature:
+        return ()
+    if host.kind == "symlink":
+        return () if host.target == known.target else ("conflict",)
+    same = known.digest is not None and host.digest == known.digest and (host.mode ^ known.mode) & PERMISSIONS == 0
+    return () if same else ("conflict",)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def to_action(name: str, wanted: Want) -> FileChange:
+    """The action for a path as the system names it (`name`: surrogate escapes stand for bytes that aren't UTF-8)."""
+    shown, encoded = name_fields(name)
+    return FileChange(
+        operation=wanted.operation,
+        path=shown,
+        path_b64=encoded,
+        before=wanted.before,
+        after=wanted.after,
+        mode=wanted.mode,
+        link_target=None if wanted.link_target is None else name_fields(wanted.link_target)[0],
+        hazards=wanted.hazards,
+    )
+
+
+def name_fields(name: str) -> tuple[str, str | None]:
+    """`path` and `path_b64` of an action for a name of the file system's."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raw = os.fsencode(name)
+        return raw.decode("utf-8", "backslashreplace"), base64.b64encode(raw).decode()
+    return name, None
+
+
+def name_of(action: FileChange) -> str:
+    """The name that the file system knows an action's path by. Raises ValueError for a broken `path_b64`."""
+    if action.path_b64 is None:
+        return action.path
+    return os.fsdecode(base64.b64decode(action.path_b64, validate=True))
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------
+
+
+class EditError(ValueError):
+    """An edit that doesn't fit the text; the message says why, for the agent."""
+
+
+def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
+    """`text` with `old` replaced by `new`: all-or-nothing. Raises EditError.
+
+    `old` must be there exactly once, or at least once with `replace_all`. Overlapping occurrences count as several,
+    because which one was meant can't be known.
+    """
+    if not old:
+        raise EditError("the old text is empty")
+    if old == new:
+        raise EditError("the old and the new text are the same")
+    first = text.find(old)
+    if first < 0:
+        raise EditError("the old text isn't in the file")
+    if replace_all:
+        return text.replace(old, new)
+    if text.find(old, first + 1) >= 0:
+        raise EditError("the old text is in the file more than once; give more of its surroundings, or use replace_all")
+    return text[:first] + new + text[first + len(old) :]

@@ -1,0 +1,266 @@
+"""Line diffs with highlighted words, for cards: pure, and bounded in time whatever the text holds.
+
+The text comes from an agent, so a diff must not be able to hold up the supervisor: lines are compared by Myers' greedy
+algorithm with a cap on the number of differences (E. W. Myers, "An O(ND) Difference Algorithm and Its Variations", 1986),
+after common ends are cut off. Past the cap the middle is shown as one replacement: longer than needed, never wrong.
+
+INVARIANT: the lines of a diff that isn't truncated, context and removals in order, are the old text; context and
+additions are the new one.
+"""
+
+import difflib
+import re
+from typing import Literal
+
+import msgspec
+
+CONTEXT_LINES = 3
+MOST_TEXT_BYTES = 1024 * 1024
+MOST_SHOWN_LINES = 4000
+MOST_COMPARED_LINES = 20_000
+MOST_DIFFERENCES = 600
+MOST_LINE_CHARS = 2000
+MOST_WORD_PAIRS = 400
+MOST_WORDS_PER_LINE = 120
+
+LineKind = Literal["context", "added", "removed", "note"]
+Span = tuple[str, bool]
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_NO_NEWLINE = "\\ no newline at the end of the file"
+
+
+class DiffLine(msgspec.Struct, frozen=True):
+    """One line of a hunk. `spans` are (text, highlighted) pieces without the line's newline; numbers count from 1."""
+
+    kind: LineKind
+    spans: tuple[Span, ...]
+    old_number: int | None = None
+    new_number: int | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.spans)
+
+
+class Hunk(msgspec.Struct, frozen=True):
+    """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does (0: before the first)."""
+
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+    lines: tuple[DiffLine, ...]
+
+    @property
+    def header(self) -> str:
+        return f"@@ -{self.old_start},{self.old_count} +{self.new_start},{self.new_count} @@"
+
+
+class TextDiff(msgspec.Struct, frozen=True):
+    """The difference of two contents. `binary` and `too_large` come without hunks; `truncated`: not all lines are here."""
+
+    hunks: tuple[Hunk, ...] = ()
+    added: int = 0
+    removed: int = 0
+    binary: bool = False
+    too_large: bool = False
+    truncated: bool = False
+
+
+def diff(old: bytes, new: bytes) -> TextDiff:
+    """The difference of two files' contents; binary where either isn't UTF-8 text or holds a NUL."""
+    if old == new:
+        return TextDiff()
+    if len(old) > MOST_TEXT_BYTES or len(new) > MOST_TEXT_BYTES:
+        return TextDiff(too_large=True)
+    try:
+        old_text, new_text = old.decode(), new.decode()
+    except UnicodeDecodeError:
+        return TextDiff(binary=True)
+    if "\0" in old_text or "\0" in new_text:
+        return TextDiff(binary=True)
+    return _diff_lines(split_lines(old_text), split_lines(new_text))
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their newline. Only LF ends a line: a form feed or U+2028 inside one is text, and shown as such."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [line + "\n" for line in lines] + ([last] if last else [])
+
+
+def unified(result: TextDiff, old_name: str, new_name: str) -> str:
+    """The diff as `diff -u` writes it; empty where there are no hunks."""
+    if not result.hunks:
+        return ""
+    marks = {"context": " ", "added": "+", "removed": "-", "note": ""}
+    out = [f"--- {old_name}", f"+++ {new_name}"]
+    for hunk in result.hunks:
+        out.append(hunk.header)
+        out += [marks[line.kind] + line.text for line in hunk.lines]
+    return "\n".join(out) + "\n"
+
+
+def _diff_lines(old: list[str], new: list[str]) -> TextDiff:
+    if max(len(old), len(new)) > MOST_COMPARED_LINES:
+        return TextDiff(too_large=True)
+    blocks = _changed_blocks(old, new)
+    added = sum(new_end - new_start for _, _, new_start, new_end in blocks)
+    removed = sum(old_end - old_start for old_start, old_end, _, _ in blocks)
+    writer = _Writer(old, new)
+    hunks = []
+    for group in _grouped(blocks):
+        hunk = writer.hunk(group)
+        if hunk is not None:
+            hunks.append(hunk)
+    return TextDiff(tuple(hunks), added, removed, truncated=writer.truncated)
+
+
+type Block = tuple[int, int, int, int]  # old start, old end, new start, new end: that part is replaced by this one
+
+
+def _changed_blocks(old: list[str], new: list[str]) -> list[Block]:
+    """The replaced parts, in order, none touching the next."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    old_end, new_end = len(old), len(new)
+    while old_end > start and new_end > start and old[old_end - 1] == new[new_end - 1]:
+        old_end, new_end = old_end - 1, new_end - 1
+    ids: dict[str, int] = {}
+    left = [ids.setdefault(line, len(ids)) for line in old[start:old_end]]
+    right = [ids.setdefault(line, len(ids)) for line in new[start:new_end]]
+    matches = _matches(left, right)
+    blocks: list[Block] = []
+    at_old = at_new = 0
+    for x, y in [*matches, (len(left), len(right))]:
+        if x > at_old or y > at_new:
+            blocks.append((start + at_old, start + x, start + at_new, start + y))
+        at_old, at_new = x + 1, y + 1
+    return blocks
+
+
+def _matches(left: list[int], right: list[int]) -> list[tuple[int, int]]:
+    """Pairs of equal lines of a shortest edit script; none where more than MOST_DIFFERENCES are needed."""
+    furthest = {1: 0}
+    trail: list[dict[int, int]] = []
+    for distance in range(min(len(left) + len(right), MOST_DIFFERENCES) + 1):
+        trail.append(furthest.copy())
+        for k in range(-distance, distance + 1, 2):
+            down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
+            x = furthest[k + 1] if down else furthest[k - 1] + 1
+            y = x - k
+            while x < len(left) and y < len(right) and left[x] == right[y]:
+                x, y = x + 1, y + 1
+            furthest[k] = x
+            if x >= len(left) and y >= len(right):
+                return _walk_back(trail, len(left), len(right))
+    return []
+
+
+def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for distance in range(len(trail) - 1, -1, -1):
+        furthest = trail[distance]
+        k = x - y
+        down = k == -distance or (k != distance and furthest[k - 1] < furthest[k + 1])
+        previous = k + 1 if down else k - 1
+        from_x = furthest[previous]
+        from_y = from_x - previous
+        while x > max(from_x, 0) and y > max(from_y, 0):
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = from_x, from_y
+    return pairs[::-1]
+
+
+def _grouped(blocks: list[Block]) -> list[list[Block]]:
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if groups and block[0] - groups[-1][-1][1] <= 2 * CONTEXT_LINES:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
+
+
+class _Writer:
+    """Turns blocks into hunks, within the limits of one card."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        self._old, self._new = old, new
+        self._shown = 0
+        self._pairs = 0
+        self.truncated = False
+
+    def hunk(self, group: list[Block]) -> Hunk | None:
+        """The hunk of some neighbouring blocks; None, and `truncated`, where the card is full."""
+        if self._shown >= MOST_SHOWN_LINES:
+            self.truncated = True
+            return None
+        old_at = max(0, group[0][0] - CONTEXT_LINES)
+        new_at = group[0][2] - (group[0][0] - old_at)
+        old_end = min(len(self._old), group[-1][1] + CONTEXT_LINES)
+        new_end = group[-1][3] + old_end - group[-1][1]
+        lines: list[DiffLine] = []
+        at_old, at_new = old_at, new_at
+        for block in group:
+            lines += self._context(at_old, block[0], at_new)
+            lines += self._block(block)
+            at_old, at_new = block[1], block[3]
+        lines += self._context(at_old, old_end, at_new)
+        room = MOST_SHOWN_LINES - self._shown
+        if len(lines) > room:
+            lines, self.truncated = lines[:room], True
+        self._shown += len(lines)
+        old_count, new_count = old_end - old_at, new_end - new_at
+        return Hunk(old_at + bool(old_count), old_count, new_at + bool(new_count), new_count, tuple(lines))
+
+    def _context(self, start: int, end: int, new_start: int) -> list[DiffLine]:
+        out: list[DiffLine] = []
+        for offset, line in enumerate(self._old[start:end]):
+            out += self._line("context", line, None, start + offset + 1, new_start + offset + 1)
+        return out
+
+    def _block(self, block: Block) -> list[DiffLine]:
+        old_start, old_end, new_start, new_end = block
+        old, new = self._old[old_start:old_end], self._new[new_start:new_end]
+        marked: dict[tuple[str, int], tuple[Span, ...]] = {}
+        for index, (left, right) in enumerate(zip(old, new, strict=False)):
+            if self._pairs < MOST_WORD_PAIRS:
+                self._pairs += 1
+                marked["removed", index], marked["added", index] = highlight(left.rstrip("\n"), right.rstrip("\n"))
+        out: list[DiffLine] = []
+        for index, line in enumerate(old):
+            out += self._line("removed", line, marked.get(("removed", index)), old_start + index + 1, None)
+        for index, line in enumerate(new):
+            out += self._line("added", line, marked.get(("added", index)), None, new_start + index + 1)
+        return out
+
+    def _line(
+        self, kind: LineKind, line: str, spans: tuple[Span, ...] | None, old: int | None, new: int | None
+    ) -> list[DiffLine]:
+        text = line.removesuffix("\n")
+        if len(text) > MOST_LINE_CHARS:
+            self.truncated = True
+            text, spans = text[:MOST_LINE_CHARS] + "…", None
+        made = [DiffLine(kind, spans or ((text, False),), old, new)]
+        return made if line.endswith("\n") else [*made, DiffLine("note", ((_NO_NEWLINE, False),))]
+
+
+def highlight(old: str, new: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+    """The two lines in spans, with the words marked that differ. Nothing is marked where little is common."""
+    left, right = _WORD.findall(old), _WORD.findall(new)
+    plain = ((old, False),), ((new, False),)
+    if old == new or max(len(left), len(right)) > MOST_WORDS_PER_LINE:
+        return plain
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    if matcher.ratio() < 0.4:
+        return plain
+    old_spans: list[Span] = []
+    new_spans: list[Span] = []
+    for tag, a, b, c, d in matcher.get_opcodes():
+        for spans, words in ((old_spans, left[a:b]), (new_spans, right[c:d])):
+            if words:
+                spans.append(("".join(words), tag != "equal"))
+    return tuple(old_spans), tuple(new_spans)

@@ -1,0 +1,9 @@
+"""The workspace channel: the agent's private copy of the host's folder, and the reviewed way back.
+
+    snapshot   makes the copy and its baseline            scan     reads one folder or one path of it
+    watch      wakes the comparison                       blobs    keeps the exact bytes that a request is about
+    channel    compares, asks the gate, carries out       apply    writes to the host, beneath it and nowhere else
+
+INVARIANT: every path is opened relative to a directory descriptor, component by component, never through a symlink
+(`beneath`). The copy belongs to a hostile writer at all times; the host's folder is never assumed to hold still.
+"""

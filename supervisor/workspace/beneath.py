@@ -1,0 +1,118 @@
+"""Opening what is beneath a folder, whoever renames things in it meanwhile (law 4).
+
+A path is walked component by component from a directory descriptor with O_NOFOLLOW, so a folder that is swapped for a
+symlink between two steps is an error and never a way out: what RESOLVE_BENEATH with RESOLVE_NO_SYMLINKS of openat2(2)
+promise, done by hand because each folder on the way must also be compared with those that are out of bounds.
+
+It is separate because snapshot, scan and apply must all walk the same way. It must never resolve a whole path at once,
+accept `..`, or enter `.git` or the supervisor's own data, by whatever name they are reached.
+"""
+
+import contextlib
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from supervisor.errors import GatehouseError
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a fifo must not wait for a writer. It changes nothing for regular files.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+MOST_PARTS = 256
+LONGEST_PATH_BYTES = 4096
+
+
+class PathError(GatehouseError):
+    """A path that can't be reached beneath the workspace, or must not be."""
+
+
+class Root:
+    """A folder held by a descriptor: it stays this folder when its path is renamed or replaced.
+
+    `out_of_bounds` are folders that must not be entered even where they lie inside (the supervisor's data).
+    """
+
+    def __init__(self, path: Path, *, out_of_bounds: Sequence[Path] = ()) -> None:
+        self.path = path.resolve()
+        self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._forbidden: set[tuple[int, int]] = set()
+        for folder in out_of_bounds:
+            with contextlib.suppress(FileNotFoundError):
+                status = folder.stat()
+                self._forbidden.add((status.st_dev, status.st_ino))
+
+    def close(self) -> None:
+        """Give the descriptor back. May be called twice."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    @contextlib.contextmanager
+    def directory(self, name: str, *, create: bool = False) -> Iterator[int]:
+        """A descriptor of the folder `name` (`""`: the root itself), closed afterwards.
+
+        With `create`, missing folders are made. Raises PathError, or OSError where one is missing, or is a symlink or a file.
+        """
+        fd = os.dup(self.fd)
+        try:
+            for part in split(name) if name else ():
+                inner = self._enter(fd, part, create)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def parent(self, name: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The descriptor of the folder that holds `name`, and its last component."""
+        parts = split(name)
+        with self.directory("/".join(parts[:-1]), create=create) as fd:
+            yield fd, parts[-1]
+
+    def is_forbidden(self, status: os.stat_result) -> bool:
+        """Whether this is one of the folders that are out of bounds."""
+        return (status.st_dev, status.st_ino) in self._forbidden
+
+    def _enter(self, fd: int, part: str, create: bool) -> int:
+        if create:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=fd)
+        inner = os.open(part, DIRECTORY, dir_fd=fd)
+        if self.is_forbidden(os.fstat(inner)):
+            os.close(inner)
+            raise PathError("the path leads into the supervisor's own data", "choose another place")
+        return inner
+
+
+def split(name: str) -> list[str]:
+    """The components of a relative path. PathError where one isn't a plain name, or names git's own folder."""
+    parts = name.split("/")
+    if len(parts) > MOST_PARTS or len(os.fsencode(name)) > LONGEST_PATH_BYTES:
+        raise PathError("the path is too long", f"at most {LONGEST_PATH_BYTES} bytes and {MOST_PARTS} folders")
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part:
+            raise PathError(f"`{name}` is not a plain path below the workspace", "no empty part, `.` or `..`")
+        if is_git_name(part):
+            raise PathError("`.git` is never written to by sync", "ask for a git operation instead")
+    return parts
+
+
+def is_git_name(part: str) -> bool:
+    """Whether some file system takes this name for `.git`: by case, Unicode form, ignored characters (HFS+), trailing
+    dots and spaces, streams or short names (NTFS). The list is git's own (`is_hfs_dotgit`, `is_ntfs_dotgit`)."""
+    if part == ".git":
+        return True
+    if "git" not in part.casefold() and part.isascii():
+        return False
+    folded = unicodedata.normalize("NFKC", part).casefold()
+    seen = "".join(char for char in folded if unicodedata.category(char) != "Cf")
+    stem = seen.split(":", 1)[0].rstrip(". ")
+    return stem in (".git", "git~1")
+
+
+def is_regular(status: os.stat_result) -> bool:
+    """Whether it is a regular file."""
+    return stat.S_ISREG(status.st_mode)

@@ -1,0 +1,141 @@
+"""The exact bytes that requests are about, by their hash, under `data/sessions/ID/blobs`.
+
+A card shows a blob and an approval applies that blob: what the agent does to its file in the meantime can't matter
+(law 2). It is separate because three parts rely on it: the channel that takes the snapshot, the card, and apply.
+It must never hand out bytes under a name that isn't their hash.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from supervisor.core.actions import content_hash
+from supervisor.core.changes import signature_of
+from supervisor.errors import StorageError
+from supervisor.workspace.scan import BLOCK_BYTES, LARGEST_FILE_BYTES, TooLargeError, UnsteadyError
+
+# An agent can write large files for as long as it runs; the supervisor's disk must not fill up with what it replaced.
+MOST_BYTES = 4 << 30
+
+
+class BlobStore:
+    """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking: call it in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._bytes = 0
+        for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
+            if name.startswith("."):
+                os.unlink(name, dir_fd=self._fd)  # a copy that a crash cut short
+            else:
+                self._bytes += os.stat(name, dir_fd=self._fd).st_size
+
+    def close(self) -> None:
+        """Give the folder's descriptor back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def keep(self, data: bytes) -> str:
+        """Store `data` durably; its hash."""
+        digest = content_hash(data)
+        if not self.has(digest):
+            temporary, fd = self._temporary()
+            try:
+                _write_all(fd, data)
+                self._commit(temporary, fd, digest, len(data))
+            finally:
+                os.close(fd)
+                self._forget(temporary)
+        return digest
+
+    def keep_file(self, source: int, before: os.stat_result) -> str:
+        """Store what is in an open file, if it holds still meanwhile; its hash. UnsteadyError or TooLargeError else."""
+        temporary, fd = self._temporary()
+        try:
+            state = hashlib.blake2b(digest_size=32)
+            total = 0
+            while block := os.read(source, BLOCK_BYTES):
+                total += len(block)
+                if total > LARGEST_FILE_BYTES:
+                    raise TooLargeError
+                state.update(block)
+                _write_all(fd, block)
+            if signature_of(os.fstat(source)) != signature_of(before):
+                raise UnsteadyError
+            digest = state.hexdigest()
+            if not self.has(digest):
+                self._commit(temporary, fd, digest, total)
+            return digest
+        finally:
+            os.close(fd)
+            self._forget(temporary)
+
+    def has(self, digest: str) -> bool:
+        """Whether the content is here."""
+        try:
+            os.stat(_name(digest), dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open(self, digest: str) -> int:
+        """A descriptor to read it from; the caller closes it. FileNotFoundError where it isn't here."""
+        return os.open(_name(digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+
+    def read(self, digest: str, limit_bytes: int) -> bytes | None:
+        """Up to `limit_bytes + 1` bytes of it, so that the caller sees that there is more; None where it isn't here."""
+        try:
+            fd = self.open(digest)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            return file.read(limit_bytes + 1)
+
+    def size(self, digest: str) -> int | None:
+        """Its length in bytes; None where it isn't here."""
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(_name(digest), dir_fd=self._fd).st_size
+        return None
+
+    def drop(self, digest: str) -> None:
+        """Delete it, if it is here."""
+        size = self.size(digest)
+        if size is not None:
+            self._forget(_name(digest))
+            self._bytes -= size
+
+    def _temporary(self) -> tuple[str, int]:
+        name = f".{secrets.token_hex(8)}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return name, os.open(name, flags, 0o600, dir_fd=self._fd)
+
+    def _commit(self, temporary: str, fd: int, digest: str, size: int) -> None:
+        if self._bytes + size > MOST_BYTES:
+            raise StorageError(
+                "the session's snapshots take too much room", f"more than {MOST_BYTES >> 30} GB of changes wait"
+            )
+        os.fsync(fd)
+        os.rename(temporary, _name(digest), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        os.fsync(self._fd)
+        self._bytes += size
+
+    def _forget(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._fd)
+
+
+def _name(digest: str) -> str:
+    # INVARIANT: a name in this folder is a hash and nothing else, whatever an action's field says.
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise FileNotFoundError(f"`{digest[:80]}` is not a content hash")
+    return digest
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

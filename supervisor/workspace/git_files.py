@@ -1,0 +1,150 @@
+"""What git says about the host's folder: which files belong, which are ignored, what its own folder holds.
+
+Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs here with none of
+the user's or the machine's configuration, with those switches off, and never on the agent's copy. It is separate because
+this is the workspace's only use of git. It must never run a git command that writes to the host's repository.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from supervisor.process import run
+from supervisor.settings import search_path
+
+GIT_TIMEOUT_S = 120.0
+LIST_LIMIT_BYTES = 256 << 20
+# Each switch closes a way in which a repository makes git run or fetch something (FIELD: git as host execution).
+_SWITCHES = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.attributesFile=/dev/null",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "gc.auto=0",
+)
+# The keys of a repository's configuration that its copy keeps: what its format and its branches need. All else may
+# name a program to run, a file elsewhere or a credential.
+_KEPT_KEYS = re.compile(
+    r"core\.(repositoryformatversion|filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sparsecheckout|sparsecheckoutcone)"
+    r"|extensions\.(objectformat|refstorage|preciousobjects)"
+    r"|user\.(name|email)|init\.defaultbranch|pull\.rebase|push\.default|merge\.conflictstyle|diff\.(algorithm|renames)"
+    r"|remote\..+\.(url|fetch)|branch\..+\.(remote|merge|rebase)|submodule\..+\.(url|active|update)",
+    re.IGNORECASE | re.DOTALL,
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+MOST_RESTARTS = 16
+
+
+def git_environment() -> dict[str, str]:
+    """The whole environment that git gets."""
+    return {
+        "PATH": search_path(),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_LITERAL_PATHSPECS": "1",
+    }
+
+
+def git_command(repository: Path, *words: str) -> list[str]:
+    """The argument list of a git command on this repository and no other."""
+    switches = [word for switch in (*_SWITCHES, f"safe.directory={repository}") for word in ("-c", switch)]
+    return [
+        "git",
+        *switches,
+        "-C",
+        str(repository),
+        f"--git-dir={repository / '.git'}",
+        f"--work-tree={repository}",
+        *words,
+    ]
+
+
+async def files_of(repository: Path) -> list[str] | None:
+    """Tracked and untracked-not-ignored paths relative to the repository, sorted; None where git can't read it.
+
+    A submodule or a nested repository is one entry, with or without a trailing slash.
+    """
+    command = git_command(repository, "ls-files", "-c", "-o", "--exclude-standard", "-z")
+    done = await run(
+        command, env=git_environment(), cwd=repository, timeout_s=GIT_TIMEOUT_S, output_limit_bytes=LIST_LIMIT_BYTES
+    )
+    if not done.ok:
+        return None
+    return sorted({os.fsdecode(name) for name in done.stdout.split(b"\0") if name})
+
+
+async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
+    """Those of the paths that the host's ignore files leave out. A folder is asked about with a trailing slash.
+
+    A path that git won't answer for (below a symlink, say) counts as not ignored: it is then asked about, never dropped.
+    """
+    out: set[str] = set()
+    waiting = list(names)
+    for _ in range(MOST_RESTARTS):
+        if not waiting:
+            break
+        command = git_command(repository, "check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
+        text = b"".join(os.fsencode(name) + b"\0" for name in waiting)
+        done = await run(
+            command,
+            env=git_environment(),
+            cwd=repository,
+            stdin=text,
+            timeout_s=GIT_TIMEOUT_S,
+            output_limit_bytes=LIST_LIMIT_BYTES,
+        )
+        # Four fields each: source, line, pattern, path; no source: no pattern matched; `!`: matched to be kept.
+        fields = done.stdout.split(b"\0")
+        answered = 0
+        for at in range(0, len(fields) - 4, 4):
+            source, _, pattern, path = fields[at : at + 4]
+            answered += 1
+            if source and not pattern.startswith(b"!"):
+                out.add(os.fsdecode(path))
+        if done.exit_code in (0, 1):
+            break
+        waiting = waiting[answered + 1 :]  # it ends at the first path that it refuses
+    return out
+
+
+async def clean_config(config: Path) -> str:
+    """The text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs removed."""
+    command = ["git", "config", "--file", str(config), "--no-includes", "--list", "-z"]
+    done = await run(command, env=git_environment(), cwd=Path("/"), timeout_s=GIT_TIMEOUT_S)
+    lines: list[str] = []
+    for item in done.stdout.decode("utf-8", "replace").split("\0"):
+        key, separator, value = item.partition("\n")
+        if separator and _KEPT_KEYS.fullmatch(key):
+            lines += _config_lines(key, _CREDENTIALS.sub("", value))
+    return "\n".join(["[core]", "\tbare = false", *lines]) + "\n"
+
+
+async def pack_all(repository: Path, target: Path) -> bool:
+    """Write every object that the repository's refs and index reach as packs into `target`; whether it worked."""
+    command = git_command(
+        repository, "pack-objects", "--all", "--reflog", "--indexed-objects", "-q", str(target / "pack")
+    )
+    done = await run(command, env=git_environment(), cwd=repository, stdin=b"", timeout_s=30 * GIT_TIMEOUT_S)
+    return done.ok
+
+
+def _config_lines(key: str, value: str) -> list[str]:
+    section, _, rest = key.partition(".")
+    subsection, _, name = rest.rpartition(".")
+    header = f"[{section} {_quoted(subsection)}]" if subsection else f"[{section}]"
+    return [header, f"\t{name} = {_quoted(value)}"]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
