@@ -1,0 +1,85 @@
+"""Holds the documents to the program: what they name exists, and what exists is named.
+
+It checks facts (paths, settings, verbs), never wording.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from supervisor.settings import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [
+    "README.md",
+    "SECURITY.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "bench/README.md",
+    "data/README.md",
+    "policy/README.md",
+]
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def test_every_claim_of_security_names_a_test_that_exists() -> None:
+    claims = re.findall(r"^\| (?!claim)(?!-)(.+?) \| `(tests/[^`]+)` \|$", text_of("SECURITY.md"), re.MULTILINE)
+    assert len(claims) > 20
+    for claim, named in claims:
+        path, _, name = named.partition("::")
+        assert (ROOT / path).is_file(), f"{named}: {claim}"
+        assert not name or f"def {name}(" in text_of(path), f"{named}: {claim}"
+
+
+def test_every_row_of_claims_is_one_that_the_test_above_reads() -> None:
+    """A row in another form would be a claim that nothing checks."""
+    claims = text_of("SECURITY.md").split("## Claims")[1].split("## What")[0]
+    rows = [
+        line
+        for line in claims.splitlines()
+        if line.startswith("|") and line not in {"| claim | tried by |", "|---|---|"}
+    ]
+    assert [row for row in rows if not re.fullmatch(r"\| .+ \| `tests/[^`]+` \|", row)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_paths_that_documents_name_exist(document: str) -> None:
+    """Links, and names in backticks that begin with a folder of this repository."""
+    text = text_of(document)
+    links = [ROOT / document / ".." / link for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text)]
+    folders = "supervisor|agent_image|policy|web|tests|bench|scripts|docs"
+    named = [ROOT / name for name in re.findall(rf"`((?:{folders})/[\w./-]+)`", text)]
+    missing = [str(path) for path in [*links, *named] if not path.resolve().exists()]
+    assert missing == []
+
+
+def test_readme_has_every_setting_and_no_other() -> None:
+    table = re.search(r"<!-- settings:.*?-->\n(.*?)<!-- end -->", text_of("README.md"), re.DOTALL)
+    assert table
+    rows = [f"| `{s.name}` | {f'`{s.default}`' if s.default else 'none'} | {s.help} |" for s in SETTINGS]
+    assert table[1].splitlines()[2:] == rows, "write the table anew from supervisor/settings.py"
+
+
+def test_readme_has_every_verb_and_no_other(gatehouse: Path) -> None:
+    shown = subprocess.run([str(gatehouse), "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+    in_readme = set(re.findall(r"^\| `gatehouse (\w+)", text_of("README.md"), re.MULTILINE))
+    for verb in in_readme:
+        assert re.search(rf"\b{verb}\b", shown), f"`gatehouse --help` doesn't show `{verb}`"
+    listed = re.search(r"\{([\w,-]+)\}", shown)
+    assert (set(listed[1].split(",")) if listed else in_readme) == in_readme
+
+
+def test_every_make_target_that_documents_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text_of(document), re.MULTILINE))
+        assert named <= targets, document
+
+
+def test_the_changelog_opens_with_what_is_unreleased() -> None:
+    assert re.search(r"^## (Unreleased|\d+\.\d+\.\d+)", text_of("CHANGELOG.md"), re.MULTILINE)
