@@ -1,0 +1,474 @@
+"""Tries the set-up: what it installs from where, what it says when it can't, and that it gets out of the way.
+
+The real script runs in a copy of what it reads. Where a machine without this or that is needed, PATH holds
+only the plain tools and stand-ins that write down how they were called: apt and sudo can't be had for real.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-uv.lock"]
+PLAIN_TOOLS = "cat chmod cut dirname env find flock grep head id ln mkdir mktemp mv rm sed sh sha256sum sort tail touch tr true uname".split()  # noqa: SIM905
+SYSTEM_TOOLS = "bwrap git rg curl chromium".split()  # noqa: SIM905
+
+# The interpreter behind this environment.
+BASE_PYTHON = Path(sys.base_prefix) / "bin" / "python3.13"
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Package -> version with its marker, as a lock file says."""
+    text = (ROOT / lock).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([a-z0-9._-]+)==(.+?) \\$", text, re.MULTILINE))
+
+
+class Machine:
+    """A checkout's set-up on a machine of its own making: its PATH, and a log of how its stand-ins were called."""
+
+    def __init__(self, place: Path) -> None:
+        self.checkout = place / "checkout with spaces"
+        self.bin = place / "bin"
+        self.log = place / "calls.log"
+        self.bin.mkdir(parents=True)
+        self.log.touch()
+        shutil.copytree(ROOT / "scripts", self.checkout / "scripts")
+        for name in ["pyproject.toml", "README.md", "LICENSE", *LOCKS]:
+            shutil.copy(ROOT / name, self.checkout)
+        for name in ["supervisor", "agent_image"]:
+            (self.checkout / name).mkdir()
+            (self.checkout / name / "__init__.py").write_text('"""A part."""\n\n__version__ = "0"\n')
+        for tool in PLAIN_TOOLS:
+            found = shutil.which(tool)
+            assert found, tool
+            (self.bin / tool).symlink_to(found)
+        # The machine that the tests run on may have Pythons where every machine is looked at.
+        self.stand_in("ls", f'case "$*" in */root/.pyenv*|*/opt/pyenv*) exit 2 ;; esac; exec {shutil.which("ls")} "$@"')
+        for tool in SYSTEM_TOOLS:
+            self.stand_in(tool)
+
+    def stand_in(self, name: str, body: str = "") -> Path:
+        """A command that notes its arguments and then does `body`."""
+        path = self.bin / name
+        path.unlink(missing_ok=True)
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.log}"\n{body}\n')
+        path.chmod(0o755)
+        return path
+
+    def link(self, name: str, target: str | Path) -> None:
+        """The real command, under this name."""
+        (self.bin / name).unlink(missing_ok=True)
+        (self.bin / name).symlink_to(target)
+
+    def lack(self, *names: str) -> None:
+        for name in names:
+            (self.bin / name).unlink()
+
+    def as_user(self) -> None:
+        self.stand_in("id", "echo 1000")
+
+    def as_root(self) -> None:
+        self.stand_in("id", "echo 0")
+
+    def set_up(self, *arguments: str, shell: str = "sh", **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run it without a terminal. Only what is given is in the environment."""
+        # No test fetches anything: what would is answered by the stand-ins, or fails at once.
+        given = {"PATH": str(self.bin), "HOME": str(self.bin.parent / "home"), "PIP_NO_INDEX": "1", **environment}
+        return subprocess.run(
+            [str(shutil.which(shell)), "scripts/setup", *arguments],
+            cwd=self.checkout,
+            env=given,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+
+    def calls(self, name: str) -> list[str]:
+        return [
+            line for line in self.log.read_text().splitlines() if line.split()[0] == name and "--version" not in line
+        ]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+# --- lock files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_everything_locked_has_a_version_and_a_hash(lock: str) -> None:
+    entries = re.split(r"\n(?=[a-z0-9])", (ROOT / lock).read_text(encoding="utf-8"))
+    for entry in entries:
+        if not entry.startswith("#"):
+            assert re.match(r"[a-z0-9._-]+==\S+", entry), entry
+            assert "--hash=sha256:" in entry, entry
+
+
+def test_the_tests_run_on_the_versions_that_users_get() -> None:
+    assert pins("requirements.lock").items() <= pins("requirements-dev.lock").items()
+
+
+def test_every_dependency_is_locked() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = re.findall(r'^  "([a-z0-9-]+)', text.split("[project.scripts]")[0], re.MULTILINE)
+    assert declared
+    assert set(declared) <= pins("requirements-dev.lock").keys()
+
+
+# --- the script --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash"])
+def test_it_is_a_script_for_any_shell(shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"no {shell} here")
+    for script in ["setup", "lock", "fresh-clone-check"]:
+        subprocess.run([shell, "-n", str(ROOT / "scripts" / script)], check=True)
+
+
+def test_an_unknown_argument_is_one_clear_line(machine: Machine) -> None:
+    done = machine.set_up("everything")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "setup: unknown argument `everything`; say run, dev or uv\n"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_it_installs_and_then_has_nothing_to_do(machine: Machine, shell: str) -> None:
+    uv = machine.stand_in(
+        "uv",
+        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python; '
+        ": >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
+    )
+    machine.link("python3.13", BASE_PYTHON)
+    done = machine.set_up("run", shell=shell)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("setup: ready\n")
+    assert [call.split()[1:3] for call in machine.calls("uv")] == [["venv", "-q"], ["pip", "sync"], ["pip", "install"]]
+    sync, install = machine.calls("uv")[1:]
+    assert {"--require-hashes", "--only-binary", "--compile-bytecode", "requirements.lock"} <= set(sync.split())
+    assert {"--no-deps", "--no-build-isolation", "--offline"} <= set(install.split())
+    # Again: nothing is said, nothing is called, and neither uv nor Python is needed.
+    uv.unlink()
+    machine.log.write_text("")
+    again = machine.set_up("run", shell=shell)
+    assert (again.returncode, again.stdout, again.stderr, machine.log.read_text()) == (0, "", "", "")
+
+
+def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) -> None:
+    machine.stand_in(
+        "uv",
+        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python; '
+        ": >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
+    )
+    machine.link("python3.13", BASE_PYTHON)
+    assert machine.set_up("dev").returncode == 0
+    for change in ["lock", "place"]:
+        machine.log.write_text("")
+        if change == "lock":
+            with (machine.checkout / "requirements-dev.lock").open("a") as lock:
+                lock.write("# newer\n")
+        else:
+            machine.checkout = machine.checkout.rename(machine.checkout.with_name("moved"))
+        # `run` after `dev` keeps what the tests need.
+        assert machine.set_up("run").returncode == 0
+        assert [call for call in machine.calls("uv") if "requirements-dev.lock" in call]
+
+
+def test_a_failed_install_is_tried_again(machine: Machine) -> None:
+    machine.stand_in(
+        "uv",
+        'case "$1 $2" in --version*) echo "uv 0.7.0" ;; venv*) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python ;; '
+        '"pip sync") echo "no such host" >&2; exit 2 ;; esac',
+    )
+    machine.link("python3.13", BASE_PYTHON)
+    for _ in range(2):
+        done = machine.set_up("run")
+        assert done.returncode == 1
+        assert "no such host\nsetup: the packages of requirements.lock could not be installed; " in done.stderr
+        assert len(done.stderr.splitlines()) <= 4
+    assert len([call for call in machine.calls("uv") if call.startswith("uv pip sync")]) == 2
+
+
+def test_pips_mirror_is_uvs_too(machine: Machine) -> None:
+    machine.stand_in(
+        "uv",
+        'echo "$UV_DEFAULT_INDEX $SSL_CERT_FILE" >>index.log; case "$1" in --version) echo "uv 0.7.0" ;; '
+        'venv) mkdir -p .venv/bin; ln -s "$4" .venv/bin/python ;; esac',
+    )
+    machine.link("python3.13", BASE_PYTHON)
+    address = "https://packages.example.org/simple"
+    machine.set_up("run", PIP_INDEX_URL=address, PIP_CERT="/etc/mirror.pem")
+    assert f"{address} /etc/mirror.pem\n" in (machine.checkout / "index.log").read_text()
+    (machine.checkout / "index.log").unlink()
+    machine.set_up("run", PIP_INDEX_URL=address, UV_DEFAULT_INDEX="https://other.example.org")
+    assert address not in (machine.checkout / "index.log").read_text()
+
+
+# --- system packages ---------------------------------------------------------------------------------------------
+
+
+def test_without_the_right_to_install_it_names_the_one_command(machine: Machine) -> None:
+    machine.lack("bwrap", "rg")
+    machine.stand_in("apt-get")
+    machine.as_user()
+    machine.stand_in("sudo", "exit 1")
+    done = machine.set_up("run")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "setup: missing system packages, and no right to install them; run: sudo apt-get install -y bubblewrap ripgrep\n"
+    )
+    assert machine.calls("apt-get") == []
+
+
+@pytest.mark.parametrize("who", ["root", "user with sudo"])
+def test_where_it_may_it_installs_what_is_missing_and_no_more(machine: Machine, who: str) -> None:
+    machine.lack("bwrap", "rg")
+    machine.stand_in(
+        "apt-get",
+        f'case "$*" in *install*) for f in bwrap rg; do : >"{machine.bin}/$f"; chmod +x "{machine.bin}/$f"; done; esac',
+    )
+    if who == "root":
+        machine.as_root()
+    else:
+        machine.as_user()
+        machine.stand_in("sudo", '[ "$1" = -n ] || exit 1; shift; exec "$@"')
+    machine.stand_in("uv", "exit 1")
+    machine.set_up("run")
+    update, install = machine.calls("apt-get")
+    assert update.endswith("update")
+    assert install.endswith("install -y --no-install-recommends bubblewrap ripgrep")
+    assert len(machine.calls("sudo")) == (0 if who == "root" else 3)
+
+
+def test_with_nothing_missing_apt_is_left_alone(machine: Machine) -> None:
+    machine.stand_in("apt-get")
+    machine.as_root()
+    machine.stand_in("uv", "exit 1")
+    machine.set_up("dev")
+    assert machine.calls("apt-get") == []
+
+
+def test_when_apt_fails_its_words_and_the_command_are_shown(machine: Machine) -> None:
+    machine.lack("git")
+    machine.stand_in("apt-get", 'echo "E: Unable to locate package git"; exit 100')
+    machine.as_root()
+    done = machine.set_up("run")
+    assert done.returncode == 1
+    assert "E: Unable to locate package git\n" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("run: sudo apt-get update && sudo apt-get install git")
+
+
+def test_elsewhere_it_says_what_is_missing(machine: Machine) -> None:
+    machine.lack("rg", "curl")
+    done = machine.set_up("dev")
+    assert done.returncode == 1
+    assert done.stderr.startswith("setup: missing: ripgrep curl; install these with this system's package manager")
+
+
+def test_without_linux_it_says_so(machine: Machine) -> None:
+    machine.stand_in("uname", "echo Darwin")
+    done = machine.set_up("run")
+    assert done.returncode == 1
+    assert done.stderr.startswith("setup: the sandbox needs Linux, and this is Darwin; ")
+
+
+# --- Python and uv -----------------------------------------------------------------------------------------------
+
+
+def test_shims_and_other_versions_are_passed_over(machine: Machine) -> None:
+    """The first python3.13 on PATH may be a shim that fails, and the one that works may be called python."""
+    machine.stand_in("python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    machine.stand_in("python3", "exit 1")
+    machine.stand_in("python", f'exec "{BASE_PYTHON}" "$@"')
+    machine.stand_in("uv", 'case "$1" in --version) echo "uv 0.9.1" ;; esac; exit 0')
+    machine.set_up("run")
+    venv = next(call for call in machine.calls("uv") if call.startswith("uv venv"))
+    assert f"--python {BASE_PYTHON} " in venv, "the interpreter itself, not the name it was found under"
+
+
+def test_an_interpreter_in_pyenvs_folders_is_found(machine: Machine, tmp_path: Path) -> None:
+    pyenv = tmp_path / "pyenv"
+    for version in ["3.13.2", "3.13.10"]:
+        (pyenv / "versions" / version / "bin").mkdir(parents=True)
+    shim = f'#!/bin/sh\necho newest >>"{machine.log}"\nexec "{BASE_PYTHON}" "$@"\n'
+    newest = pyenv / "versions" / "3.13.10" / "bin" / "python3.13"
+    newest.write_text(shim)
+    newest.chmod(0o755)
+    machine.stand_in("uv", 'case "$1" in --version) echo "uv 0.9.1" ;; esac; exit 0')
+    machine.set_up("run", PYENV_ROOT=str(pyenv))
+    assert machine.calls("newest"), "3.13.10 comes after 3.13.2"
+
+
+def test_a_python_that_is_named_must_do(machine: Machine) -> None:
+    done = machine.set_up("run", PYTHON="/bin/false")
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == "setup: PYTHON=`/bin/false` is no CPython 3.13 with ssl, sqlite3 and ctypes; name another, or leave PYTHON out\n"
+    )
+
+
+def test_without_any_python_313_the_last_line_says_what_to_do(machine: Machine) -> None:
+    machine.stand_in(
+        "uv", 'case "$1 $2" in --version*) echo "uv 0.9.1" ;; *) echo "error: request failed" >&2; exit 2 ;; esac'
+    )
+    done = machine.set_up("run")
+    assert done.returncode == 1
+    *_, why, last = done.stderr.splitlines()
+    assert why == "error: request failed"
+    assert last.startswith("setup: no Python 3.13 found, and uv could not download one; install it ")
+    assert last.endswith("make setup PYTHON=/path/to/python3.13")
+
+
+@pytest.mark.parametrize("version", ["uv 0.4.30", "pyenv: uv: command not found", ""])
+def test_a_uv_that_is_too_old_or_no_uv_is_replaced_by_the_locked_one(machine: Machine, version: str) -> None:
+    machine.stand_in("uv", f'[ -n "{version}" ] && echo "{version}" || exit 127')
+    # A python3 with pip, which puts uv where it is told to.
+    machine.stand_in(
+        "python3",
+        'case "$*" in *--target*) mkdir -p .tools/uv.new/bin; printf "#!/bin/sh\\necho uv 0.13.9\\n" >.tools/uv.new/bin/uv; '
+        '/bin/chmod +x .tools/uv.new/bin/uv ;; *"pip --version"*) ;; *) exit 1 ;; esac',
+    )
+    done = machine.set_up("uv")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{machine.checkout}/.tools/uv\n"
+    (install,) = [call for call in machine.calls("python3") if "--target" in call]
+    assert {"--require-hashes", "--only-binary", "requirements-uv.lock"} <= set(install.split())
+
+
+def test_without_uv_and_any_way_to_get_it_the_remedy_is_named(machine: Machine) -> None:
+    machine.stand_in("python3", "exit 1")
+    machine.as_user()
+    done = machine.set_up("uv")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        "setup: no usable uv, and it could not be installed; install uv 0.7 or newer"
+    )
+
+
+# --- this environment --------------------------------------------------------------------------------------------
+
+
+def test_this_environment_has_exactly_what_is_locked() -> None:
+    """No package that no hash was checked for. Markers of other systems and versions are left out by their version."""
+    locked = {re.sub(r"[-_.]+", "-", name) for name in pins("requirements-dev.lock")}
+    installed = {re.sub(r"[-_.]+", "-", found.metadata["Name"].lower()) for found in distributions()}
+    assert installed - locked <= {"gatehouse"}
+
+
+def test_nothing_runs_at_every_start_of_python() -> None:
+    """A `.pth` file may hold code; ours holds one path, and no dependency brings one."""
+    for found in Path(sys.prefix).rglob("site-packages/*.pth"):
+        assert found.read_text().strip() == str(ROOT), found.name
+
+
+def test_make_test_is_what_ci_runs() -> None:
+    run = ROOT / ".ci" / "run"
+    assert os.access(run, os.X_OK)
+    commands = [line for line in run.read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[0] == "set -euo pipefail"
+    assert commands[-1] == "exec make test"
+    assert len(commands) == 3
+
+
+# --- make up -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def up() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("up", ROOT / "scripts" / "up.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("given", "is_terminal", "expected"),
+    [
+        ({}, True, ["review", "--workspace", ".", "--open"]),
+        ({"WORKSPACE": "/a b", "PORT": "3800"}, False, ["review", "--workspace", "/a b", "--open", "--port", "3800"]),
+        ({"AGENT": "claude"}, True, ["run", "--workspace", ".", "--open", "--tty", "--", "claude"]),
+        (
+            {"AGENT": "sh -c 'make && echo \"$HOME\" | tee x'", "MAX_UPTIME": "30m"},
+            False,
+            [
+                "run",
+                "--workspace",
+                ".",
+                "--open",
+                "--max-uptime",
+                "30m",
+                "--",
+                "sh",
+                "-c",
+                'make && echo "$HOME" | tee x',
+            ],
+        ),
+        (
+            {"AGENT": "claude -p $HOME --open"},
+            False,
+            ["run", "--workspace", ".", "--open", "--", "claude", "-p", "$HOME", "--open"],
+        ),
+    ],
+)
+def test_make_up_turns_words_into_words(
+    up: ModuleType, given: dict[str, str], is_terminal: bool, expected: list[str]
+) -> None:
+    assert (
+        up.command({f"GATEHOUSE_UP_{name}": value for name, value in given.items()}, is_terminal=is_terminal)
+        == expected
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["make && deploy", "a; b", "a | b", "a > b", "a &", "$(a)", "`a`", "a\nb", "(a)", "a 'b' && c", "a 'b"]
+)
+def test_what_needs_a_shell_is_refused(up: ModuleType, line: str) -> None:
+    with pytest.raises(ValueError, match="AGENT"):
+        up.agent_words(line)
+
+
+def test_make_evaluates_nothing_of_what_was_typed(tmp_path: Path) -> None:
+    """The real make, on a checkout whose set-up and program only note what reaches them."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "up.py", tmp_path / "scripts")
+    (tmp_path / "scripts" / "setup").write_text("#!/bin/sh\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / ".venv" / "bin" / "gatehouse").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >got\n')
+    for program in ["scripts/setup", ".venv/bin/gatehouse"]:
+        (tmp_path / program).chmod(0o755)
+    agent = "sh -c 'touch owned; echo $HOME $(id) `id`'"
+    make = ["make", "-s", "up", f"AGENT={agent}", "WORKSPACE=/a b;touch owned"]
+    subprocess.run(make, cwd=tmp_path, check=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert (tmp_path / "got").read_text().splitlines() == [
+        *["run", "--workspace", "/a b;touch owned", "--open", "--", "sh", "-c", "touch owned; echo $HOME $(id) `id`"]
+    ]
+    assert not (tmp_path / "owned").exists()
+    refused = subprocess.run(
+        ["make", "-s", "up", "AGENT=true; touch owned"],
+        cwd=tmp_path,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert refused.returncode != 0
+    assert "make up: AGENT holds `;`, which needs a shell; write it as AGENT='sh -c \"...\"'" in refused.stderr
+    assert not (tmp_path / "owned").exists()
