@@ -1,0 +1,172 @@
+"""What a sandbox is, whichever backend makes it: what is asked of it, what is given back, what doctor says.
+
+It is separate so that callers know only this. It must never hold a backend's detail, and no field here may make a
+sandbox weaker than its default: a Spec adds (a bind, a port), it never switches isolation off.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from supervisor.errors import SandboxError
+
+LOWER = "/workspace/lower"
+MERGED = "/workspace/merged"
+HOME = "/home/agent"
+CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+OnOutput = Callable[[bytes], None]
+# Called with the listening sockets before the command starts, so that somebody serves them from its first instant.
+OnListeners = Callable[[Mapping[int, socket.socket]], Awaitable[None]]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The bounds of one sandbox as a whole. Above memory, processes or CPU time it is killed, with the reason.
+
+    `cpu_s`: CPU seconds of all its processes together, None for no bound. `memory_bytes`: resident anonymous and shared
+    memory, files in its tmpfs included where cgroups hold. `processes`: tasks, so threads count. `output_bytes`: what
+    is passed on of its output; the rest is dropped, and that is said once. `files`: open descriptors of one process.
+    `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and /dev/shm.
+    """
+
+    cpu_s: int | None = None
+    memory_bytes: int = 4 * GIB
+    processes: int = 1024
+    output_bytes: int = 64 * MIB
+    files: int = 4096
+    file_bytes: int = 4 * GIB
+    tmpfs_bytes: int = GIB
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One sandbox: a command, its environment, and what it sees of the host.
+
+    `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows read-only at LOWER,
+    `workspace_merged` writable at MERGED. `masked` are host paths that must show nowhere inside (the data directory), also
+    where they lie below the workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
+    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `tty` gives the command a terminal.
+    """
+
+    command: tuple[str, ...]
+    workspace_lower: Path
+    workspace_merged: Path
+    env: dict[str, str] = {}
+    cwd: str = MERGED
+    masked: tuple[Path, ...] = ()
+    readonly_binds: tuple[tuple[Path, str], ...] = ()
+    ca_bundle: Path | None = None
+    ports: tuple[int, ...] = ()
+    limits: Limits = Limits()
+    hostname: str = "gatehouse"
+    tty: bool = False
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox uses now. `output_bytes` is what it has written, dropped bytes included."""
+
+    processes: int
+    memory_bytes: int
+    cpu_s: float
+    output_bytes: int
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `gatehouse doctor`. `remedy` says what to do where `ok` is False; `needed` False is advice only."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = True
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One command that ran in a sandbox of its own. `killed_why` says which bound ended it, "" where none did."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    truncated: bool = False
+    timed_out: bool = False
+    killed_why: str = ""
+
+
+class Running(Protocol):
+    """A sandbox that runs. `pid` is its init as the host numbers it, `pid_started` that process's start in clock ticks.
+
+    `listeners` belong to the caller, who closes them. `limits_in_force` names the layers that bound it.
+    """
+
+    pid: int
+    pid_started: int
+    listeners: dict[int, socket.socket]
+    limits_in_force: tuple[str, ...]
+    killed_why: str
+    truncated: bool
+    master_fd: int | None
+
+    async def wait(self) -> int:
+        """Wait until every process in it is gone and all output was passed on; the command's exit code (128 + signal)."""
+
+    def terminate(self) -> None:
+        """SIGTERM to every process of the agent's."""
+
+    def kill(self, why: str = "") -> None:
+        """SIGKILL to all of it at once; `why` becomes `killed_why` unless there is one."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size of its terminal; nothing without one."""
+
+    def stats(self) -> Stats:
+        """What it uses now."""
+
+
+class Sandbox(Protocol):
+    """A backend."""
+
+    async def start(
+        self,
+        spec: Spec,
+        *,
+        on_output: OnOutput,
+        on_error: OnOutput | None = None,
+        on_listeners: OnListeners | None = None,
+    ) -> Running:
+        """Start `spec`, or raise SandboxError with the cause and a remedy, and nothing left behind.
+
+        `on_output` gets standard output and error in the order written; with `on_error` they are told apart. Both are
+        called in the event loop and must not block.
+        """
+
+    async def run_tool(self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None) -> ToolResult:
+        """Run `spec` to its end and give its output; at `timeout_s` all of it is killed."""
+
+    async def check(self) -> list[Finding]:
+        """Everything that this backend needs of the machine, for doctor."""
+
+    async def close(self) -> None:
+        """Kill what still runs and give back what the backend holds."""
+
+
+__all__ = [
+    "CA_BUNDLE",
+    "HOME",
+    "LOWER",
+    "MERGED",
+    "Finding",
+    "Limits",
+    "OnListeners",
+    "OnOutput",
+    "Running",
+    "Sandbox",
+    "SandboxError",
+    "Spec",
+    "Stats",
+    "ToolResult",
+]

@@ -1,0 +1,422 @@
+"""The bubblewrap backend: a Spec becomes an argument list (`arguments`, pure), and the list a running sandbox (`Bubblewrap`).
+
+It decides what an agent can see and touch of this machine. It is separate from what runs inside, and must never start
+anything weaker than `arguments` says: whatever can't be had (a namespace, the filter, a bound, a socket) is a SandboxError.
+
+How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that only we hold) says
+that it is there, under the filter already, and waits. Then, from outside, the bounds are set on the two processes there are,
+the listening sockets are opened and handed on, and only then the gate is told to become the command. When the supervisor
+dies before that, the gate reads the end of its input and nothing ever runs.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from supervisor.errors import SandboxError, UserError
+from supervisor.process import Child, children, spawn
+from supervisor.sandbox import paths, seccomp
+from supervisor.sandbox.base import CA_BUNDLE, HOME, LOWER, MERGED, Finding, OnListeners, OnOutput, Spec, ToolResult
+from supervisor.sandbox.cgroups import Cgroup
+from supervisor.sandbox.host import GID, UID, Host, read_host
+from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
+from supervisor.sandbox.namespaces import Namespaces, PortOpener
+from supervisor.sandbox.running import BubblewrapRunning, Budget, Capture
+
+BWRAP = "/usr/bin/bwrap"
+# The places where programs write that nobody keeps.
+TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
+START_S = 20.0
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+INFO_BYTES = 64 * 1024
+# The gate: says that it is there, waits for a whole line (end of input is no line), gives up the socket, becomes the command.
+GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
+# With a terminal: it becomes the input, and (setsid -c) the controlling terminal of a new session.
+GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
+
+
+def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
+    """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
+
+    Mounts are laid one over another, so the order is the policy: (1) programs and /etc, read-only; (2) /proc with what
+    tells of the host covered, a minimal /dev; (3) empty, bounded tmpfs where programs write; (4) the caller's binds; (5)
+    the workspace read-only; (6) covers over everything that must not show through 1 to 5 (`covers`: path inside, is it a
+    directory); (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed for writing,
+    so that every writable place has a bound or is the copy.
+    """
+    size = str(spec.limits.tmpfs_bytes)
+    tmpfs = [word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)]
+    binds = [word for source, inside in spec.readonly_binds for word in ("--ro-bind", str(source), inside)]
+    bundle = ["--ro-bind", str(spec.ca_bundle), CA_BUNDLE] if spec.ca_bundle is not None else []
+    return [
+        *_isolation(spec),
+        *_programs(host),
+        *("--ro-bind", str(host.etc), "/etc"),
+        *bundle,
+        *_kernel(host),
+        *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
+        *tmpfs,
+        *binds,
+        *("--dir", "/workspace", "--ro-bind", str(spec.workspace_lower), LOWER),
+        *(word for path, is_directory in covers for word in _cover(path, is_directory)),
+        *("--bind", str(spec.workspace_merged), MERGED),
+        *("--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--chdir", spec.cwd),
+        *_environment(spec),
+    ]
+
+
+def _isolation(spec: Spec) -> list[str]:
+    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup"]
+    options += ["--disable-userns", "--uid", str(UID), "--gid", str(GID), "--hostname", spec.hostname]
+    options += ["--cap-drop", "ALL", "--die-with-parent"]
+    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself has a session of its
+    # own in any case (process.spawn), so the supervisor's terminal is out of reach either way.
+    return options if spec.tty else [*options, "--new-session"]
+
+
+def _programs(host: Host) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name, target in host.links:
+        yield from ("--symlink", target, f"/{name}")
+    for name in host.directories:
+        yield from ("--ro-bind", f"/{name}", f"/{name}")
+
+
+def _kernel(host: Host) -> Iterator[str]:
+    yield from ("--proc", "/proc")
+    for name in host.proc_files:
+        yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+    for name in host.proc_directories:
+        yield from _cover(f"/proc/{name}", is_directory=True)
+    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox whose owner is root.
+    yield from ("--remount-ro", "/proc")
+
+
+def _cover(path: str, is_directory: bool) -> tuple[str, ...]:
+    """Hide a path under something empty that can't be written."""
+    if is_directory:
+        return ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)
+    return ("--ro-bind", "/dev/null", path)
+
+
+def _environment(spec: Spec) -> Iterator[str]:
+    yield "--clearenv"
+    for name, value in {"PATH": PATH, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", **spec.env}.items():
+        yield from ("--setenv", name, value)
+
+
+class Bubblewrap:
+    """The backend. One object serves all sandboxes of a supervisor, from one event loop.
+
+    `runtime_dir` is where the small /etc is kept (a temporary directory without one). The thread of the event loop must be
+    the one that lives longest: the kernel kills a sandbox when the thread that started it ends (PR_SET_PDEATHSIG(2const)).
+    """
+
+    def __init__(self, runtime_dir: Path | None = None, *, bwrap: str = BWRAP) -> None:
+        self.program = bwrap if Path(bwrap).exists() else shutil.which("bwrap", path=PATH)
+        self._given_dir = runtime_dir
+        self._dir: Path | None = None
+        self._host: Host | None = None
+        self._opener = PortOpener()
+        self._watchdog = Watchdog()
+        self._running: set[BubblewrapRunning] = set()
+
+    async def start(
+        self,
+        spec: Spec,
+        *,
+        on_output: OnOutput,
+        on_error: OnOutput | None = None,
+        on_listeners: OnListeners | None = None,
+    ) -> BubblewrapRunning:
+        """See `base.Sandbox.start`."""
+        spec = paths.resolved(spec)
+        host = self._prepared()
+        start = _Start(spec, self._opener, self._watchdog)
+        try:
+            async with asyncio.timeout(START_S):
+                running = await start.go(
+                    self.found(), arguments(spec, host, covers=paths.covers(spec)), on_output, on_error, on_listeners
+                )
+        except TimeoutError as error:
+            await start.undo()
+            raise SandboxError(f"the sandbox wasn't ready after {START_S:g} s", "see `gatehouse doctor`") from error
+        except (OSError, UserError) as error:
+            await start.undo()
+            raise SandboxError(f"the sandbox can't be started: {error}", "see `gatehouse doctor`") from error
+        except BaseException:
+            await start.undo()
+            raise
+        self._running = {one for one in self._running if not one.is_over} | {running}
+        return running
+
+    async def run_tool(self, spec: Spec, *, timeout_s: float, on_listeners: OnListeners | None = None) -> ToolResult:
+        """See `base.Sandbox.run_tool`."""
+        out, err = Capture(), Capture()
+        timed_out = False
+        running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await running.wait()
+        except TimeoutError:
+            timed_out = True
+            running.kill(f"it took more than {timeout_s:g} s")
+            code = await running.wait()
+        except BaseException:
+            running.kill("its caller went away")
+            raise
+        finally:
+            for listener in running.listeners.values():
+                listener.close()
+        return ToolResult(
+            exit_code=code,
+            stdout=bytes(out.data),
+            stderr=bytes(err.data),
+            truncated=running.truncated,
+            timed_out=timed_out,
+            killed_why=running.killed_why,
+        )
+
+    async def check(self) -> list[Finding]:
+        """See `base.Sandbox.check`."""
+        from supervisor.sandbox import doctor  # a sandbox that works never needs it
+
+        return await doctor.check(self)
+
+    async def close(self) -> None:
+        """See `base.Sandbox.close`."""
+        for running in self._running:
+            if not running.is_over:
+                running.kill("the supervisor stopped")
+                await running.wait()
+        self._running.clear()
+        await self._opener.close()
+        if self._dir is not None and self._given_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+        self._dir = self._host = None
+
+    def found(self) -> str:
+        """The program. Raises SandboxError where there is none."""
+        if self.program is None:
+            raise SandboxError("bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)")
+        return self.program
+
+    def _prepared(self) -> Host:
+        if self._host is None:
+            try:
+                self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="gatehouse-"))
+                self._host = read_host(self._dir / "etc")
+            except OSError as error:
+                raise SandboxError(f"no place for the sandbox's /etc: {error}", "check the data directory") from error
+        return self._host
+
+
+class _Start:
+    """One start, step by step. `undo` takes back whatever was done, at any point."""
+
+    def __init__(self, spec: Spec, opener: PortOpener, watchdog: Watchdog) -> None:
+        self._spec = spec
+        self._opener = opener
+        self._watchdog = watchdog
+        self._child: Child | None = None
+        self._watched: Watched | None = None
+        self._running: BubblewrapRunning | None = None
+        self._outputs: list[int] = []
+        self._info_fd = -1
+        self._listeners: dict[int, socket.socket] = {}
+        self._keep = contextlib.ExitStack()  # what only the start needs
+
+    async def go(
+        self,
+        bwrap: str,
+        options: list[str],
+        on_output: OnOutput,
+        on_error: OnOutput | None,
+        on_listeners: OnListeners | None,
+    ) -> BubblewrapRunning:
+        """Do it all. Whatever it raises, the caller calls `undo`."""
+        with self._keep:
+            gate = await self._launch(bwrap, options, split=on_error is not None)
+            init_pid, net_inode = await self._introduce()
+            self._listeners = await self._listen(init_pid, net_inode)
+            if await asyncio.get_running_loop().sock_recv(gate, 16) != b"\n":
+                raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
+            assert self._running is not None
+            self._running.listeners = self._listeners
+            self._running.limits_in_force = self._bound(init_pid)
+            if on_listeners is not None:
+                await on_listeners(self._listeners)
+            self._pump(on_output, on_error)
+            await asyncio.get_running_loop().sock_sendall(gate, b"go\n")
+        return self._running
+
+    async def undo(self) -> None:
+        """Kill what was started and give back what was opened."""
+        for listener in self._listeners.values():
+            listener.close()
+        for descriptor in self._outputs:
+            os.close(descriptor)
+        self._outputs = []
+        if self._child is not None:
+            self._child.close()
+            await self._child.wait()
+        if self._running is not None:
+            self._running.kill("it couldn't be started")
+            self._running.on_output_end()
+            await self._running.wait()
+        elif self._watched is not None:
+            os.close(self._watched.init_fd)
+
+    async def _launch(self, bwrap: str, options: list[str], *, split: bool) -> socket.socket:
+        """Start bubblewrap with the gate; our end of the gate's socket."""
+        gate, gate_inside = socket.socketpair()
+        self._keep.enter_context(gate)
+        gate.setblocking(False)
+        with gate_inside, contextlib.ExitStack() as handed:
+            self._info_fd, info = self._pipe(handed)
+            self._keep.callback(os.close, self._info_fd)
+            filters = [_memfd(handed, program) for program in seccomp.programs()]
+            options = [*options, "--info-fd", str(info)]
+            options += [word for one in filters for word in ("--add-seccomp-fd", str(one))]
+            # By descriptor: the environment holds the session's token, and every user of the host can read an argument list.
+            listed = _memfd(handed, b"".join(os.fsencode(word) + b"\0" for word in options))
+            out, err = self._output(handed, split=split)
+            argv = [bwrap, "--args", str(listed), "--", "/bin/sh", "-c", GATE_TTY if self._spec.tty else GATE, "sh"]
+            self._child = await spawn(
+                [*argv, *self._spec.command],
+                env={},
+                cwd="/",
+                stdin=gate_inside.fileno(),
+                stdout=out,
+                stderr=err,
+                pass_fds=[info, listed, *filters],
+            )
+        return gate
+
+    def _pipe(self, handed: contextlib.ExitStack) -> tuple[int, int]:
+        ours, theirs = os.pipe()
+        handed.callback(os.close, theirs)
+        os.set_blocking(ours, False)
+        return ours, theirs
+
+    def _output(self, handed: contextlib.ExitStack, *, split: bool) -> tuple[int, int]:
+        """Where standard output and error go: a terminal, one pipe for both (in the order written), or two."""
+        if self._spec.tty:
+            master, slave = os.openpty()
+            handed.callback(os.close, slave)
+            self._outputs = [master]
+            return slave, slave
+        ours, out = self._pipe(handed)
+        self._outputs = [ours]
+        if not split:
+            return out, out
+        ours, err = self._pipe(handed)
+        self._outputs.append(ours)
+        return out, err
+
+    async def _introduce(self) -> tuple[int, int]:
+        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and its network namespace's inode."""
+        assert self._child is not None
+        try:
+            info = json.loads(await _read_all(self._info_fd))
+            init_pid, net_inode = int(info["child-pid"]), int(info["net-namespace"])
+            init_fd = os.pidfd_open(init_pid)
+        except (ValueError, KeyError, ProcessLookupError) as error:
+            raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`") from error
+        self._watched = Watched(init_pid=init_pid, init_fd=init_fd, limits=self._spec.limits, cgroup=None)
+        # INVARIANT: the pidfd is of bubblewrap's own child: looked up after it was taken, and the child isn't reaped as
+        # long as it is listed.
+        if init_pid not in children(self._child.pid):
+            raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
+        budget = Budget(self._spec.limits.output_bytes)
+        self._running = BubblewrapRunning(self._child, self._watched, self._watchdog, budget)
+        return init_pid, net_inode
+
+    async def _listen(self, init_pid: int, net_inode: int) -> dict[int, socket.socket]:
+        assert self._watched is not None
+        if not self._spec.ports:
+            return {}
+        namespaces = Namespaces.of(init_pid, self._watched.init_fd, net_inode)
+        try:
+            return await self._opener.open(namespaces, self._spec.ports)
+        finally:
+            namespaces.close()
+
+    def _bound(self, init_pid: int) -> tuple[str, ...]:
+        """Set the bounds on the only two processes there are, init and the gate; what holds them."""
+        assert self._watched is not None
+        limits = self._spec.limits
+        inside = children(init_pid)
+        if len(inside) != 1:
+            raise SandboxError("the sandbox ended before it began", "see `gatehouse doctor`")
+        apply_rlimits(inside[0], limits)
+        name = secrets.token_hex(8)
+        group = Cgroup.make(name, memory_bytes=limits.memory_bytes, processes=limits.processes)
+        if group is not None:
+            self._watched.cgroup = group
+            group.add([init_pid, *inside])
+        self._watchdog.watch(self._watched)
+        return ("rlimits", "watchdog", *(group.layers if group is not None else ()))
+
+    def _pump(self, on_output: OnOutput, on_error: OnOutput | None) -> None:
+        assert self._running is not None
+        self._running.master_fd = self._outputs[0] if self._spec.tty else None
+        sinks = (on_output, on_error or on_output)
+        self._running.attach(self._outputs, sinks)
+        self._outputs = []
+
+    async def _complaint(self) -> str:
+        """What bubblewrap wrote before it gave up."""
+        assert self._child is not None
+        self._child.kill_tree()
+        code = await self._child.wait()
+        text = b"".join(_read_now(descriptor) for descriptor in self._outputs).decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {code}"
+
+
+def _memfd(handed: contextlib.ExitStack, data: bytes) -> int:
+    """A descriptor that gives `data` to whoever reads it."""
+    descriptor = os.memfd_create("gatehouse", os.MFD_CLOEXEC)
+    handed.callback(os.close, descriptor)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _read_now(descriptor: int) -> bytes:
+    try:
+        os.set_blocking(descriptor, False)
+        return os.read(descriptor, INFO_BYTES)
+    except OSError:
+        return b""
+
+
+async def _read_all(descriptor: int) -> bytes:
+    """Read a non-blocking pipe to its end."""
+    loop = asyncio.get_running_loop()
+    data = bytearray()
+    while True:
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(descriptor, _resolve, ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+        block = os.read(descriptor, INFO_BYTES)
+        if not block or len(data) > INFO_BYTES:
+            return bytes(data)
+        data += block
+
+
+def _resolve(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)

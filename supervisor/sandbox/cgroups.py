@@ -1,0 +1,163 @@
+"""One control group per sandbox, where this machine lets us make one: the kernel then counts, exactly and at once.
+
+It is a layer, not the boundary: many machines delegate no group to an ordinary user, so the watchdog (`limits.py`) never
+depends on it. Version 2 (one tree) and version 1 (a tree per controller, and the hybrid of both) are used alike. It
+must never move a process that isn't the sandbox's, nor change a group that it didn't make, but for switching controllers on
+for its children.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+PREFIX = "gatehouse-"
+
+
+class Cgroup:
+    """The groups of one sandbox: one directory (v2) or one for each controller (v1)."""
+
+    def __init__(self, directories: dict[str, Path], version: int) -> None:
+        self._directories = directories
+        self._version = version
+
+    @classmethod
+    def make(cls, name: str, *, memory_bytes: int, processes: int) -> "Cgroup | None":
+        """A new group with these bounds, or None where this machine gives us no controller. What fails halfway is removed."""
+        for version, parents in ((2, _parent_v2()), (1, _parents_v1())):
+            group = cls({}, version)
+            for controller, parent in parents.items():
+                group._add(controller, parent / f"{PREFIX}{name}", memory_bytes, processes)
+            if group._directories:
+                return group
+        return None
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What it bounds or counts, as `limits_in_force` names it."""
+        return tuple(f"cgroup-v{self._version}:{name}" for name in sorted(self._directories))
+
+    def bounds(self, controller: str) -> bool:
+        """Whether the kernel itself bounds this (`memory`, `pids`) or counts it (`cpu`)."""
+        return controller in self._directories
+
+    def add(self, pids: Sequence[int]) -> None:
+        """Put processes in; their children follow. Raises OSError."""
+        for directory in set(self._directories.values()):
+            for pid in pids:
+                (directory / "cgroup.procs").write_text(str(pid))
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of all that ever ran in it; None where they aren't counted."""
+        directory = self._directories.get("cpu")
+        if directory is None:
+            return None
+        if self._version == 1:
+            return _number(directory / "cpuacct.usage") / 1e9
+        return _field(directory / "cpu.stat", "usage_usec") / 1e6
+
+    def memory_bytes(self) -> int | None:
+        """Memory charged to it, less the file cache that the kernel can drop."""
+        directory = self._directories.get("memory")
+        if directory is None:
+            return None
+        names = ("memory.current", "inactive_file", "active_file")
+        if self._version == 1:
+            names = ("memory.usage_in_bytes", "total_inactive_file", "total_active_file")
+        cache = sum(_field(directory / "memory.stat", name) for name in names[1:])
+        return max(0, _number(directory / names[0]) - cache)
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed something in it for its memory."""
+        directory = self._directories.get("memory")
+        events = "memory.oom_control" if self._version == 1 else "memory.events"
+        return directory is not None and _field(directory / events, "oom_kill") > 0
+
+    def remove(self) -> bool:
+        """Remove it; False while a process is still in it."""
+        for controller, directory in list(self._directories.items()):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+            if not directory.exists():
+                del self._directories[controller]
+        return not self._directories
+
+    def _add(self, controller: str, directory: Path, memory_bytes: int, processes: int) -> None:
+        """Make and bound one directory; a controller that refuses is left out."""
+        existed = directory in self._directories.values()
+        try:
+            if not existed:
+                directory.mkdir(mode=0o755)
+            for file, value in self._bounds(controller, memory_bytes, processes):
+                (directory / file).write_text(value)
+            self._directories[controller] = directory
+        except OSError:
+            if not existed:
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+
+    def _bounds(self, controller: str, memory_bytes: int, processes: int) -> list[tuple[str, str]]:
+        if controller == "pids":
+            return [("pids.max", str(processes))]
+        if controller == "memory" and self._version == 1:
+            return [("memory.limit_in_bytes", str(memory_bytes))]
+        if controller == "memory":
+            return [("memory.max", str(memory_bytes)), ("memory.oom.group", "1")]
+        return []
+
+
+def _own_paths() -> dict[str, str]:
+    """`controllers -> path` of this process (cgroups(7), /proc/pid/cgroup); the v2 tree has no controllers named: ""."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return {name: path for _, name, path in (line.split(":", 2) for line in lines)}
+
+
+def _parent_v2() -> dict[str, Path]:
+    """Our own group in the v2 tree, for each controller that its children can have."""
+    path = _own_paths().get("")
+    roots = [root for root in (ROOT, ROOT / "unified") if (root / "cgroup.controllers").exists()]
+    if path is None or not roots:
+        return {}
+    parent = Path(os.path.normpath(f"{roots[0]}/{path}"))
+    if not os.access(parent, os.W_OK):
+        return {}
+    with contextlib.suppress(OSError):
+        # Refused (EBUSY) where we are in it ourselves, but for the root: then what is on already has to do.
+        (parent / "cgroup.subtree_control").write_text("+memory +pids")
+    enabled = _words(parent / "cgroup.subtree_control")
+    found = {name: parent for name in ("memory", "pids") if name in enabled}
+    # cpu.stat counts in every v2 group, controller or not.
+    return found | {"cpu": parent} if found else {}
+
+
+def _parents_v1() -> dict[str, Path]:
+    """Our own group in each v1 tree that we may write to."""
+    found: dict[str, Path] = {}
+    for names, path in _own_paths().items():
+        for name in names.split(","):
+            ours = {"cpuacct": "cpu", "memory": "memory", "pids": "pids"}.get(name)
+            parent = Path(os.path.normpath(f"{ROOT}/{name}/{path}"))
+            if ours is not None and parent.is_dir() and os.access(parent, os.W_OK):
+                found[ours] = parent
+    return found
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def _field(path: Path, name: str) -> int:
+    """The value of `name value` in a flat keyed file (cgroup-v2.rst); 0 where there is none."""
+    words = _words(path)
+    return int(words[words.index(name) + 1]) if name in words else 0

@@ -1,0 +1,135 @@
+"""What the sandbox takes from this machine's file system, read once: where programs lie, and a small /etc made for it.
+
+It is separate from `bubblewrap.arguments`, which is pure. The /etc is a directory of our own, bound read-only in one
+mount: copies of the few files that programs need, and users, hosts and name services that know only the sandbox.
+It must never copy what names this machine or its users, or holds a credential.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from supervisor.sandbox.base import HOME
+
+UID = 1000
+GID = 1000
+
+# Public by nature: how programs are linked, time zones, types, fonts, terminal and TLS settings.
+ETC = (
+    "alternatives",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "os-release",
+    "perl",
+    "protocols",
+    "rpc",
+    "services",
+    "ssl/openssl.cnf",
+    "terminfo",
+)
+ETC_PATTERNS = ("java*", "python3*")
+# Where programs of different families look for authorities: each becomes a link to the one bundle.
+CA_PLACES = ("ssl/certs/ca-certificates.crt", "ssl/cert.pem", "pki/tls/certs/ca-bundle.crt", "ssl/ca-bundle.pem")
+CA_TARGET = "gatehouse/ca-bundle.pem"
+
+# Kernel files that tell about the host or act on it, and that a sandbox whose owner is root could open.
+PROC_MASKED_FILES = (
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "modules",
+    "mtrr",
+    "sched_debug",
+    "slabinfo",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
+    "vmallocinfo",
+)
+PROC_MASKED_DIRECTORIES = ("acpi", "asound", "driver", "fs", "scsi", "pressure")
+# Top-level directories that are links into /usr on most machines (merged /usr), and real directories on some.
+PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """`links`: name at the root and its target; `directories`: those that are real; `proc_*`: what exists to be covered."""
+
+    etc: Path
+    links: tuple[tuple[str, str], ...]
+    directories: tuple[str, ...]
+    proc_files: tuple[str, ...]
+    proc_directories: tuple[str, ...]
+
+
+def read_host(etc: Path) -> Host:
+    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an earlier call."""
+    _make_etc(etc)
+    found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
+    return Host(
+        etc=etc,
+        links=tuple((path.name, str(path.readlink())) for path in found if path.is_symlink()),
+        directories=tuple(path.name for path in found if path.is_dir() and not path.is_symlink()),
+        proc_files=tuple(name for name in PROC_MASKED_FILES if Path("/proc", name).is_file()),
+        proc_directories=tuple(name for name in PROC_MASKED_DIRECTORIES if Path("/proc", name).is_dir()),
+    )
+
+
+def _make_etc(etc: Path) -> None:
+    # Made beside and moved into place, so that a sandbox never sees half of it.
+    fresh = etc.with_name(f"{etc.name}.{os.getpid()}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True, mode=0o755)
+    names = set(ETC) | {path.name for pattern in ETC_PATTERNS for path in Path("/etc").glob(pattern)}
+    for name in sorted(names):
+        _copy(Path("/etc", name), fresh / name)
+    for name, text in _texts().items():
+        (fresh / name).write_text(text)
+    bundle = fresh / CA_TARGET
+    bundle.parent.mkdir()
+    bundle.touch()
+    for place in CA_PLACES:
+        (fresh / place).parent.mkdir(parents=True, exist_ok=True)
+        (fresh / place).symlink_to(f"/etc/{CA_TARGET}")
+    shutil.rmtree(etc, ignore_errors=True)
+    fresh.rename(etc)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy what can be read; links stay links (most point into /usr, which is there too)."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if source.is_symlink() or source.is_file():
+            shutil.copy2(source, target, follow_symlinks=False)
+        elif source.is_dir():
+            shutil.copytree(source, target, symlinks=True, ignore_dangling_symlinks=True)
+    except (OSError, shutil.Error):
+        return  # a convenience that this machine doesn't let us read
+
+
+def _texts() -> dict[str, str]:
+    return {
+        "passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n"
+        f"agent:x:{UID}:{GID}:agent:{HOME}:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\ntty:x:5:\nagent:x:{GID}:\nnogroup:x:65534:\n",
+        "hosts": "127.0.0.1 localhost gatehouse\n::1 localhost\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+        # Nothing answers on port 53: names are resolved by the proxy, and a direct look-up fails at once.
+        "resolv.conf": "nameserver 127.0.0.1\noptions attempts:1 timeout:1\n",
+        "shells": "/bin/sh\n/bin/bash\n",
+    }

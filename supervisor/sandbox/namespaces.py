@@ -1,0 +1,167 @@
+"""Listening sockets inside a sandbox's network, opened from outside: nothing of ours has to live in the sandbox.
+
+A socket belongs to the network namespace that it was made in, for good. So a helper (`port_opener.py`) enters the
+namespace, listens, and passes the descriptor back; whoever holds it then accepts the sandbox's connections, and knows by the
+socket which session they come from. It must never open a socket in a namespace that it hasn't proven to be the
+sandbox's: a mistake here would listen on the host.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import select
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from supervisor.errors import SandboxError
+from supervisor.process import Child, spawn
+
+HELPER = Path(__file__).with_name("port_opener.py")
+# linux/nsfs.h: the user namespace that owns a namespace. The process's own user namespace may be nested below it.
+NS_GET_USERNS = 0xB701
+ANSWER_S = 10.0
+ANSWER_BYTES = 4096
+MAX_PORTS = 32
+
+
+class Namespaces:
+    """The network namespace of a sandbox and its owner, held open. `close` when done."""
+
+    def __init__(self, user_fd: int, net_fd: int) -> None:
+        self.user_fd = user_fd
+        self.net_fd = net_fd
+
+    @classmethod
+    def of(cls, pid: int, pidfd: int, net_inode: int) -> "Namespaces":
+        """Those of a live process. `net_inode` is what bubblewrap says of its network namespace. Raises SandboxError."""
+        try:
+            net_fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxError(f"the sandbox's network can't be entered: {error}", "see `gatehouse doctor`") from error
+        try:
+            found = os.fstat(net_fd).st_ino
+            # INVARIANT: the namespace is the sandbox's own: the process still lives (so its number is still its own), and
+            # this is the namespace that bubblewrap made for it, not the supervisor's.
+            if _has_ended(pidfd) or found != net_inode or found == Path("/proc/self/ns/net").stat().st_ino:
+                raise SandboxError("the sandbox ended, or its network isn't its own", "see `gatehouse doctor`")
+            user_fd = fcntl.ioctl(net_fd, NS_GET_USERNS)
+        except OSError as error:
+            os.close(net_fd)
+            raise SandboxError(
+                f"the sandbox's network has no owner to enter: {error}", "use Linux 4.9 or later"
+            ) from error
+        except BaseException:
+            os.close(net_fd)
+            raise
+        os.set_inheritable(user_fd, False)
+        return cls(user_fd, net_fd)
+
+    def close(self) -> None:
+        """Give both descriptors back."""
+        for descriptor in (self.user_fd, self.net_fd):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+class PortOpener:
+    """The helper process, started when first needed and again when it has died."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._child: Child | None = None
+        self._channel: socket.socket | None = None
+
+    async def open(self, namespaces: Namespaces, ports: Sequence[int]) -> dict[int, socket.socket]:
+        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then none is left open."""
+        if not ports:
+            return {}
+        if len(ports) > MAX_PORTS or len(set(ports)) != len(ports) or not all(0 < port < 65536 for port in ports):
+            raise SandboxError(f"can't listen on `{list(ports)}`", f"name up to {MAX_PORTS} different ports")
+        async with self._lock:
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._ask(namespaces, ports)
+            except (OSError, TimeoutError) as error:
+                self._stop()
+                raise SandboxError(
+                    f"the socket helper failed: {error or 'no answer'}", "start the session again"
+                ) from error
+            except asyncio.CancelledError:
+                # An answer that is still under way must not be taken for the next one's.
+                self._stop()
+                raise
+
+    async def start(self) -> None:
+        """Start the helper ahead of its first use."""
+        async with self._lock:
+            await self._started()
+
+    async def close(self) -> None:
+        """End the helper."""
+        async with self._lock:
+            child = self._child
+            self._stop()
+            if child is not None:
+                await child.wait()
+
+    async def _started(self) -> socket.socket:
+        if self._channel is not None and self._child is not None and self._child.returncode is None:
+            return self._channel
+        self._stop()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            ours.setblocking(False)
+            argv = [sys.executable, "-I", "-S", str(HELPER), str(theirs.fileno())]
+            try:
+                self._child = await spawn(argv, env={}, cwd="/", pass_fds=[theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        self._channel = ours
+        return ours
+
+    async def _ask(self, namespaces: Namespaces, ports: Sequence[int]) -> dict[int, socket.socket]:
+        channel = await self._started()
+        request = json.dumps({"ports": list(ports)}).encode()
+        socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.net_fd])
+        await _readable(channel)
+        answer, descriptors, flags, _ = socket.recv_fds(channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC)
+        listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        why = "it ended" if not answer else json.loads(answer)["error"]
+        if why is not None or flags & socket.MSG_CTRUNC or len(listeners) != len(ports):
+            for listener in listeners:
+                listener.close()
+            raise SandboxError(f"no listening socket inside the sandbox: {why}", "see `gatehouse doctor`")
+        for listener in listeners:
+            listener.setblocking(False)
+        return dict(zip(ports, listeners, strict=True))
+
+    def _stop(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._child is not None:
+            self._child.close()
+        self._channel = self._child = None
+
+
+def _has_ended(pidfd: int) -> bool:
+    return bool(select.select([pidfd], [], [], 0)[0])
+
+
+async def _readable(channel: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def arrived() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(channel, arrived)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(channel)

@@ -1,0 +1,207 @@
+"""One running bubblewrap sandbox: its output, its signals, its end.
+
+The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the end of all in it), and the
+end of every output. Only when all three are there is it over. Everything here is driven by the loop's readers, so that
+an agent's output moves, and its end is noticed, whoever is or isn't waiting.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import struct
+import termios
+from collections.abc import Callable, Sequence
+
+from supervisor.process import Child, descendants
+from supervisor.sandbox.base import OnOutput, Stats
+from supervisor.sandbox.limits import Watchdog, Watched, sample
+
+READ_BYTES = 64 * 1024
+# Removing a group can be refused for a moment after its last process has ended.
+REMOVE_TRIES = 100
+REMOVE_PAUSE_S = 0.02
+
+
+class Budget:
+    """How much output is passed on, over all streams of a sandbox."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.seen_bytes = 0
+        self.truncated = False
+
+    def take(self, block: bytes) -> tuple[bytes, bool]:
+        """What of `block` is passed on, and whether this is where the limit is reached."""
+        room = max(0, self.limit_bytes - self.seen_bytes)
+        self.seen_bytes += len(block)
+        first = len(block) > room and not self.truncated
+        self.truncated = self.truncated or first
+        return block[:room], first
+
+
+class Pump:
+    """Reads a pipe or a terminal for as long as it is open, whatever becomes of what it reads: the program never blocks."""
+
+    def __init__(self, descriptor: int, budget: Budget, sink: OnOutput, on_end: Callable[[], None]) -> None:
+        self.descriptor = descriptor
+        self._budget = budget
+        self._sink = sink
+        self._on_end = on_end
+        os.set_blocking(descriptor, False)
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
+
+    def close(self) -> None:
+        """Stop reading and close the descriptor."""
+        if self.descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self.descriptor)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def _read(self) -> None:
+        try:
+            block = os.read(self.descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: the last process has closed the terminal
+            block = b""
+        if not block:
+            self.close()
+            self._on_end()
+            return
+        passed, reached = self._budget.take(block)
+        if passed:
+            self._sink(passed)
+        if reached:
+            self._sink(f"\n[gatehouse: output above {self._budget.limit_bytes} bytes is dropped]\n".encode())
+
+
+class Capture:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def __call__(self, block: bytes) -> None:
+        self.data += block
+
+
+class BubblewrapRunning:
+    """See `base.Running`."""
+
+    def __init__(self, child: Child, watched: Watched, watchdog: Watchdog, budget: Budget) -> None:
+        self.pid = watched.init_pid
+        self.pid_started = _started_ticks(watched.init_pid)
+        self.listeners: dict[int, socket.socket] = {}
+        self.limits_in_force: tuple[str, ...] = ()
+        self.master_fd: int | None = None
+        self._child = child
+        self._watched = watched
+        self._watchdog = watchdog
+        self._budget = budget
+        self._pumps: list[Pump] = []
+        self._init_ended = asyncio.Event()
+        self._output_ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(watched.init_fd, self._on_init_end)
+
+    @property
+    def killed_why(self) -> str:
+        """Which bound, or whose order, ended it; "" where it ended by itself."""
+        return self._watched.killed_why
+
+    @property
+    def truncated(self) -> bool:
+        """Whether output was dropped."""
+        return self._budget.truncated
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._child.returncode is not None and self._init_ended.is_set() and self._output_ended.is_set()
+
+    def attach(self, descriptors: Sequence[int], sinks: Sequence[OnOutput]) -> None:
+        """Pass on what is written to these descriptors, which are ours from here on; their end belongs to its end."""
+        pairs = zip(descriptors, sinks, strict=False)
+        self._pumps = [Pump(descriptor, self._budget, sink, self.on_output_end) for descriptor, sink in pairs]
+
+    def on_output_end(self) -> None:
+        """A stream has ended, or there is none."""
+        if all(pump.descriptor < 0 for pump in self._pumps):
+            self.master_fd = None
+            self._output_ended.set()
+
+    async def wait(self) -> int:
+        """See `base.Running`. Any number of callers may wait; one that is cancelled disturbs no other."""
+        code = await self._child.wait()
+        # bubblewrap is gone, so its init has been told to go too (--die-with-parent); this doesn't rely on it.
+        self._signal_init()
+        await self._init_ended.wait()
+        await self._output_ended.wait()
+        await self._clean_up()
+        return code
+
+    def terminate(self) -> None:
+        """See `base.Running`."""
+        for pid in descendants(self.pid):
+            with contextlib.suppress(OSError):
+                descriptor = os.pidfd_open(pid)
+                try:
+                    # INVARIANT: still one of ours: checked after its pidfd was taken, so the number can't be another's.
+                    if pid in descendants(self.pid):
+                        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+                finally:
+                    os.close(descriptor)
+
+    def kill(self, why: str = "") -> None:
+        """See `base.Running`."""
+        self._watched.kill(why)
+        self._child.send_signal(signal.SIGKILL)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See `base.Running`."""
+        if self.master_fd is not None:
+            fcntl.ioctl(self.master_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def stats(self) -> Stats:
+        """See `base.Running`."""
+        now = self._watched.last if self._init_ended.is_set() else sample(self._watched)
+        return Stats(
+            processes=0 if self._init_ended.is_set() else now.tasks,
+            memory_bytes=0 if self._init_ended.is_set() else now.memory_bytes,
+            cpu_s=now.cpu_s,
+            output_bytes=self._budget.seen_bytes,
+        )
+
+    def _signal_init(self) -> None:
+        if not self._init_ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._watched.init_fd, signal.SIGKILL)
+
+    def _on_init_end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._watched.init_fd)
+        group = self._watched.cgroup
+        if group is not None and group.out_of_memory():
+            self._watched.killed_why = (
+                self._watched.killed_why or f"memory above {self._watched.limits.memory_bytes} bytes"
+            )
+        self._watchdog.forget(self._watched)
+        os.close(self._watched.init_fd)
+        self._init_ended.set()
+
+    async def _clean_up(self) -> None:
+        group = self._watched.cgroup
+        for _ in range(REMOVE_TRIES):
+            if group is None or group.remove():
+                break
+            await asyncio.sleep(REMOVE_PAUSE_S)
+
+
+def _started_ticks(pid: int) -> int:
+    """When a process was started, in clock ticks since boot (proc_pid_stat(5), field 22); 0 where it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
