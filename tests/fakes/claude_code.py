@@ -27,7 +27,15 @@ def claude_command(binary: str, prompt: str = "Please make the change.") -> tupl
     Permissions are the sandbox's business, so the CLI's own prompts are off; as root it accepts that only with
     `IS_SANDBOX=1`. No session is kept, and no settings of the workspace are read but what `-p` always reads.
     """
-    return (binary, "-p", prompt, "--output-format", "json", "--dangerously-skip-permissions", "--no-session-persistence")
+    return (
+        binary,
+        "-p",
+        prompt,
+        "--output-format",
+        "json",
+        "--dangerously-skip-permissions",
+        "--no-session-persistence",
+    )
 
 
 def claude_environment(base_url: str, home: str = "/home/agent", api_key: str = "placeholder") -> dict[str, str]:

@@ -1,0 +1,160 @@
+"""The real model: Anthropic's Messages API, streamed, through the sandbox's proxy.
+
+The SDK is imported here only (it takes most of a second). Its own retries are off: it obeys any `retry-after` up to
+weeks and doesn't repeat a stream that broke, so the bounded retry is here. The key is a placeholder that egress
+replaces; it means nothing outside the sandbox.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from agent_image.reviewer.egress import FetchError, fetch, proxy_is_set
+from agent_image.reviewer.gatehouse import refusal_text
+from agent_image.reviewer.model import Block, ModelError, Reply, Request
+from agent_image.reviewer.text import plain
+
+if TYPE_CHECKING:
+    import anthropic
+
+_LONGEST_PAUSE_S = 60.0
+_FIRST_PAUSE_S = 1.0
+_DEFAULT_URL = "https://api.anthropic.com"
+
+
+class BrokenStreamError(Exception):
+    """The stream ended before the message did."""
+
+
+class AnthropicModel:
+    """A `Model` over the Messages API. `retries` is the number of further tries after the first."""
+
+    def __init__(
+        self,
+        name: str,
+        api_key: str,
+        base_url: str | None = None,
+        *,
+        retries: int = 5,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        import anthropic
+
+        self.name = name
+        self._base_url = base_url or _DEFAULT_URL
+        self._retries = retries
+        self._sleep = sleep
+        self._client = anthropic.Anthropic(api_key=api_key, base_url=self._base_url, max_retries=0, timeout=300.0)
+
+    def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
+        """The model's next turn. Raises `ModelError` when it can't be had within the retries."""
+        import anthropic
+        import httpx2
+
+        attempt = 0
+        while True:
+            try:
+                return self._stream(request)
+            # The SDK wraps no error of the transport once a stream has begun, and a reply that isn't JSON is a ValueError.
+            except (anthropic.APIError, BrokenStreamError, httpx2.TransportError, ValueError) as error:
+                trouble = self._passing_trouble(error)
+                if attempt >= self._retries:
+                    raise ModelError(f"the model {trouble}, also after {attempt + 1} tries; try again later") from error
+                pause_s = _pause(error, attempt)
+                attempt += 1
+                say(f"the model {trouble}; try {attempt + 1} of {self._retries + 1} in {pause_s:.0f} s")
+                self._sleep(pause_s)
+
+    def _stream(self, request: Request) -> Reply:
+        choice: Any = {"type": "auto" if request.may_call else "none"}
+        messages: Any = list(request.messages)
+        tools: Any = list(request.tools)
+        with self._client.messages.stream(
+            model=self.name,
+            max_tokens=request.max_tokens,
+            system=request.system,
+            messages=messages,
+            tools=tools,
+            tool_choice=choice,
+            cache_control={"type": "ephemeral"},
+        ) as stream:
+            ended = False
+            for event in stream:
+                ended = ended or event.type == "message_stop"
+            # The SDK takes a stream that just stops for a whole message, with a tool call cut in half.
+            if not ended:
+                raise BrokenStreamError
+            message = stream.get_final_message()
+        return Reply(
+            content=tuple(_block(block) for block in message.content),
+            stop_reason=message.stop_reason or "",
+            input_tokens=_input_tokens(message.usage),
+            output_tokens=message.usage.output_tokens,
+        )
+
+    def _passing_trouble(self, error: Exception) -> str:
+        """What is wrong in a few words, where trying again can help; else raises `ModelError`."""
+        import anthropic
+
+        if not isinstance(error, anthropic.APIError):
+            return "stopped in the middle of a reply"
+        if isinstance(error, anthropic.APIStatusError):
+            self._raise_if_final(error)
+            # An error inside a stream has the stream's status, 200.
+            return "is overloaded" if error.status_code in (200, 529) else f"answers {error.status_code}"
+        if refusal := self._refusal_of_connect(error):
+            raise ModelError(f"the model can't be reached, {refusal}", is_refusal=True) from error
+        return f"can't be reached ({type(error.__cause__ or error).__name__})"
+
+    def _raise_if_final(self, error: "anthropic.APIStatusError") -> None:
+        body = error.body if isinstance(error.body, dict) else {}
+        if error.status_code == 403 and "why" in body:
+            raise ModelError(f"the model can't be reached, {refusal_text(body)}", is_refusal=True) from error
+        kind = (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
+        # An error inside a stream: only what is known to pass is tried again.
+        passing = (
+            kind in ("overloaded_error", "api_error", "rate_limit_error")
+            if error.status_code == 200
+            else (error.status_code in (408, 409, 429) or error.status_code >= 500)
+        )
+        if passing:
+            return
+        if error.status_code == 401:
+            raise ModelError("the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs") from error
+        raise ModelError(f"the model refused the request ({error.status_code}): {plain(error.message)}") from error
+
+    def _refusal_of_connect(self, error: Exception) -> str | None:
+        """The proxy's reason where it refused the connection: asked once more by hand, since the SDK drops its words."""
+        cause = error.__cause__
+        if cause is None or "403" not in str(cause) or not proxy_is_set():
+            return None
+        try:
+            answer = fetch(self._base_url, 10_000, method="HEAD")
+        except FetchError:
+            return None
+        return refusal_text(answer.refusal) if answer.refusal else None
+
+
+def _pause(error: Exception, attempt: int) -> float:
+    """Seconds until the next try: what the server asked for within a bound, else doubling with some jitter."""
+    headers = getattr(getattr(error, "response", None), "headers", {})
+    try:
+        asked_s = float(headers.get("retry-after", ""))
+    except ValueError:
+        asked_s = 0.0
+    if asked_s > 0:
+        return float(min(asked_s, _LONGEST_PAUSE_S))
+    return float(min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)) * random.uniform(0.75, 1.0)
+
+
+def _block(block: Any) -> Block:
+    """A content block as it goes back to the API: unchanged but for what the SDK added."""
+    fields = block.to_dict()
+    fields.pop("parsed_output", None)
+    return dict(fields)
+
+
+def _input_tokens(usage: Any) -> int:
+    cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
+    return int(usage.input_tokens + cached)

@@ -1,0 +1,130 @@
+"""The review agent's command: settings in, progress lines out, one exit code.
+
+0 the review was handed over · 1 started wrongly · 2 refused by the gate · 3 no usable review. All output is one plain
+line at a time, because it is shown live to a person and comes out of a sandbox.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import msgspec
+
+from agent_image.reviewer import prompts
+from agent_image.reviewer.findings import Report
+from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
+from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
+from agent_image.reviewer.model import Model, ModelError
+from agent_image.reviewer.recorded_model import RecordedModel, facts_of
+from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
+from agent_image.reviewer.text import Quarantine, plain
+from agent_image.reviewer.tool_inputs import RECORDED_TOOLS, TOOLS
+from agent_image.reviewer.tools import Tools
+from agent_image.reviewer.workspace import Workspace
+
+DONE, USER_MISTAKE, REFUSED, NO_REVIEW = 0, 1, 2, 3
+
+
+def main(argv: list[str]) -> int:
+    """Run one review; the exit code."""
+    hide_from_siblings()
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        settings = parse(argv, os.environ)
+        review(settings, say)
+    except (UsageError, GitError) as error:
+        return _fail(str(error), USER_MISTAKE)
+    except Refused as error:
+        return _fail(str(error), REFUSED)
+    except ModelError as error:
+        return _fail(str(error), REFUSED if error.is_refusal else NO_REVIEW)
+    except (NoReviewError, ApiError) as error:
+        return _fail(str(error), NO_REVIEW)
+    except KeyboardInterrupt:
+        return _fail("stopped before the review was done", 130)
+    return DONE
+
+
+def review(settings: Settings, say: Callable[[str], None]) -> Report:
+    """Review the workspace and hand the result over. Raises what `main` turns into exit codes."""
+    if settings.recorded:
+        say("model: recorded; no API key is set, so a script is played and no model looks at the code")
+    else:
+        say(f"model: {settings.model_id}")
+    gatehouse = Gatehouse(settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s)
+    workspace, repository = Workspace(settings.workspace), Repository(settings.workspace)
+    change = repository.change(settings.base)
+    say(f"base: {change.base or 'none, all files are reviewed'}; {change.summary}")
+    quarantine = Quarantine()
+    tools = Tools(
+        gatehouse,
+        workspace,
+        repository,
+        change,
+        limits=settings.limits,
+        quarantine=quarantine,
+        say=say,
+        offered=TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS,
+    )
+    model = _model(settings, change, repository, workspace)
+    system = prompts.system(quarantine, settings.limits.turns)
+    conversation = Conversation(model, tools, limits=settings.limits, system=system, say=say)
+    outcome = conversation.run(prompts.opening(change, _opening_diff(settings, repository, change), quarantine))
+    report = _report(model.name, change, outcome)
+    gatehouse.report(report)
+    if settings.output:
+        settings.output.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    say(f"review handed over: {report.verdict}, {len(report.findings)} findings, {report.usage.turns} turns")
+    return report
+
+
+def _model(settings: Settings, change: Change, repository: Repository, workspace: Workspace) -> Model:
+    if settings.recorded:
+        return RecordedModel(facts_of(change, repository, workspace))
+    from agent_image.reviewer.anthropic_model import AnthropicModel
+
+    return AnthropicModel(settings.model_id, settings.api_key, settings.base_url, retries=settings.limits.retries)
+
+
+def _opening_diff(settings: Settings, repository: Repository, change: Change) -> str:
+    if change.base is None:
+        return ""
+    output = repository.diff(change, [], 4 * settings.limits.tool_output_bytes)
+    note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
+    return output.data.decode("utf-8", "replace") + note
+
+
+def _report(model: str, change: Change, outcome: Outcome) -> Report:
+    return Report(
+        model=model,
+        base=change.base,
+        head=change.head,
+        summary=outcome.review.summary,
+        verdict=outcome.review.verdict,
+        findings=outcome.review.findings,
+        usage=outcome.usage,
+    )
+
+
+_printing = threading.Lock()
+
+
+def say(line: str) -> None:
+    """One progress line on standard output, plain and whole whatever thread it comes from."""
+    with _printing:
+        print(plain(line), flush=True)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"gatehouse review: {plain(message, 1000)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    """The session ends: go at once, since whatever is asked is closed by the supervisor."""
+    os.write(2, b"gatehouse review: stopped because the session ends\n")
+    os._exit(128 + signal.SIGTERM)

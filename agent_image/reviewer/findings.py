@@ -1,0 +1,97 @@
+"""The review itself: its shape, and how it is read out of a model's reply.
+
+Separate from the loop, because the shape is a contract with the supervisor. The text is a model's and may echo the
+code under review, so every field is bounded and every path is checked; nothing here is shown without escaping.
+"""
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+import msgspec
+
+Severity = Literal["critical", "high", "medium", "low", "info"]
+Conclusion = Literal["approve", "comment", "request_changes"]
+
+OPENING, CLOSING = "<review>", "</review>"
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One remark. `path` is relative to the workspace (`.` for the whole change), `line` counts from 1 in the new file."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    severity: Severity
+    title: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
+    body: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+    suggestion: Annotated[str, msgspec.Meta(max_length=20_000)] | None = None
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model concludes."""
+
+    summary: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+    verdict: Conclusion
+    findings: Annotated[tuple[Finding, ...], msgspec.Meta(max_length=200)]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the review took. Tokens are the model's own counts."""
+
+    turns: int
+    input_tokens: int
+    output_tokens: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/review`. `model` is `recorded` where no model looked at the code."""
+
+    model: str
+    base: str | None
+    head: str | None
+    summary: str
+    verdict: Conclusion
+    findings: tuple[Finding, ...]
+    usage: Usage
+
+
+class InvalidReviewError(ValueError):
+    """No usable review in a reply; the message is written for the model to act on."""
+
+
+def extract(reply: str) -> Review:
+    """The review between `<review>` tags, checked. Raises `InvalidReviewError` with what is wrong and where.
+
+    A finding may quote the tags, and prose before the review may too. So the last closing tag counts, with the first
+    opening tag from which the text is JSON.
+    """
+    end = reply.rfind(CLOSING)
+    starts = [found.end() for found in re.finditer(re.escape(OPENING), reply) if found.end() <= end]
+    if not starts:
+        raise InvalidReviewError(f"no complete {OPENING}...{CLOSING} block was found in the reply")
+    problem = ""
+    for start in starts:
+        try:
+            review = msgspec.json.decode(_unfenced(reply[start:end]), type=Review)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            problem = problem or str(error)
+            continue
+        _check_paths(review)
+        return review
+    raise InvalidReviewError(f"the JSON between the review tags is not valid: {problem}")
+
+
+def _unfenced(block: str) -> str:
+    block = block.strip()
+    fenced = _FENCE.match(block)
+    return fenced[1] if fenced else block
+
+
+def _check_paths(review: Review) -> None:
+    for number, finding in enumerate(review.findings):
+        path = PurePosixPath(finding.path)
+        if path.is_absolute() or ".." in path.parts or not finding.path.isprintable():
+            raise InvalidReviewError(
+                f"the path of findings[{number}] is not a plain path below the workspace - at `$.findings[{number}].path`"
+            )

@@ -1,0 +1,59 @@
+"""The port to a model: two implementations exist, `anthropic_model` and `recorded_model`.
+
+Messages and content blocks are plain dictionaries in the shape of the Messages API
+(https://docs.anthropic.com/en/api/messages), which is also the shape that goes back unchanged with the next call.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+type Block = dict[str, Any]
+
+
+class ModelError(Exception):
+    """The model can't answer: one line with a remedy. `is_refusal` marks a no of the gate (exit code 2)."""
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """One turn of the model. Tokens are its own counts of this turn."""
+
+    content: tuple[Block, ...]
+    stop_reason: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The words of the reply, without tool calls."""
+        return "".join(block["text"] for block in self.content if block["type"] == "text")
+
+    @property
+    def calls(self) -> tuple[Block, ...]:
+        """The tool calls of the reply, in order."""
+        return tuple(block for block in self.content if block["type"] == "tool_use")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a model is asked. `may_call` is False where it must answer in words."""
+
+    system: str
+    messages: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]]
+    max_tokens: int
+    may_call: bool = True
+
+
+class Model(Protocol):
+    """Something that continues a conversation."""
+
+    name: str
+
+    def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
+        """The next turn; `say` gets a line for the person while it takes long. Raises `ModelError`."""
+        ...

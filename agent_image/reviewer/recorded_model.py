@@ -1,0 +1,112 @@
+"""A model that was written down beforehand, for a first look without a key.
+
+It plays a file of turns. The tool calls are really made and the facts of the real change are filled in, but nothing
+looks at the code, and everything it says says so. The turns are data (`recorded/first_look.json`): this module only
+substitutes `{{name}}`.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agent_image.reviewer.model import Block, ModelError, Reply, Request
+from agent_image.reviewer.repository import Change, GitError, Repository
+from agent_image.reviewer.text import plain
+from agent_image.reviewer.workspace import PathError, Workspace
+
+type Facts = dict[str, str | int | None]
+
+SCRIPT = Path(__file__).with_name("recorded") / "first_look.json"
+_NAME = re.compile(r"\{\{(\w+)\}\}")
+_HUNK = re.compile(rb"^@@ -\S+ \+(\d+)", re.MULTILINE)
+_NAMED = 20
+_READING = frozenset({"git_diff", "list_files", "read_file", "search"})
+
+
+class RecordedModel:
+    """A `Model` that plays `script` with `facts` filled in."""
+
+    name = "recorded"
+
+    def __init__(self, facts: Facts, script: Path = SCRIPT) -> None:
+        self._facts = facts
+        self._turns: list[dict[str, Any]] = json.loads(script.read_text("utf-8"))["turns"]
+        self._numbers = itertools.count(1)
+
+    def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
+        """The script's next turn: the one after as many as the conversation already holds."""
+        position = sum(message["role"] == "assistant" for message in request.messages)
+        if position >= len(self._turns):
+            raise ModelError("the recorded model has no further turn; this is a mistake in its script")
+        facts = self._facts | {"answers": _answers(request)}
+        turn = fill(self._turns[position], facts)
+        content: list[Block] = [{"type": "text", "text": turn["say"]}] if turn.get("say") else []
+        for call in turn.get("calls", []):
+            number = f"toolu_recorded{next(self._numbers):03d}"
+            content.append({"type": "tool_use", "id": number, "name": call["tool"], "input": call["input"]})
+        if "review" in turn:
+            content.append({"type": "text", "text": f"<review>\n{json.dumps(turn['review'])}\n</review>"})
+        return Reply(tuple(content), "tool_use" if turn.get("calls") else "end_turn")
+
+
+def fill(value: Any, facts: Facts) -> Any:
+    """`value` with each `{{name}}` replaced; a string that is nothing but one name becomes the fact itself."""
+    if isinstance(value, dict):
+        return {key: fill(item, facts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, facts) for item in value]
+    if not isinstance(value, str):
+        return value
+    whole = _NAME.fullmatch(value)
+    # One pass: what was filled in is not looked at again, so a file's name can't name a fact.
+    return facts[whole[1]] if whole else _NAME.sub(lambda found: str(facts[found[1]]), value)
+
+
+def facts_of(change: Change, repository: Repository, workspace: Workspace) -> Facts:
+    """What the script may name: the facts of the real change."""
+    names = [*change.files, *change.untracked] or list(itertools.islice(workspace.walk("."), _NAMED))
+    first = next((name for name in names if _is_readable(workspace, name)), None)
+    more = [f"... and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return {
+        "base": change.base[:12] if change.base else "nothing",
+        "change_summary": plain(change.summary),
+        "file_count": len(names),
+        "file_list": "\n".join(f"- {plain(name)}" for name in names[:_NAMED]) + "\n".join(["", *more]),
+        "first_file": first or ".",
+        "first_line": _first_line(change, repository, first),
+    }
+
+
+def _is_readable(workspace: Workspace, name: str) -> bool:
+    try:
+        data, _ = workspace.read(name, 8192)
+    except PathError:
+        return False
+    return b"\0" not in data and name.isprintable()
+
+
+def _first_line(change: Change, repository: Repository, name: str | None) -> int | None:
+    if name is None or name not in change.files:
+        return None
+    try:
+        found = _HUNK.search(repository.diff(change, [name], 100_000).data)
+    except GitError:
+        return None
+    return max(1, int(found[1])) if found else None
+
+
+def _answers(request: Request) -> str:
+    """One line for each ask so far: which tool, and whether it was done."""
+    names: dict[str, str] = {}
+    lines: list[str] = []
+    for message in request.messages:
+        for block in message["content"]:
+            if block["type"] == "tool_use":
+                names[block["id"]] = block["name"]
+            if block["type"] == "tool_result" and names.get(block["tool_use_id"]) not in _READING:
+                said = "done" if not block["is_error"] else plain(block["content"], 120)
+                lines.append(f"- {names.get(block['tool_use_id'], 'tool')}: {said}")
+    return "\n".join(lines)

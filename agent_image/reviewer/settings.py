@@ -1,0 +1,131 @@
+"""What the review agent was started with: the one place that reads its environment and arguments.
+
+The token and the key are taken out of the environment here, so that no program started later inherits them, and the
+process is made unreadable to its siblings (`/proc/PID/environ`, ptrace), because a command of the reviewed code may
+run as the same user.
+"""
+
+import argparse
+import ctypes
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+
+import msgspec
+
+# The current Sonnet; `GATEHOUSE_REVIEW_MODEL` names another.
+DEFAULT_MODEL_ID = "claude-sonnet-5-5"
+WORKSPACE = "/workspace/merged"
+REAL_WAIT_S, RECORDED_WAIT_S = 1800.0, 300.0
+_PR_SET_DUMPABLE = 4  # linux/prctl.h
+
+
+class UsageError(Exception):
+    """Started wrongly; the message is one line that ends in a remedy."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What bounds one review. Tokens are the model's own counts."""
+
+    turns: int = 20
+    reply_tokens: int = 16_000
+    total_tokens: int = 2_000_000
+    tool_output_bytes: int = 20_000
+    calls_per_turn: int = 16
+    # How long an answer is waited for before the review goes on without it; the request itself stays in the inbox.
+    answer_wait_s: float = REAL_WAIT_S
+    # How long a supervisor that can't be reached is tried again.
+    outage_s: float = 300.0
+    retries: int = 5
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model."""
+
+    base: str
+    workspace: Path
+    output: Path | None
+    gatehouse_url: str
+    gatehouse_token: str
+    recorded: bool
+    model_id: str
+    api_key: str
+    base_url: str | None
+    limits: Limits
+
+
+def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
+    """Settings from the arguments and the environment; the secrets are removed from `environ`.
+
+    Raises `UsageError` (wrong or missing values) and, for unknown options, argparse's own SystemExit.
+    """
+    options = _parser().parse_args(argv)
+    token = environ.pop("GATEHOUSE_TOKEN", "")
+    key = environ.pop("ANTHROPIC_API_KEY", "")
+    url = environ.get("GATEHOUSE_URL", "")
+    if not url or not token:
+        raise UsageError(
+            "GATEHOUSE_URL and GATEHOUSE_TOKEN are not set; start the review with `gatehouse review --workspace DIR`"
+        )
+    if options.base.startswith("-"):
+        raise UsageError(f"the base `{options.base}` is not a revision; give a branch, tag or commit, or `none`")
+    recorded = _wants_recorded(environ, key)
+    return Settings(
+        base=options.base,
+        workspace=_workspace(options.workspace),
+        output=Path(options.output) if options.output else None,
+        gatehouse_url=url,
+        gatehouse_token=token,
+        recorded=recorded,
+        model_id="recorded" if recorded else environ.get("GATEHOUSE_REVIEW_MODEL") or DEFAULT_MODEL_ID,
+        api_key=key,
+        base_url=environ.get("ANTHROPIC_BASE_URL") or None,
+        limits=Limits(answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S)),
+    )
+
+
+def hide_from_siblings() -> None:
+    """Make this process's memory and environment unreadable to others of the same user (Linux; elsewhere nothing)."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def tool_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of git and ripgrep: a path and a locale, nothing of the session."""
+    return {"PATH": environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"), "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="reviewer", description="Review the workspace's changes.", allow_abbrev=False)
+    parser.add_argument("--base", default="auto", help="revision to compare with; `auto` finds one, `none` has none")
+    parser.add_argument("--workspace", default=WORKSPACE, help="the private copy to review")
+    parser.add_argument("--output", default="", help="also write the review as JSON to this file")
+    parser.add_argument(
+        "--answer-wait", type=float, default=Limits().answer_wait_s, help="seconds to wait for an answer"
+    )
+    return parser
+
+
+def _seconds(words: str) -> float:
+    value = float(words)
+    if not 0 < value <= 7 * 86_400:
+        raise ValueError
+    return value
+
+
+def _wants_recorded(environ: Mapping[str, str], key: str) -> bool:
+    choice = environ.get("GATEHOUSE_MODEL", "")
+    if choice not in ("", "recorded", "anthropic"):
+        raise UsageError(f"GATEHOUSE_MODEL is `{choice}`; it must be `recorded` or `anthropic`")
+    if choice == "anthropic" and not key:
+        raise UsageError("GATEHOUSE_MODEL is `anthropic` and ANTHROPIC_API_KEY is not set; set it, or use `recorded`")
+    return choice == "recorded" or not key
+
+
+def _workspace(name: str) -> Path:
+    path = Path(name)
+    if not path.is_dir():
+        raise UsageError(f"the workspace `{name}` is not a folder; give one with --workspace")
+    return path.resolve()

@@ -1,0 +1,113 @@
+"""What each tool takes, and how it is described to the model: data, apart from what the tools do.
+
+`TOOLS` are offered to every model. `RECORDED_TOOLS` exist for the recorded model only, whose script asks for one
+action of each kind; a real model has no need to fetch pages or to push.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+WorkspacePath = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=4096, description="path relative to the workspace")
+]
+Reason = Annotated[str, msgspec.Meta(max_length=500, description="why it is needed, for the person who is asked")]
+
+
+class Input(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all tool inputs."""
+
+
+class ReadFile(Input, frozen=True):
+    path: WorkspacePath
+    first_line: Annotated[int, msgspec.Meta(ge=1)] = 1
+    last_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class ListFiles(Input, frozen=True):
+    path: WorkspacePath = "."
+    pattern: Annotated[str, msgspec.Meta(max_length=200, description="glob on path or name")] = ""
+
+
+class Search(Input, frozen=True):
+    pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=1000, description="regular expression (Rust syntax)")]
+    path: WorkspacePath = "."
+    glob: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    ignore_case: bool = False
+
+
+class GitDiff(Input, frozen=True):
+    paths: Annotated[list[WorkspacePath], msgspec.Meta(max_length=100)] = []
+
+
+class RunCommand(Input, frozen=True):
+    command: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000, description="a bash command line")]
+    reason: Reason
+    cwd: WorkspacePath = "."
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 120.0
+
+
+class WriteFile(Input, frozen=True):
+    path: WorkspacePath
+    content: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+    reason: Reason
+
+
+class EditFile(Input, frozen=True):
+    path: WorkspacePath
+    old: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000_000)]
+    new: Annotated[str, msgspec.Meta(max_length=1_000_000)]
+    reason: Reason
+    replace_all: bool = False
+
+
+class Fetch(Input, frozen=True):
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+
+
+class RequestPackages(Input, frozen=True):
+    command: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    reason: Reason
+
+
+class RequestGit(Input, frozen=True):
+    command: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    reason: Reason
+
+
+class ProposeRule(Input, frozen=True):
+    effect: Literal["allow", "ask", "deny"]
+    rule: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+    why: Reason
+
+
+TOOLS: dict[str, tuple[type[Input], str]] = {
+    "read_file": (ReadFile, "Read a text file of the workspace, numbered by line."),
+    "list_files": (ListFiles, "List the files below a folder of the workspace."),
+    "search": (Search, "Search the workspace with ripgrep; answers path:line:text."),
+    "git_diff": (GitDiff, "The diff under review, of some paths only where given."),
+    "run_command": (RunCommand, "Ask to run a command in a separate sandbox over the same files. A person may say no."),
+    "write_file": (WriteFile, "Ask to write a whole file of the workspace. A person may say no."),
+    "edit_file": (EditFile, "Ask to replace text that occurs in a file of the workspace. A person may say no."),
+}
+RECORDED_TOOLS: dict[str, tuple[type[Input], str]] = {
+    "fetch": (Fetch, "Fetch a page through the proxy."),
+    "request_packages": (RequestPackages, "Ask to run a package manager."),
+    "request_git": (RequestGit, "Ask for a git operation that reaches beyond the private copy."),
+    "propose_rule": (ProposeRule, "Propose a change to the policy."),
+}
+
+
+def definitions(tools: dict[str, tuple[type[Input], str]]) -> list[dict[str, Any]]:
+    """The tools as the Messages API wants them."""
+    return [
+        {"name": name, "description": description, "input_schema": _schema(kind)}
+        for name, (kind, description) in tools.items()
+    ]
+
+
+def _schema(kind: type[Input]) -> dict[str, Any]:
+    whole = msgspec.json.schema(kind)
+    schema = dict(whole["$defs"][kind.__name__])
+    schema.pop("title", None)
+    return schema

@@ -1,0 +1,87 @@
+"""Files of the workspace, read without ever leaving it.
+
+INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or a symlink, nor by a
+swap between check and use: the path is resolved and checked first, then opened from the root one name at a time
+without following links. Anything but a regular file or folder is refused (a fifo would block, a device isn't a file).
+"""
+
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_MAX_VISITED = 100_000
+_SKIPPED = frozenset({".git"})
+
+
+class PathError(Exception):
+    """A path that can't be used; the message is for the model."""
+
+
+class Workspace:
+    """The private copy under review; `root` is a resolved folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def relative(self, name: str) -> str:
+        """`name` as a path relative to the root, `/`-separated, links resolved. Raises `PathError`."""
+        if "\0" in name or not name:
+            raise PathError("the path is empty or holds a NUL; give a path below the workspace")
+        try:
+            resolved = (self.root / name).resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise PathError(
+                f"`{name}` can't be opened: {getattr(error, 'strerror', None) or 'too many links'}"
+            ) from error
+        if not resolved.is_relative_to(self.root):
+            raise PathError(f"`{name}` is outside the workspace; only files below it can be read")
+        return PurePosixPath(resolved.relative_to(self.root)).as_posix()
+
+    def read(self, name: str, limit_bytes: int) -> tuple[bytes, int]:
+        """The first `limit_bytes` bytes of a file, and its whole size. Raises `PathError`."""
+        descriptor = self._open(self.relative(name), name, _FILE)
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                raise PathError(f"`{name}` is not a regular file; use list_files for a folder")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(limit_bytes), facts.st_size
+        finally:
+            os.close(descriptor)
+
+    def walk(self, name: str, pattern: str = "") -> Iterator[str]:
+        """Files below a folder, sorted, links not followed and marked, without `.git`. Raises `PathError`."""
+        start = self.relative(name)
+        descriptor = self._open(start, name, _DIRECTORY)
+        visited = 0
+        try:
+            for folder, folders, files, _ in os.fwalk(".", dir_fd=descriptor, follow_symlinks=False):
+                folders[:] = sorted(entry for entry in folders if entry not in _SKIPPED)
+                for file in sorted(files):
+                    visited += 1
+                    path = PurePosixPath(start, folder, file).as_posix()
+                    if not pattern or fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(file, pattern):
+                        yield path
+                if visited > _MAX_VISITED:
+                    return
+        finally:
+            os.close(descriptor)
+
+    def _open(self, relative: str, name: str, flags: int) -> int:
+        """A descriptor of a resolved path; each name is opened from the folder before it, and no link is followed."""
+        parts = PurePosixPath(relative).parts
+        current = os.open(self.root, _DIRECTORY)
+        try:
+            for position, part in enumerate(parts):
+                last = position == len(parts) - 1
+                following = os.open(part, flags if last else _DIRECTORY, dir_fd=current)
+                os.close(current)
+                current = following
+        except OSError as error:
+            os.close(current)
+            raise PathError(f"`{name}` can't be opened: {error.strerror}") from error
+        return current

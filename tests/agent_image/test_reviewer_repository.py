@@ -1,0 +1,106 @@
+"""The diff under review is found, and nothing that the repository configures is run on the way."""
+
+from pathlib import Path
+
+import pytest
+
+from agent_image.reviewer.repository import GitError, Repository
+from tests.agent_image.conftest import git
+
+
+def test_uncommitted_changes_are_compared_with_head(repo: Path) -> None:
+    repository = Repository(repo)
+    change = repository.change("auto")
+    assert change.base == change.head == git(repo, "rev-parse", "HEAD")
+    assert change.files == ("src/app.py",)
+    assert change.untracked == ("new.txt",)
+    assert b"+    return a - b" in repository.diff(change, [], 10_000).data
+
+
+def test_a_branch_is_compared_with_its_trunk(repo: Path) -> None:
+    trunk = git(repo, "rev-parse", "HEAD")
+    git(repo, "switch", "-q", "-c", "feature")
+    git(repo, "commit", "-q", "-a", "-m", "change")
+    assert Repository(repo).change("auto").base == trunk
+
+
+def test_a_clean_trunk_is_compared_with_the_commit_before(repo: Path) -> None:
+    git(repo, "commit", "-q", "-a", "-m", "change")
+    change = Repository(repo).change("auto")
+    assert change.base == git(repo, "rev-parse", "HEAD~1")
+    assert change.files == ("src/app.py",)
+
+
+def test_a_repository_without_commits_and_a_plain_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    assert Repository(tmp_path).change("auto").base is None
+    with pytest.raises(GitError, match="not a git repository"):
+        Repository(tmp_path).change("HEAD")
+    git(tmp_path, "init", "-q")
+    assert Repository(tmp_path).change("auto").untracked == ("a",)
+
+
+@pytest.mark.parametrize("base", ["nonsense", "--output=/tmp/x", "HEAD^{tree}", "", "a b", "HEAD --"])
+def test_what_is_no_commit_is_refused(repo: Path, base: str) -> None:
+    with pytest.raises(GitError, match="no revision"):
+        Repository(repo).change(base)
+
+
+def test_options_in_paths_are_paths(repo: Path, tmp_path: Path) -> None:
+    repository = Repository(repo)
+    change = repository.change("HEAD")
+    out = tmp_path / "written"
+    assert repository.diff(change, [f"--output={out}"], 1000).data == b""
+    assert repository.diff(change, [":(top)src"], 1000).data == b""
+    assert not out.exists()
+
+
+def test_nothing_of_the_repository_is_run(repo: Path, tmp_path: Path) -> None:
+    """Each way by which git starts a program that the repository's own files name."""
+    trap = tmp_path / "trap"
+    trap.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/sprung\ncat 2>/dev/null\n')
+    trap.chmod(0o755)
+    for setting in (
+        "core.fsmonitor", "diff.external", "core.pager", "pager.diff", "core.sshCommand", "core.editor", "diff.evil.command",
+        "diff.evil.textconv", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "filter.a.b c.clean",
+        "credential.helper", "core.alternateRefsCommand", "interactive.diffFilter", "gpg.program", "core.askPass",
+    ):  # fmt: skip
+        git(repo, "config", setting, str(trap))
+    git(repo, "config", "core.hooksPath", str(tmp_path))
+    git(repo, "config", "filter.evil.required", "true")
+    git(repo, "config", "diff.trustExitCode", "true")
+    (repo / ".gitattributes").write_text("*.py filter=evil diff=evil\n*.md filter=a.b\n")
+    (repo / "src" / "app.py").write_text("changed again, with a length of its own\n")
+    (repo / "README.md").write_text("also changed\n")
+    repository = Repository(repo)
+    change = repository.change("auto")
+    data = repository.diff(change, [], 100_000).data
+    assert b"changed again" in data
+    assert set(change.files) >= {"src/app.py", "README.md"}
+    assert not (tmp_path / "sprung").exists()
+    git(repo, "diff", check=False)
+    assert (tmp_path / "sprung").exists(), "the trap doesn't work, so it proves nothing"
+
+
+def test_a_filter_that_cannot_be_switched_off_stops_git(repo: Path) -> None:
+    with (repo / ".git" / "config").open("a") as config:
+        config.write('[filter "a=b"]\n\tclean = touch /tmp/never\n')
+    with pytest.raises(GitError, match="can't be switched off"):
+        Repository(repo).change("auto")
+
+
+def test_the_diff_is_bounded(repo: Path) -> None:
+    (repo / "src" / "app.py").write_text("line\n" * 100_000)
+    repository = Repository(repo)
+    output = repository.diff(repository.change("HEAD"), [], 5000)
+    assert len(output.data) == 5000
+    assert "more than 5000 bytes" in output.ended
+
+
+def test_a_work_tree_elsewhere_is_not_followed(repo: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_text("secret")
+    git(repo, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    change = Repository(repo).change("HEAD")
+    assert change.files == ("src/app.py",)
+    assert "secret" not in change.untracked
