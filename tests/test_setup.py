@@ -327,7 +327,7 @@ def test_without_any_python_313_the_last_line_says_what_to_do(machine: Machine) 
     done = machine.set_up("run")
     assert done.returncode == 1
     *_, why, last = done.stderr.splitlines()
-    assert why == "error: request failed"
+    assert why == "setup: uv said: error: request failed"
     assert last.startswith("setup: no Python 3.13 found, and uv could not download one; install it ")
     assert last.endswith("make setup PYTHON=/path/to/python3.13")
 
