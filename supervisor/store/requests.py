@@ -60,6 +60,11 @@ def of_session(connection: Connection, session_id: str, limit: int = 1000) -> li
     return [_request(row) for row in connection.execute(query)]
 
 
+def newest(connection: Connection, limit: int = 100) -> list[Request]:
+    """The last `limit` requests of all sessions, newest first."""
+    return [_request(row) for row in connection.execute(select(table).order_by(table.c.asked_at.desc()).limit(limit))]
+
+
 def count_pending(connection: Connection, session_id: str) -> int:
     query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id)
     return int(connection.execute(query).scalar_one())

@@ -1,0 +1,100 @@
+"""Builds the two Litestar apps, each behind its door, with the one error body and the body limits set once.
+
+`build_operator_app` is called once, `build_agent_app` once for each session. Neither opens a socket: `serve` does.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Litestar, Router
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.exceptions import NotAuthorizedException
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.static_files import create_static_files_router
+from litestar.types import ControllerRouterHandler
+
+import supervisor
+from supervisor.server import agent_api, operator_api
+from supervisor.server.auth import BadTokens, OperatorAuth
+from supervisor.server.door import AgentDoor, ErrorPage, OperatorDoor
+from supervisor.server.errors import HANDLERS
+from supervisor.server.live import Live
+from supervisor.server.parts import Parts
+from supervisor.settings import ROOT
+
+STATIC_DIR = ROOT / "web" / "static"
+# No data behind these, and no caller needed. Everything else is closed, whether a route exists or not.
+PUBLIC_PATHS = ("/login", "/health", "/static/")
+OPERATOR_BODY_BYTES = 1024 * 1024
+AGENT_BODY_BYTES = 512 * 1024
+
+
+def build_operator_app(
+    parts: Parts,
+    auth: OperatorAuth,
+    page_handlers: Sequence[ControllerRouterHandler] = (),
+    *,
+    error_page: ErrorPage | None = None,
+) -> Litestar:
+    """The operator's app: JSON API, live state, static files, and whatever pages are given.
+
+    `app.state` has `parts`, `auth` and `live`; an authenticated caller is `request.state.caller`. `error_page` renders what the
+    door refuses a browser as HTML; the API's errors stay JSON.
+    """
+    live = Live(parts, auth)
+    app = Litestar(
+        route_handlers=[*operator_api.handlers(), live.handler(), *page_handlers, *_static()],
+        guards=[require_caller],
+        exception_handlers=dict(HANDLERS),
+        request_max_body_size=OPERATOR_BODY_BYTES,
+        openapi_config=OpenAPIConfig(
+            title="Gatehouse, the operator's API",
+            version=supervisor.__version__,
+            path="/api",
+            render_plugins=[JsonRenderPlugin()],
+        ),
+        state=State({"parts": parts, "auth": auth, "live": live}),
+        logging_config=None,
+    )
+    app.asgi_handler = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)
+    return app
+
+
+def build_agent_app(parts: Parts, session_id: str) -> Litestar:
+    """The agent's app of one session. INVARIANT: it serves the listening socket of that session only."""
+    app = Litestar(
+        route_handlers=agent_api.handlers(session_id),
+        guards=[require_caller],
+        exception_handlers=dict(HANDLERS),
+        request_max_body_size=AGENT_BODY_BYTES,
+        openapi_config=OpenAPIConfig(
+            title="Gatehouse, the agent's API",
+            version=supervisor.__version__,
+            description="Ask, wait, report. Nothing here answers a request.",
+            path="/v1",
+            render_plugins=[JsonRenderPlugin()],
+        ),
+        state=State({"parts": parts}),
+        logging_config=None,
+    )
+    app.asgi_handler = AgentDoor(
+        app.asgi_handler,
+        lambda token: parts.sessions.authenticate(session_id, token),
+        BadTokens(parts.clock),
+    )
+    return app
+
+
+def require_caller(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """The second lock: a handler runs for an authenticated caller, or says itself that it is public."""
+    if connection.scope["state"].get("caller") is None and handler.opt.get("public") is not True:
+        raise NotAuthorizedException("this route needs a caller")
+
+
+def _static() -> list[Router]:
+    if not STATIC_DIR.is_dir():
+        return []
+    return [create_static_files_router(path="/static", directories=[STATIC_DIR], opt={"public": True})]

@@ -1,0 +1,204 @@
+"""What an operator can decide, as functions that pages, JSON API and CLI share: answer, "always", bulk, rules, stop everything.
+
+Every function takes `by`, the authenticated caller's name, from the door and never from a body. Only modules of the operator's
+door import this one. Nothing here awaits: a decision is one step of the event loop, so two tabs can't interleave in it.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+import yaml
+
+from supervisor.core.actions import Category, Effect, category_of, title
+from supervisor.core.approvals import Answer, Request, status
+from supervisor.core.display import visible
+from supervisor.core.policy_text import merge, parse_policy, parse_rule
+from supervisor.core.rules import Policy, evaluate
+from supervisor.core.suggest import suggest
+from supervisor.errors import GatehouseError, StorageError, UserError
+from supervisor.server.parts import Parts
+from supervisor.store import requests as store
+
+_EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
+_WHY_CHARS = 200
+# `category`, `category()` and patterns of nothing but wildcards and what separates them: they match everything.
+_BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a decision did. `also` are other waiting requests that the saved rule answered."""
+
+    request: Request
+    rule_id: str | None = None
+    also: tuple[Request, ...] = ()
+
+
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that could be made of an answer, checked: saving it gives this effect for this action."""
+
+    label: Literal["exact", "narrow", "broad"]
+    rule: str
+    default: bool
+    explains: str
+
+
+def answer(
+    parts: Parts,
+    request_id: str,
+    given: Answer,
+    *,
+    by: str,
+    reason: str = "",
+    fingerprint: str | None = None,
+    always: str | None = None,
+) -> Answered:
+    """Answer one request; with `always`, a rule, also save that rule and let it answer what else waits.
+
+    `UserError` where the request isn't pending any more, isn't the one that was shown (`fingerprint`), or the rule can't be
+    made of it; then nothing was answered and nothing saved.
+    """
+    request = parts.gate.get(request_id)
+    if always is not None and status(request) == "pending":
+        check_candidate(parts, request, _EFFECT_OF[given], always)
+    # First the answer: of two tabs that press "always" only one saves a rule.
+    answered = parts.gate.resolve(request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint)
+    if always is None:
+        return Answered(request=answered)
+    why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
+    rule_id, also = add_rule(parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id)
+    return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also))
+
+
+def answer_category(
+    parts: Parts, category: Category, given: Answer, *, by: str, ids: Iterable[str] | None = None, reason: str = ""
+) -> list[Request]:
+    """Answer the waiting requests of a category: of those named in `ids`, or all for a denial. What was answered.
+
+    Approving needs `ids`: a request that arrives between looking and clicking was never looked at.
+    """
+    if given == "approved" and ids is None:
+        raise UserError("approving several requests needs their ids", "send the ids of the requests that were shown")
+    named = None if ids is None else set(ids)
+    answered = []
+    for request in parts.queue.read(store.pending):
+        if category_of(request.action) == category and (named is None or request.id in named):
+            answered.append(parts.gate.resolve(request.id, given, by=by, reason=reason))
+    return answered
+
+
+def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestion]:
+    """The rules that may be made of an answer, the default first; none where "always" may not be offered (law 9)."""
+    request = parts.gate.get(request_id)
+    if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
+        return []
+    found = []
+    for candidate in suggest(parts.gate.action_of(request)):
+        try:
+            check_candidate(parts, request, effect, candidate.rule)
+        except GatehouseError:
+            continue  # an offer that would not do what it says is no offer
+        found.append(
+            Suggestion(
+                label=candidate.label, rule=candidate.rule, default=candidate.default, explains=candidate.explains
+            )
+        )
+    return found
+
+
+def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -> None:
+    """`UserError` (with the reason) unless this rule may be made of an answer to this request, and then answers it so."""
+    if request.sticky:
+        raise UserError(
+            "a rule asks for this every time, so it can't be answered for always",
+            f"answer it once, or change the rule `{request.rule}`",
+        )
+    category = category_of(request.action)
+    if category == "sandbox":
+        raise UserError("a change of the policy is always asked", "answer it once")
+    parse_rule(rule)
+    if is_bare(rule):
+        raise UserError(f"`{rule}` matches everything", "name what it is about, or add it on the Rules page")
+    if parts.redactor.text(rule) != rule:
+        raise UserError("the rule holds a secret", "write one without it")
+    action = parts.gate.action_of(request)
+    verdict = evaluate(
+        _with_rule(parts, request, effect, rule), action, now=parts.clock.now(), session_id=request.session_id
+    )
+    if verdict.decision != effect or verdict.rule is None:
+        raise UserError(
+            f"`{rule}` as a rule would not {effect} this: {verdict.why}", "choose a rule that matches the request"
+        )
+    if rule_category(rule) != category:
+        raise UserError(f"`{rule}` is not about {category}", "choose a rule that matches the request")
+
+
+def is_bare(rule: str) -> bool:
+    """Whether a rule matches everything of its category, in whichever spelling."""
+    return _BARE.fullmatch(rule) is not None
+
+
+def rule_category(rule: str) -> str:
+    """The category that a rule's text names."""
+    return rule.partition("(")[0].strip()
+
+
+def add_rule(
+    parts: Parts, effect: Effect, rule: str, *, why: str, by: str, request_id: str | None = None
+) -> tuple[str, list[Request]]:
+    """Save a rule, record it, and let it answer what waits: its id and the requests that it answered.
+
+    `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be kept or recorded.
+    """
+    if parts.redactor.text(rule) != rule:
+        raise UserError("the rule holds a secret", "write one without it")
+    try:
+        rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by)
+    except OSError as error:
+        raise StorageError(f"the rule can't be saved: {error.strerror}", "free or repair the data folder") from error
+    try:
+        parts.audit.record("rule_added", rule_id=rule_id, effect=effect, rule=rule, why=why, by=by, request=request_id)
+    except StorageError:
+        parts.policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
+        raise
+    return rule_id, parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
+
+
+def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
+    """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the policy file."""
+    try:
+        rule = parts.policies.remove_rule(rule_id)
+    except OSError as error:
+        raise StorageError(f"the rule can't be removed: {error.strerror}", "free or repair the data folder") from error
+    parts.audit.record("rule_removed", rule_id=rule_id, rule=rule, by=by)
+    parts.gate.rejudge_pending(by=f"the removal of rule {rule_id} by {by}")
+    return rule
+
+
+def stop_all(parts: Parts, *, by: str, reason: str = "") -> str:
+    """Deny everything from now on; the reason that is shown. It holds even where it can't be recorded."""
+    shown = f"{reason or 'stopped'} ({by})"
+    try:
+        parts.kill_switch.stop(shown)
+    except OSError as error:
+        raise StorageError(f"the stop file can't be written: {error.strerror}", "end Gatehouse instead") from error
+    parts.audit.record("all_stopped", by=by, reason=reason)
+    return shown
+
+
+def resume(parts: Parts, *, by: str) -> None:
+    """Go back to the rules. What was approved meanwhile is offered to its channel again."""
+    parts.audit.record("all_resumed", by=by)
+    try:
+        parts.kill_switch.resume()
+    except OSError as error:
+        raise StorageError(f"the stop file can't be removed: {error.strerror}", "remove it by hand") from error
+    parts.gate.offer_ready()
+
+
+def _with_rule(parts: Parts, request: Request, effect: Effect, rule: str) -> Policy:
+    """What would be in force for the request's session, were the rule saved."""
+    session = parts.sessions.get(request.session_id)
+    text = yaml.safe_dump({"version": 1, effect: [rule]})
+    return merge(parts.policies.for_session(session.policy_text), parse_policy(text, "the new rule"))

@@ -1,0 +1,177 @@
+"""Runs an app on a listening socket with uvicorn: many of them in one event loop, that come and go with sessions.
+
+What uvicorn leaves open is bounded here, because a client of the agent's door is hostile: connections per listener, the time
+until a request's head is there, the time to leave. Signals stay with `app`. Nothing of a request is logged: paths hold tokens.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from litestar import Litestar
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from supervisor.errors import UserError
+
+OPERATOR_CONNECTIONS = 256
+# An agent parks a few waits at a time; its own tools share the door.
+AGENT_CONNECTIONS = 64
+# From the first instant of a connection, or the first byte after an answer, to the end of the request's head.
+HEAD_S = 15.0
+HEAD_BYTES = 16 * 1024
+KEEP_ALIVE_S = 30
+# What runs when the server ends is given this long; a parked wait is cut off, and begins anew after a restart.
+GRACE_S = 2
+# A lost page's transport keeps what it could not send; this long after its task ended, that is thrown away.
+LINGER_S = 5.0
+# Nothing is taken from pages, so nothing long is.
+MESSAGE_BYTES = 4096
+
+
+class _Http(H11Protocol):
+    """h11 with a bound on connections and on the time until a request is there."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > (self.limit_concurrency or OPERATOR_CONNECTIONS):
+            transport.abort()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.get_protocol() is not self:  # it became a WebSocket
+            self._disarm()
+        elif self.cycle is None or self.cycle.response_complete:
+            self._arm()
+        else:
+            self._disarm()
+
+    def _arm(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _disarm(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class _WebSockets(WebSocketsSansIOProtocol):
+    """A stalled client's transport doesn't outlive its task: `close` alone waits for a buffer that never empties."""
+
+    async def run_asgi(self) -> None:
+        try:
+            await super().run_asgi()
+        finally:
+            self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Without signal handlers, and without a tick ten times a second for each session."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+        self.leave = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        self.is_up.set()
+        await self.leave.wait()
+
+
+class Serving:
+    """An app on a socket. `await run()` in a task; `started` is set when it answers; `stop()` ends it and `run` returns."""
+
+    def __init__(self, config: uvicorn.Config, sock: socket.socket, app: Litestar) -> None:
+        self._server = _Uvicorn(config)
+        self._sock = sock
+        self._app = app
+        self.port: int = sock.getsockname()[1] if sock.family in (socket.AF_INET, socket.AF_INET6) else 0
+
+    @property
+    def started(self) -> asyncio.Event:
+        return self._server.is_up
+
+    async def run(self) -> None:
+        """Serve until `stop`. Cancelling ends it too, without the farewell."""
+        try:
+            await self._server.serve(sockets=[self._sock])
+        finally:
+            # After an orderly end there is nothing left to do here; a cancelled one leaves listener and connections behind.
+            for server in getattr(self._server, "servers", ()):
+                server.close()
+            for connection in list(self._server.server_state.connections):
+                connection.transport.abort()
+            self._sock.close()
+
+    async def stop(self, why: str = "Gatehouse is shutting down") -> None:
+        """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`. Returns when pages were told."""
+        live = self._app.state.get("live")
+        if live is not None:
+            await live.shutdown(why)
+        self._server.leave.set()
+
+
+def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """A listening socket on a loopback port, 0 for any. `UserError` in one line where the port is taken."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(256)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(
+                f"port {port} is taken", "another Gatehouse may be running; give another with --port or GATEHOUSE_PORT"
+            ) from error
+        raise UserError(f"port {port} can't be used: {error.strerror}", "give another with --port or GATEHOUSE_PORT") from error
+    return sock
+
+
+def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
+    """The operator's door on a socket of `listen`; the caller runs it."""
+    return Serving(_config(app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES), sock, app)
+
+
+def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
+    """A session's door on the listening socket inside its sandbox; the caller runs it."""
+    sock.setblocking(False)
+    return Serving(_config(app, ws="none", limit_concurrency=AGENT_CONNECTIONS), sock, app)
+
+
+def _config(app: Litestar, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # litestar and uvicorn spell the ASGI types differently
+        http=_Http,
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        ws_per_message_deflate=False,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        **more,
+    )
