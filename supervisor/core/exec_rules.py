@@ -1,0 +1,409 @@
+"""Exec patterns, and what they say of a command line.
+
+Decides allow, ask, deny or nothing for one line under three lists of patterns. It is apart from `rules.py`, which
+knows categories, modes, expiry and the words of verdicts. It must never allow a line of which any command, at any
+depth, isn't covered by a rule on its own.
+
+Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly, an opaque argument
+only with a literal word of the rule, a word with an expansion only where no expansion could make it an option that
+matters. *Touching* is for deny and ask: the name by its basename, options in any order, bundled or long, the global
+options of git and others passed over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or
+ask rule covers, so that neither can be talked out of what it guards.
+"""
+
+import posixpath
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
+from supervisor.core.exec_tables import (
+    Payload,
+    Unwrapped,
+    basename,
+    is_shell_state,
+    program_name,
+    runs_input,
+    unwrap,
+)
+from supervisor.core.shell import Command, Script, parse
+from supervisor.core.shell_words import Word
+
+__all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge"]
+
+MAX_DEPTH = 8
+MAX_JUDGED = 2_000
+MAX_SCANNED_CHARS = 300_000
+
+type Decision = Literal["allow", "ask", "deny"]
+type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
+
+
+class Judgement[K: Hashable](msgspec.Struct, frozen=True):
+    """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that made it.
+
+    `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`: every command found, as text.
+    """
+
+    decision: Decision | None
+    keys: tuple[K, ...] = ()
+    why: str = ""
+    never_allow: bool = False
+    commands: tuple[str, ...] = ()
+
+
+class _Rule[K: Hashable](msgspec.Struct, frozen=True):
+    key: K
+    pattern: ExecPattern
+    exceptions: tuple[ExecPattern, ...] = ()
+
+
+class Rules[K: Hashable]:
+    """A list of exec rules, indexed by the literal name of the command. Build it once; it never changes."""
+
+    def __init__(self, entries: Iterable[Entry[K]]) -> None:
+        self.by_name: dict[str, list[_Rule[K]]] = {}
+        self.anywhere: list[_Rule[K]] = []
+        self.bare: list[_Rule[K]] = []
+        for entry in entries:
+            rule = _Rule(entry[0], entry[1], entry[2] if len(entry) == 3 else ())
+            name = rule.pattern.words[0].literal
+            if rule.pattern.is_bare:
+                self.bare.append(rule)
+            elif name is None:
+                self.anywhere.append(rule)
+            else:
+                self.by_name.setdefault(basename(name), []).append(rule)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name or self.anywhere or self.bare)
+
+    def every(self) -> Iterator[_Rule[K]]:
+        """All rules."""
+        yield from self.bare
+        yield from self.anywhere
+        for rules in self.by_name.values():
+            yield from rules
+
+    def named(self, name: str) -> Iterator[_Rule[K]]:
+        """The rules whose name could be this command's."""
+        yield from self.by_name.get(basename(name), ())
+        yield from self.anywhere
+
+
+def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
+    return entries if isinstance(entries, Rules) else Rules(entries)
+
+
+def judge[K: Hashable](
+    text: str,
+    cwd: str,
+    *,
+    allow: "Sequence[Entry[K]] | Rules[K]",
+    ask: "Sequence[Entry[K]] | Rules[K]",
+    deny: "Sequence[Entry[K]] | Rules[K]",
+    workspace_roots: Sequence[str],
+) -> Judgement[K]:
+    """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the first root).
+
+    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line.
+    Never raises. The strictest wins: deny, ask, allow.
+    """
+    try:
+        return _Judge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots).judge()
+    except Exception as error:  # law 3: an exception is never an allow
+        return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
+
+
+class _Judge[K: Hashable]:
+    def __init__(
+        self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
+    ) -> None:
+        self.text = text
+        self.allow, self.ask, self.deny = allow, ask, deny
+        self.roots = tuple(posixpath.normpath(root) for root in roots)
+        self.cwd = _join(self.roots[0] if self.roots else "/", cwd)
+        self.problems: list[str] = []
+        self.found: list[tuple[Word, ...]] = []
+        self.denied: dict[K, str] = {}
+        self.asked: dict[K, str] = {}
+        self.allowed: dict[K, None] = {}
+        self.open: list[str] = []
+
+    def judge(self) -> Judgement[K]:
+        script = parse(self.text)
+        self.visit(script, 0)
+        for text in script.deny_texts:
+            self.scan(text)
+        self.bare(script)
+        shown = tuple(show(words) for words in self.found)
+        if self.denied:
+            return self.verdict("deny", self.denied, shown)
+        if self.asked:
+            return self.verdict("ask", self.asked, shown)
+        if self.problems:
+            return Judgement(None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown)
+        if self.open or not self.found:
+            why = f"no rule allows `{self.open[0]}`" if self.open else "there is no command"
+            return Judgement(None, why=why, commands=shown)
+        return Judgement("allow", tuple(self.allowed), "every command is allowed", commands=shown)
+
+    def verdict(self, decision: Decision, keys: dict[K, str], shown: tuple[str, ...]) -> Judgement[K]:
+        return Judgement(decision, tuple(keys), next(iter(keys.values())), bool(self.problems), shown)
+
+    # -- finding every command
+
+    def visit(self, script: Script, depth: int) -> bool:
+        """Judge every command of a script; whether each is allowed."""
+        self.problems.extend(script.constructs)
+        places = _Places(self.cwd, self.roots)
+        is_allowed = True
+        for command in script.commands:
+            if places.is_free(command):
+                self.note(command.words)
+                self.restrict(command.words)
+                continue
+            places.before(command)
+            is_allowed = self.command(command.words, script, depth, ()) and is_allowed
+        if script.bodies and any(runs_input(command.words) for command in script.commands):
+            for body in script.bodies:
+                self.visit(parse(body), depth + 1) if depth < MAX_DEPTH else self.scan(body)
+        return is_allowed
+
+    def note(self, words: tuple[Word, ...]) -> bool:
+        self.found.append(words)
+        if len(self.found) > MAX_JUDGED:
+            self.problem("too many commands to judge")
+            return False
+        return True
+
+    def problem(self, what: str) -> None:
+        if what not in self.problems:
+            self.problems.append(what)
+
+    def command(
+        self, words: tuple[Word, ...], script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
+    ) -> bool:
+        """Judge one command and what it runs; whether it is allowed. `tails`: what is left of rules for a wrapper."""
+        if not self.note(words):
+            self.scan(" ".join(word.text for word in words))
+            return False
+        self.restrict(words)
+        self.check_name(words, script)
+        unwrapped = unwrap(words)
+        if unwrapped is None:
+            return self.cover(words, frozenset(), tails)
+        if depth >= MAX_DEPTH:
+            self.problem(f"more than {MAX_DEPTH} levels of wrappers")
+            for i in range(1, len(words)):
+                self.restrict(words[i:])
+                self.scan(words[i].text)
+            return False
+        return self.wrapped(words, unwrapped, script, depth, tails)
+
+    def check_name(self, words: tuple[Word, ...], script: Script) -> None:
+        name = words[0]
+        if not name.is_literal:
+            self.problem(f"an expansion in the name of a command (`{name.text[:40]}`)")
+        elif is_shell_state(name.text) or (basename(name.text) == "exec" and len(words) == 1):
+            self.problem(f"`{name.text}`")
+            if name.text in ("eval", "trap") and len(words) > 1:
+                self.visit(parse(" ".join(word.text for word in words[1:])), MAX_DEPTH)
+        elif not name.text:
+            self.problem("a command without a name")
+        elif script.has_input and runs_input(words):
+            self.problem(f"input that `{name.text}` would run as a program")
+            if len(script.commands) > 1:
+                self.spoken(script)
+
+    def spoken(self, script: Script) -> None:
+        """What `echo` and `printf` say to an interpreter: deny rules see it too."""
+        for command in script.commands:
+            if basename(command.words[0].text) in ("echo", "printf"):
+                texts = [word.text for word in command.words[1:]]
+                self.scan("\n".join([*texts, " ".join(texts)]))
+
+    def wrapped(
+        self,
+        words: tuple[Word, ...],
+        unwrapped: Unwrapped,
+        script: Script,
+        depth: int,
+        tails: tuple[tuple[K, ExecPattern], ...],
+    ) -> bool:
+        if unwrapped.problem:
+            self.problem(unwrapped.problem)
+        for guess in unwrapped.guesses:
+            self.restrict(guess)
+            self.scan(guess[0].text)
+        rules = [*self.covering(words, unwrapped.inside), *(t for t in tails if covers(t[1], words, unwrapped.inside))]
+        is_allowed = True
+        for payload in unwrapped.payloads:
+            # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a rule for the payload.
+            rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
+            is_allowed = self.payload(payload, script, depth, rest) and is_allowed
+        if unwrapped.harmless and unwrapped.payloads:
+            return is_allowed
+        return self.cover(words, unwrapped.inside, tails) and is_allowed
+
+    def payload(self, payload: Payload, script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+        if payload.text is None:
+            return self.command(payload.words, script, depth + 1, tails)
+        inner = parse(payload.text)
+        for text in inner.deny_texts:
+            self.scan(text)
+        if payload.dialect != "bash" and _NOT_POSIX.search(payload.text):
+            self.problem("a shell text that shells read differently")
+        if script.has_input and not inner.has_input:
+            inner = msgspec.structs.replace(inner, has_input=True)
+        return self.visit(inner, depth + 1)
+
+    # -- rules
+
+    def covering(self, words: tuple[Word, ...], inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
+        """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
+        found: list[tuple[K, ExecPattern]] = []
+        for form, skipped in self.forms(words, inside):
+            found = [
+                (rule.key, rule.pattern)
+                for rule in self.allow.named(words[0].text)
+                if covers(rule.pattern, form, skipped) and not any(touches(e, words) for e in rule.exceptions)
+            ]
+            if found:
+                break
+        return found
+
+    def cover(self, words: tuple[Word, ...], inside: frozenset[int], tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+        keys = [key for key, pattern in tails if covers(pattern, words, inside)]
+        keys = keys or [key for key, _ in self.covering(words, inside)]
+        if keys:
+            self.allowed.update(dict.fromkeys(keys))
+            return True
+        self.open.append(show(words))
+        return False
+
+    def forms(
+        self, words: tuple[Word, ...], inside: frozenset[int]
+    ) -> Iterator[tuple[tuple[Word, ...], frozenset[int]]]:
+        """The command, and the command without `-C DIR` where DIR is in the workspace (which is `cd DIR`, and free)."""
+        yield words, inside
+        if len(words) > 3 and words[1].text == "-C" and program_name(words[0].text) == "git" and not inside:
+            folder = words[2]
+            if folder.is_literal and _within(_join(self.cwd, folder.text), self.roots) and self.cwd_is_known():
+                yield (words[0], *words[3:]), inside
+
+    def cwd_is_known(self) -> bool:
+        return not any(words[0].text == "cd" for words in self.found)
+
+    def restrict(self, words: tuple[Word, ...]) -> None:
+        """Deny and ask rules: what touches the command, or might once its expansions are known."""
+        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+            if not rules or not words:
+                continue
+            for rule in rules.named(words[0].text):
+                if any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
+                    continue
+                if touches(rule.pattern, words):
+                    found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text}): `{show(words)}`")
+                elif might_touch(rule.pattern, words):
+                    self.problem(f"an expansion that may make `{show(words)}` what exec({rule.pattern.text}) names")
+
+    def bare(self, script: Script) -> None:
+        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+            for rule in rules.bare:
+                excepted = bool(self.found) and not self.problems
+                excepted = excepted and all(
+                    any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions)
+                    for words in self.found
+                )
+                if not excepted:
+                    found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
+
+    def scan(self, text: str) -> None:
+        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and only ever stricter."""
+        if not self.deny and not self.ask:
+            return
+        if len(text) > MAX_SCANNED_CHARS:
+            rules = self.deny or self.ask
+            for rule in rules.every():
+                self.denied.setdefault(rule.key, f"{len(text)} characters are too long to check the deny rules on")
+            return
+        for words in _rough_commands(text):
+            self.restrict(words)
+
+
+_NOT_POSIX = re.compile(r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b")
+_ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
+_ROUGH_QUOTES = re.compile(r"['\"\\]")
+_ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
+
+
+def _rough_commands(text: str) -> Iterator[tuple[Word, ...]]:
+    """Every run of tokens that could be a command: from each token to the next operator, at most 40 tokens."""
+    for part in _ROUGH_BREAK.split(text):
+        tokens = [Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()]
+        for i in range(len(tokens)):
+            yield tuple(tokens[i : i + 40])
+    if "'" in text or '"' in text or "\\" in text:
+        bare = _ROUGH_QUOTES.sub("", text)
+        tokens = [Word(token) for token in _ROUGH_SPLIT.split(bare) if token]
+        for i in range(len(tokens)):
+            yield tuple(tokens[i : i + 40])
+
+
+def show(words: Sequence[Word]) -> str:
+    """A command in one line, for a reason."""
+    text = " ".join(word.text for word in words).replace("\n", " ")
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+# --- where a command runs ---------------------------------------------------------------------------------------
+
+
+def _join(base: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(base, path))
+
+
+def _within(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+class _Places:
+    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
+
+    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only: that a link may lead
+    out of the workspace is the sandbox's matter.
+    """
+
+    def __init__(self, cwd: str, roots: Sequence[str]) -> None:
+        self.roots = roots
+        self.sure = {cwd}
+        self.maybe = {cwd}
+
+    def before(self, command: Command) -> None:
+        if not command.is_joined:
+            self.sure = set(self.maybe)
+
+    def is_free(self, command: Command) -> bool:
+        words = command.words
+        if words[0].text != "cd" or not words[0].is_literal:
+            return False
+        self.before(command)
+        target = words[-1]
+        is_plain = len(words) == 2 or (len(words) == 3 and words[1].text in ("--", "-P", "-L"))
+        if not is_plain or not target.is_literal or not target.text or target.text[0] in "-~":
+            self.maybe.add("/")
+            self.sure.add("/")
+            return False
+        if command.in_loop and ".." in target.text.split("/"):
+            return False
+        places = {_join(place, target.text) for place in self.sure}
+        if len(places) + len(self.maybe) > 50 or not all(_within(place, self.roots) for place in places):
+            self.maybe |= {"/"}
+            self.sure |= {"/"}
+            return False
+        self.maybe |= places
+        self.sure = places
+        return True
