@@ -38,8 +38,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
-    "app": BELOW_SERVER | {"egress", "server"},
-    "cli": BELOW_SERVER | {"egress", "server", "app"},
+    # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
+    "app": BELOW_SERVER | {"egress", "server", "surroundings"},
+    "surroundings": BELOW_SERVER | {"egress", "server"},
+    # What the CLI speaks to a running supervisor with. It must load in no time.
+    "client": BASE,
+    "cli": BELOW_SERVER | {"egress", "server", "app", "client"},
 }
 
 # Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.
