@@ -45,7 +45,12 @@ class AnthropicModel:
         self._base_url = base_url or _DEFAULT_URL
         self._retries = retries
         self._sleep = sleep
-        self._client = anthropic.Anthropic(api_key=api_key, base_url=self._base_url, max_retries=0, timeout=300.0)
+        # As the API's documentation shows it and Claude Code sends it: one header for egress to put the real key into.
+        # By itself the SDK sends a bearer token.
+        headers: Any = {"x-api-key": api_key, "Authorization": anthropic.Omit()}
+        self._client = anthropic.Anthropic(
+            api_key=api_key, base_url=self._base_url, max_retries=0, timeout=300.0, default_headers=headers
+        )
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
         """The model's next turn. Raises `ModelError` when it can't be had within the retries."""

@@ -170,7 +170,7 @@ class Tools:
             self._say(f"{name}: {granted}{rule}, not carried out yet")
             return Result(f"{granted}, but it has not been carried out yet")
         outcome, good = _outcome_text(ask.outcome)
-        self._say(f"{name}: granted{rule}, {'done' if good else 'failed'}")
+        self._say(f"{name}: granted{rule}, {_came_to(ask.outcome, good)}")
         return Result(self._data(f"outcome of {name}", outcome.encode()), is_error=not good)
 
     def _fetch(self, wish: Fetch) -> Result:
@@ -250,6 +250,14 @@ def _about(wish: Input) -> str:
             effect = f"{getattr(wish, 'effect', '')} ".lstrip()
             return effect + (" ".join(value) if isinstance(value, list) else str(value))
     return ""
+
+
+def _came_to(outcome: Any, good: bool) -> str:
+    """What carrying an action out came to, in a few words."""
+    known = outcome if isinstance(outcome, dict) else {}
+    if not good:
+        return f"not done: {known.get('error') or known.get('why') or 'no reason was given'}"
+    return f"exit code {known['exit_code']}" if known.get("exit_code") is not None else "done"
 
 
 def _outcome_text(outcome: Any) -> tuple[str, bool]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -380,8 +381,9 @@ def test_the_command_as_the_sandbox_starts_it(start: Start, repo: Path, api: Age
     assert done.stdout.splitlines()[0] == "model: claude-x"
     assert "model: \\u{1b}]0;x\\u{7}hi\\u{202e}" in done.stdout.splitlines()
     assert all(line.isprintable() for line in done.stdout.splitlines())
-    # The SDK sends the key as a bearer token, Claude Code as `x-api-key`: egress has to replace it in either.
-    assert server.requests[0].headers["authorization"] == "Bearer placeholder"
+    # Egress replaces the placeholder in this header, and refuses it anywhere else.
+    assert server.requests[0].headers["x-api-key"] == "placeholder"
+    assert "placeholder" not in str({**server.requests[0].headers, "x-api-key": ""})
     assert api.reviews[0]["model"] == "claude-x"
 
 
@@ -417,9 +419,7 @@ def test_programs_it_starts_never_see_the_token(start: Start, api: AgentApi, tmp
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     spy = bin_ / "git"
-    spy.write_text(
-        f"#!/bin/sh\nenv > {tmp_path}/env.txt\ncat /proc/$PPID/environ > {tmp_path}/parent.txt 2>/dev/null\nexit 1\n"
-    )
+    spy.write_text(f"#!/bin/sh\nenv > {tmp_path}/env.txt\nexit 1\n")
     spy.chmod(0o755)
     api.answers = dict.fromkeys(ASK_ROUTES, "denied")
     secrets = {"GATEHOUSE_TOKEN": api.token, "ANTHROPIC_API_KEY": "placeholder-key"}
@@ -428,5 +428,43 @@ def test_programs_it_starts_never_see_the_token(start: Start, api: AgentApi, tmp
     seen = (tmp_path / "env.txt").read_bytes()
     assert b"session-token" not in seen
     assert b"placeholder-key" not in seen
-    if os.geteuid() != 0:  # root reads every process
-        assert b"session-token" not in (tmp_path / "parent.txt").read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+def test_a_sibling_in_the_sandbox_cannot_read_its_environment() -> None:
+    """Same user, no capabilities, one PID namespace: what a command of the reviewed code would see if it ran there."""
+    script = (
+        "import os, subprocess, sys; sys.path.insert(0, sys.argv[1]);"
+        "from agent_image.reviewer.settings import hide_from_siblings; sys.argv[2] == 'hidden' and hide_from_siblings();"
+        "print(subprocess.run(['cat', f'/proc/{os.getpid()}/environ'], capture_output=True).stdout)"
+    )
+    seen = {}
+    for mode in ("open", "hidden"):
+        argv = [
+            "bwrap",
+            "--unshare-user",
+            "--unshare-pid",
+            "--cap-drop",
+            "ALL",
+            "--ro-bind",
+            "/",
+            "/",
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+        ]
+        argv += [
+            "--setenv",
+            "GATEHOUSE_TOKEN",
+            "session-token",
+            sys.executable,
+            "-I",
+            "-c",
+            script,
+            str(MAIN.parents[2]),
+            mode,
+        ]
+        seen[mode] = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert "session-token" in seen["open"]
+    assert "session-token" not in seen["hidden"]
