@@ -1,0 +1,169 @@
+"""The installation's certificate authority, and the bundle of authorities that a sandbox trusts.
+
+Egress signs certificates with it so that HTTPS can be judged by what it says. It is made here, by the supervisor, so that nothing
+but egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never enters a sandbox: a sandbox gets the bundle,
+which holds public certificates only. The files have the names and the format that mitmproxy reads.
+"""
+
+import contextlib
+import datetime
+import os
+import secrets
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from supervisor.clock import Clock
+from supervisor.errors import UserError
+
+KEY_AND_CERTIFICATE = "mitmproxy-ca.pem"
+CERTIFICATE = "mitmproxy-ca-cert.pem"
+VALID_DAYS = 3650
+# Clocks differ; a certificate from the future is refused.
+BACKDATED_DAYS = 2
+EXPIRES_SOON_DAYS = 30
+# Debian and Ubuntu; Fedora and RHEL; openSUSE; Alpine.
+SYSTEM_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+def ensure_ca(directory: Path, clock: Clock) -> Path:
+    """The path of the public certificate; the authority is made where there is none.
+
+    `UserError` where the folder holds a broken, expired or readable-by-others authority.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+    key_file = directory / KEY_AND_CERTIFICATE
+    if not key_file.exists():
+        # Linked into place: of two that start at once one wins, and both go on with the same authority.
+        with contextlib.suppress(FileExistsError):
+            _write_new(key_file, _create(clock.now()))
+    problem = check_ca(directory, clock)
+    if problem is not None:
+        raise UserError(*problem)
+    certificate = directory / CERTIFICATE
+    _replace(certificate, _certificate(key_file).public_bytes(serialization.Encoding.PEM), 0o644)
+    return certificate
+
+
+def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
+    """What is wrong with the authority, and what to do; None where it can be used. For `doctor` too."""
+    key_file = directory / KEY_AND_CERTIFICATE
+    remedy = f"move `{directory}` away; a new authority is made at the next start"
+    try:
+        if key_file.stat().st_mode & 0o077:
+            return f"`{key_file}` can be read by others", f"chmod 600 `{key_file}`, or {remedy}"
+        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        certificate = _certificate(key_file)
+    except (OSError, ValueError, TypeError) as error:
+        return f"`{key_file}` can't be used: {type(error).__name__}", remedy
+    if key.public_key() != certificate.public_key():
+        return f"key and certificate in `{key_file}` don't belong together", remedy
+    left_s = certificate.not_valid_after_utc.timestamp() - clock.now()
+    if left_s < EXPIRES_SOON_DAYS * 86400:
+        return f"the authority in `{directory}` expires within {EXPIRES_SOON_DAYS} days", remedy
+    return None
+
+
+def system_bundle() -> Path:
+    """The file of the authorities that this system trusts; `UserError` where there is none."""
+    candidates = [ssl.get_default_verify_paths().cafile, *SYSTEM_BUNDLES]
+    for candidate in candidates:
+        if candidate and Path(candidate).is_file():
+            return Path(candidate)
+    raise UserError("no bundle of certificate authorities was found", "install the package `ca-certificates`")
+
+
+def write_bundle(target: Path, *certificates: Path) -> Path:
+    """Write the system's authorities and these besides into one PEM file; for a sandbox, and for egress' own trust.
+
+    INVARIANT: only certificates are copied, so that no key gets in whatever the files hold.
+    """
+    parts = []
+    for source in (system_bundle(), *certificates):
+        try:
+            found = x509.load_pem_x509_certificates(source.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"`{source}` is not a PEM file of certificates: {type(error).__name__}", "check the path"
+            ) from error
+        parts += [certificate.public_bytes(serialization.Encoding.PEM) for certificate in found]
+    _replace(target, b"".join(parts), 0o644)
+    return target
+
+
+def _create(now: float) -> bytes:
+    """A new authority as PEM, key first. P-256: a handshake with a new host is signed ten times as fast as with RSA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, f"Gatehouse {secrets.token_hex(4)}"),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Gatehouse"),
+        ]
+    )
+    start = datetime.datetime.fromtimestamp(now, datetime.UTC) - datetime.timedelta(days=BACKDATED_DAYS)
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + datetime.timedelta(days=VALID_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ) + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(path.read_bytes())[0]
+
+
+def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(fd, "wb") as file:
+        os.fchmod(fd, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(fd)
+    return temporary
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    temporary = _write_temporary(path, data, 0o600)
+    try:
+        path.hardlink_to(temporary)
+    finally:
+        temporary.unlink()
+
+
+def _replace(path: Path, data: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_temporary(path, data, mode).replace(path)

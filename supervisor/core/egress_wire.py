@@ -1,0 +1,169 @@
+"""The messages between the supervisor and egress: what is said, not how it travels.
+
+Both ends import this module and nothing of each other. A message is one packet of a Unix SOCK_SEQPACKET pair that egress
+inherits: the kernel keeps packets whole and in order, so there is no framing that could get out of step, and the
+descriptor of a listening socket arrives with exactly the message that speaks of it. The end of the stream means that the
+other side is gone: egress then refuses everything and exits, the supervisor starts a new one.
+
+The secrets of credentials travel here and nowhere else: never in arguments, the environment, a log line or an exception.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.actions import Network
+
+# Larger than any message that keeps to the limits of `egress.checks`; below the kernel's default send buffer (208 KiB).
+MAX_MESSAGE_BYTES = 128 * 1024
+
+Decision = Literal["allow", "deny", "ask_timeout"]
+Outcome = Literal["done", "failed"]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+    """A message; its type travels as `type`."""
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A secret that a session may use without holding it.
+
+    A request to one of `hosts` (`host` means port 443, else `host:port`) by `scheme` whose `header` holds `placeholder`, bare or
+    after `Bearer `, is sent with `secret` in its place. The placeholder anywhere else is refused.
+    """
+
+    placeholder: str
+    secret: str
+    header: str
+    hosts: tuple[str, ...]
+    scheme: Literal["https", "http"] = "https"
+
+    def __repr__(self) -> str:
+        # INVARIANT: whatever prints a message prints no secret.
+        return f"Credential(header={self.header!r}, hosts={self.hosts!r})"
+
+
+# -- supervisor to egress ------------------------------------------------------------------------------------------------
+
+
+class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
+    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's."""
+
+    ca_directory: str
+    upstream_ca_bundle: str
+    hold_s: float
+    names: dict[str, tuple[str, ...]] | None = None
+
+
+class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
+    """Serve the listening socket that comes with this message: whoever connects to it is this session."""
+
+    session_id: str
+
+
+class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
+    """Stop serving a session and end its connections."""
+
+    session_id: str
+
+
+class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials"):
+    """The credentials of a session, all of them; replaces what was said before."""
+
+    session_id: str
+    credentials: tuple[Credential, ...]
+
+
+class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints"):
+    """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
+
+    endpoints: tuple[tuple[str, int], ...]
+
+
+class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
+    """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
+
+    `settle`: a grant waits for a `Settled`.
+    """
+
+    question_id: int
+    decision: Decision
+    why: str = ""
+    remedy: str = ""
+    rule: str | None = None
+    request_id: str | None = None
+    private_ok: bool = False
+    settle: bool = False
+
+
+type ToEgress = Configure | OpenListener | CloseSession | PutCredentials | ForbidEndpoints | Answer
+
+
+# -- egress to supervisor ------------------------------------------------------------------------------------------------
+
+
+class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+    """Egress is configured: what it is asked to serve is served from now on."""
+
+
+class Question(_Message, frozen=True, kw_only=True, tag="question"):
+    """May this session do this? Answered by exactly one `Answer`, unless it is abandoned first.
+
+    `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the same connection. A name is looked up
+    only after it was allowed (a look-up is a message to its owner), so an action without `resolved` is asked first; `after` is then
+    the question that was allowed, asked once more with the addresses.
+    """
+
+    question_id: int
+    session_id: str
+    connection_id: str
+    action: Network
+    in_tunnel: bool = False
+    after: int | None = None
+
+
+class Abandoned(_Message, frozen=True, kw_only=True, tag="abandoned"):
+    """The client went away while the question was open: nobody waits for the answer any more."""
+
+    question_id: int
+
+
+class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
+    """What came of an allowed question. `detail`: status, bytes up and down, duration_s, error."""
+
+    question_id: int
+    outcome: Outcome
+    detail: dict[str, str | int | float | None]
+
+
+class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
+    """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled."""
+
+    session_id: str
+    action: Network
+    why: str
+
+
+type FromEgress = Ready | Question | Abandoned | Settled | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+_to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)
+_from_egress: msgspec.msgpack.Decoder[FromEgress] = msgspec.msgpack.Decoder(FromEgress)
+
+
+def encode(message: ToEgress | FromEgress) -> bytes:
+    """One packet. `ValueError` where it is longer than a packet may be; its text shows no content."""
+    packet = _encoder.encode(message)
+    if len(packet) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {len(packet)} bytes is longer than {MAX_MESSAGE_BYTES}")
+    return packet
+
+
+def decode_to_egress(packet: bytes) -> ToEgress:
+    """What the supervisor said; `msgspec.DecodeError` where it isn't a message."""
+    return _to_egress.decode(packet)
+
+
+def decode_from_egress(packet: bytes) -> FromEgress:
+    """What egress said; `msgspec.DecodeError` where it isn't a message."""
+    return _from_egress.decode(packet)

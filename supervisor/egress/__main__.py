@@ -1,0 +1,69 @@
+"""`python -m supervisor.egress --channel-fd N`: started by `brokers.network` only, with the other end of its channel.
+
+Before anything else it gives up what it doesn't need: no core dumps, no tracing by processes of the same user (it holds a CA key and
+credentials), no new privileges.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import logging
+import resource
+import socket
+import sys
+
+import structlog
+
+from supervisor.clock import RealClock
+from supervisor.egress.app import Egress, MitmLog
+from supervisor.egress.dialler import PinnedLoop
+
+# prctl(2)
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+MOST_FILES = 16384
+
+
+def harden() -> None:
+    """Give up what egress doesn't need. `OSError` where the kernel won't: egress doesn't run weaker than meant."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1)):
+        if libc.prctl(option, value, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+def configure_logging() -> None:
+    """JSON lines on standard error; of mitmproxy only that it failed, and where."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.getLogger().handlers = [MitmLog(logging.ERROR)]
+    logging.getLogger().setLevel(logging.ERROR)
+
+
+def main() -> None:
+    """Run until the supervisor is gone."""
+    parser = argparse.ArgumentParser(prog="python -m supervisor.egress")
+    parser.add_argument("--channel-fd", type=int, required=True)
+    channel = socket.socket(fileno=parser.parse_args().channel_fd)
+    harden()
+    configure_logging()
+
+    async def run() -> None:
+        await Egress(RealClock()).run(channel)
+
+    with asyncio.Runner(loop_factory=PinnedLoop) as runner:
+        runner.run(run())
+
+
+if __name__ == "__main__":
+    main()

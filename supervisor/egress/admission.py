@@ -1,0 +1,87 @@
+"""From an action to an allow with checked addresses, or a denial.
+
+It is separate from the addon because it knows nothing of mitmproxy: the order is what matters here. The name is judged first,
+looked up only once it is allowed (a look-up already tells its owner something), the addresses are judged by the rules, then
+checked here, then pinned.
+"""
+
+import msgspec
+
+from supervisor.clock import Clock
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Answer, Outcome
+from supervisor.egress import addresses
+from supervisor.egress.dialler import Pin
+from supervisor.egress.questions import Questions, denied
+from supervisor.egress.resolver import Resolver
+from supervisor.egress.sessions import Connection
+
+# How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT each request is.
+PIN_S = 30.0
+
+
+class Admission:
+    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them."""
+
+    def __init__(self, questions: Questions, resolver: Resolver, clock: Clock) -> None:
+        self._questions = questions
+        self._resolver = resolver
+        self._clock = clock
+        self._forbidden: frozenset[tuple[str, int]] = frozenset()
+
+    def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
+        """Never dial these."""
+        self._forbidden = endpoints
+
+    async def admit(self, connection: Connection, action: Network, *, in_tunnel: bool = False) -> Answer:
+        """The answer; where it is an allow, the connection has a pin for the action's host and port."""
+        why = self._never(action)
+        if why is not None:
+            self.refused(connection, action, why)
+            return denied(why, "this address is never reached")
+        answer = await self._questions.ask(connection, action, in_tunnel=in_tunnel)
+        if answer.decision != "allow":
+            return answer
+        pin = connection.pins.get((action.host, action.port))
+        if in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S):
+            return answer if pin is not None else denied("the connection has no checked address")
+        refused = await self._pin(connection, action, answer)
+        if refused is not None:
+            self._questions.settle(answer, "failed", {"error": refused.why})
+            return refused
+        return answer
+
+    def refused(self, connection: Connection, action: Network, why: str) -> None:
+        """Report a refusal of our own, for the audit."""
+        self._questions.refused(connection, action, why)
+
+    def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
+        """Report what came of an allowed action."""
+        self._questions.settle(answer, outcome, detail)
+
+    def unreachable(self, connection: Connection, host: str) -> None:
+        """None of a host's addresses answered: look it up anew the next time."""
+        self._resolver.forget(connection.session.id, host)
+
+    def _never(self, action: Network) -> str | None:
+        """Why a literal address can't be reached whatever the rules say; None for names."""
+        why = addresses.refusal(action.host, action.port, private_ok=True, forbidden=self._forbidden)
+        return None if why == addresses.NOT_AN_ADDRESS else why
+
+    async def _pin(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
+        """Look up, judge, check and pin the addresses of an allowed action; the denial where one of them won't do."""
+        host, port = action.host, action.port
+        found = await self._resolver.addresses(connection.session.id, host)
+        if not found:
+            return denied(f"the name `{host}` has no address", "check the name")
+        judged = msgspec.structs.replace(action, resolved=found)
+        answer = await self._questions.ask(connection, judged, after=allowed.question_id)
+        if answer.decision != "allow":
+            return answer
+        for address in found:
+            why = addresses.refusal(address, port, private_ok=answer.private_ok, forbidden=self._forbidden)
+            if why is not None:
+                self.refused(connection, judged, why)
+                return denied(why, "a rule must name the address itself")
+        connection.pins[host, port] = Pin(host, port, found, answer.private_ok, self._clock.monotonic())
+        return None

@@ -1,0 +1,164 @@
+"""Contradictions in a request: what is refused before any rule is asked. Pure.
+
+A request says in up to five places where it goes: the CONNECT target, the TLS server name, the Host header, `:authority` and an
+absolute target. Rules judge one host, so all of them must name it (domain fronting, appendix 6 of the escape list). What could
+be read in two ways by us and by the origin (lengths, upgrades, control characters) is refused rather than repaired.
+Each function gives the why of a refusal, or None.
+"""
+
+import re
+from dataclasses import dataclass
+
+MOST_HEAD_BYTES = 64 * 1024
+MOST_PATH_BYTES = 16 * 1024
+MOST_HEADERS = 200
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+# RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has lower-case letters.
+_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
+# TRACE echoes headers, injected credentials among them.
+_NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
+# Printable ASCII without space, `#`, and `\`: RFC 3986 wants all else percent-encoded.
+_PATH = re.compile(rb"/[!\"$-\[\]-~]*")
+_HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request's head as the client sent it. `authority` is `:authority` or that of an absolute target, else empty."""
+
+    method: str
+    scheme: str
+    path: bytes
+    authority: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    http_version: str
+
+    @property
+    def is_http2(self) -> bool:
+        return self.http_version == "HTTP/2.0"
+
+    def values(self, name: bytes) -> list[str]:
+        """The values of a header, in order."""
+        return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
+
+
+def canonical_host(text: str) -> str | None:
+    """The host as rules see it and as it is dialled, or None where it isn't a valid name or address."""
+    return _canonical_tmp(text)
+
+
+def split_authority(text: str) -> tuple[str, int | None] | None:
+    """Canonical host and port (None: not said) of `host[:port]`; None where it is anything else."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        return None
+    host = canonical_host(match["host"].strip("[]"))
+    port = int(match["port"]) if match["port"] else None
+    if host is None or (port is not None and not 0 < port < 65536):
+        return None
+    return host, port
+
+
+def connect(request: Head, host: str, port: int) -> str | None:
+    """Whether a CONNECT and its headers say one thing. `host` is canonical."""
+    if request.http_version not in ("HTTP/1.1", "HTTP/1.0"):
+        return "this version of HTTP is not spoken here"
+    why = headers(request)
+    if why is None and (request.values(b"content-length") or request.values(b"transfer-encoding")):
+        return "a CONNECT has no body"
+    for text in request.values(b"host"):
+        parts = split_authority(text)
+        if parts is None or parts[0] != host or parts[1] not in (port, None):
+            return f"the Host header of the CONNECT names another host than `{host}`"
+    return why
+
+
+def head(request: Head) -> str | None:
+    """Whether the head can be read in one way only."""
+    if not (request.is_http2 or request.http_version in ("HTTP/1.1", "HTTP/1.0")):
+        return "this version of HTTP is not spoken here"
+    if not _METHOD.fullmatch(request.method) or request.method in _NEVER_METHODS:
+        return "this method is never let through"
+    if len(request.path) > MOST_PATH_BYTES:
+        return f"the target is longer than {MOST_PATH_BYTES} bytes"
+    if not _PATH.fullmatch(request.path):
+        return "the target is not a path of printable ASCII characters"
+    return headers(request)
+
+
+def headers(request: Head) -> str | None:
+    """Whether the headers frame the request in one way only, and ask for no other protocol."""
+    if len(request.headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
+        return "the request has too many headers"
+    if any(not _HEADER_NAME.fullmatch(name) or _BAD_VALUE.search(value) for name, value in request.headers):
+        return "a header has characters that don't belong there"
+    if len(request.values(b"content-length")) > 1 or (
+        request.values(b"content-length") and request.values(b"transfer-encoding")
+    ):
+        return "the length of the body is said twice"
+    if request.values(b"http2-settings"):
+        return "an upgrade to HTTP/2 is refused"
+    upgrades = request.values(b"upgrade")
+    if upgrades and (request.is_http2 or request.method != "GET" or [u.lower() for u in upgrades] != ["websocket"]):
+        return "an upgrade to another protocol than WebSocket is refused"
+    return None
+
+
+def destination(request: Head, host: str, port: int) -> str | None:
+    """Whether Host and `:authority` name exactly the host and port that is dialled. `host` is canonical."""
+    said = request.values(b"host")
+    if len(said) > 1:
+        return "the Host header is said twice"
+    if not said and not (request.is_http2 and request.authority):
+        return "the request names no host"
+    for text in (*said, *([request.authority] if request.authority else [])):
+        parts = split_authority(text)
+        if parts is None:
+            return "the Host header is not a host name"
+        if parts[0] != host:
+            return f"the request names `{parts[0]}`, but the connection goes to `{host}`"
+        if parts[1] is not None and parts[1] != port:
+            return f"the request names port {parts[1]}, but the connection goes to port {port}"
+    return None
+
+
+def server_name(sni: str | None, host: str) -> str | None:
+    """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing."""
+    if sni is None:
+        return None
+    named = canonical_host(sni)
+    if named != host:
+        return f"TLS names `{named or 'no valid host'}`, but the connection goes to `{host}`"
+    return None
+
+
+def _canonical_tmp(text: str) -> str | None:
+    import ipaddress
+    import socket
+
+    import idna
+
+    t = text.strip("[]")
+    if not t or any(ord(c) <= 32 or ord(c) == 127 for c in t):
+        return None
+    try:
+        return str(ipaddress.ip_address(t))
+    except ValueError:
+        pass
+    t = t.removesuffix(".")
+    try:
+        t = idna.encode(t, uts46=True).decode() if not t.isascii() else t.lower()
+    except idna.IDNAError:
+        return None
+    last = t.rsplit(".", 1)[-1]
+    if last[:1].isdigit():
+        try:
+            return str(ipaddress.ip_address(socket.inet_aton(t)))
+        except (OSError, ValueError):
+            return None
+    if not re.fullmatch(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", t) or len(t) > 253:
+        return None
+    return t

@@ -1,0 +1,349 @@
+"""The addon that asks about every connection and request, and lifts the layers' refusal on an explicit allow only.
+
+    CONNECT -> checks -> question -> addresses -> question -> pin
+    request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for CONNECT) -> go on
+
+Each hook runs inside `closes`, which turns whatever is raised into a refusal: mitmproxy itself would log it and let the
+request go through (`addonmanager.safecall`).
+"""
+
+import functools
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from mitmproxy import connection as mitm_connection
+from mitmproxy import flow as mitm_flow
+from mitmproxy import http, tls
+from mitmproxy.proxy import layer as mitm_layer
+from mitmproxy.proxy import server_hooks
+
+from supervisor.clock import Clock
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Answer, Outcome
+from supervisor.egress import checks, secrets
+from supervisor.egress.admission import Admission
+from supervisor.egress.dialler import PIN
+from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, Refusal, RefuseLayer, next_layer_for
+from supervisor.egress.sessions import Connection, Sessions
+
+log = structlog.get_logger("egress")
+
+# Responses of unknown length are passed on as they come; a short one of known length is sent in one piece.
+BUFFERED_BYTES = 64 * 1024
+QUESTION = "gatehouse_question"
+_BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
+# Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
+_OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
+
+
+def where(error: BaseException) -> str:
+    """Type and place of an exception, without its text: that may quote what a client sent."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places}"
+
+
+def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Awaitable[None]]]:
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`."""
+
+    def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Awaitable[None]]:
+        @functools.wraps(hook)
+        async def run(self: S, data: T) -> None:
+            try:
+                result = hook(self, data)
+                if result is not None:
+                    await result
+            except Exception as error:
+                refuse(data)
+                log.error("hook failed", hook=hook.__name__, error=where(error))
+            except BaseException:
+                refuse(data)
+                raise
+
+        return run
+
+    return decorate
+
+
+def _refuse_flow(flow: http.HTTPFlow) -> None:
+    flow.metadata[ALLOWED] = False
+    flow.metadata[REFUSAL] = _BROKEN
+
+
+def _kill_flow(flow: mitm_flow.Flow) -> None:
+    flow.metadata[ALLOWED] = False
+    if flow.killable:
+        flow.kill()  # type: ignore[no-untyped-call]
+
+
+def _kill_http(flow: http.HTTPFlow) -> None:
+    _kill_flow(flow)
+
+
+def _refuse_client(client: mitm_connection.Client) -> None:
+    client.error = "refused"
+
+
+def _refuse_server(data: server_hooks.ServerConnectionHookData) -> None:
+    PIN.set(None)
+    data.server.error = "nothing was allowed to be dialled here"
+
+
+def _refuse_layer(data: mitm_layer.NextLayer) -> None:
+    data.layer = RefuseLayer(data.context)
+
+
+class Guard:
+    """See the module's text."""
+
+    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock) -> None:
+        self._sessions = sessions
+        self._admission = admission
+        self._clock = clock
+
+    # -- before anything is let through -----------------------------------------------------------------------------
+
+    @closes(_refuse_client)
+    def client_connected(self, client: mitm_connection.Client) -> None:
+        if self._sessions.of_client(client.id) is None:
+            _refuse_client(client)
+
+    @closes(_refuse_layer)
+    def next_layer(self, data: mitm_layer.NextLayer) -> None:
+        data.layer = next_layer_for(data.context, data.data_client())  # type: ignore[no-untyped-call]
+
+    @closes(_refuse_flow)
+    async def http_connect(self, flow: http.HTTPFlow) -> None:
+        _refuse_flow(flow)
+        connection = self._connection(flow)
+        parts = checks.split_authority(flow.request.authority)
+        if parts is None or parts[1] is None or connection.target is not None:
+            self._refuse(flow, Refusal(why="the target of CONNECT is not host:port"))
+            return
+        host, port = parts[0], parts[1]
+        action = Network(operation="connect", host=host, port=port)
+        why = checks.connect(_head(flow), host, port)
+        if why is not None:
+            self._refuse_locally(flow, connection, action, why)
+            return
+        answer = await self._admission.admit(connection, action)
+        if answer.decision != "allow":
+            self._refuse(flow, _refusal(answer))
+            return
+        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
+        connection.target = (host, port)
+        flow.request.data.host = host  # mitmproxy dials this: the spelling that was judged
+        flow.request.data.port = port
+        flow.metadata[ALLOWED] = True
+
+    @closes(_refuse_flow)
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
+        _refuse_flow(flow)
+        if flow.error is not None:
+            return  # mitmproxy found it malformed and answers 400
+        connection = self._connection(flow)
+        head = _head(flow)
+        target, why = self._target(flow, connection, head)
+        if target is None:
+            self._refuse(flow, Refusal(why=why or "the request names no host"))
+            return
+        host, port = target
+        action = self._action(flow, connection, head, host, port)
+        why = why or checks.head(head) or checks.destination(head, host, port)
+        swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
+        if why is not None or misplaced is not None:
+            self._refuse_locally(flow, connection, action, why or misplaced or "")
+            return
+        answer = await self._admission.admit(connection, action, in_tunnel=flow.metadata[TUNNEL])
+        if answer.decision != "allow":
+            self._refuse(flow, _refusal(answer))
+            return
+        self._let_through(flow, connection, answer, host, port, swaps)
+
+    @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
+    def tls_clienthello(self, data: tls.ClientHelloData) -> None:
+        connection = self._sessions.of_client(data.context.client.id)
+        if connection is None or connection.target is None:
+            return
+        connection.server_name_ok = False
+        host, port = connection.target
+        sni = data.context.client.sni
+        why = checks.server_name(sni, host)
+        if why is None:
+            connection.server_name_ok = True
+        else:
+            named = (sni or "")[:255]
+            self._admission.refused(connection, Network(operation="connect", host=host, port=port, sni=named), why)
+
+    @closes(_refuse_server)
+    def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
+        PIN.set(None)
+        connection = self._sessions.of_client(data.client.id)
+        address = data.server.address
+        pin = connection.pins.get((address[0], address[1])) if connection is not None and address is not None else None
+        if pin is None or data.server.via is not None or data.server.transport_protocol != "tcp":
+            _refuse_server(data)
+            return
+        # mitmproxy dials in this same task, so that the pin is seen by `PinnedLoop.create_connection` and by nothing else.
+        PIN.set(pin)
+
+    @closes(_kill_flow)
+    def tcp_start(self, flow: mitm_flow.Flow) -> None:
+        _kill_flow(flow)
+
+    @closes(_kill_flow)
+    def udp_start(self, flow: mitm_flow.Flow) -> None:
+        _kill_flow(flow)
+
+    @closes(_kill_flow)
+    def dns_request(self, flow: mitm_flow.Flow) -> None:
+        _kill_flow(flow)
+
+    # -- after ------------------------------------------------------------------------------------------------------
+
+    @closes(_kill_http)
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        response = flow.response
+        if response is None or response.status_code == 101:
+            return
+        response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
+        length = response.headers.get("content-length", "")
+        if not (length.isdigit() and int(length) <= BUFFERED_BYTES):
+            response.stream = True
+
+    @closes(_kill_http)
+    def websocket_message(self, flow: http.HTTPFlow) -> None:
+        if flow.websocket is not None:
+            flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
+
+    @closes(lambda flow: None)
+    def response(self, flow: http.HTTPFlow) -> None:
+        status = flow.response.status_code if flow.response is not None else None
+        self._settle(flow, "done", {"status": status})
+
+    @closes(lambda flow: None)
+    def error(self, flow: http.HTTPFlow) -> None:
+        self._settle(flow, "failed", {"error": "the connection ended before the response"})
+
+    @closes(lambda data: None)
+    def server_connect_error(self, data: server_hooks.ServerConnectionHookData) -> None:
+        connection = self._sessions.of_client(data.client.id)
+        if connection is not None and data.server.address is not None:
+            self._admission.unreachable(connection, data.server.address[0])
+
+    @closes(lambda client: None)
+    def client_disconnected(self, client: mitm_connection.Client) -> None:
+        connection = self._sessions.disconnect(client.id)
+        if connection is None:
+            return
+        for answer, started_at in connection.unsettled.values():
+            self._report(connection, answer, started_at, "done", {})
+        connection.unsettled.clear()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _connection(self, flow: http.HTTPFlow) -> Connection:
+        connection = self._sessions.of_client(flow.client_conn.id)
+        if connection is None:
+            raise LookupError("a flow of no session")
+        return connection
+
+    def _target(
+        self, flow: http.HTTPFlow, connection: Connection, head: checks.Head
+    ) -> tuple[tuple[str, int] | None, str | None]:
+        """Where the request goes, and why it may not, so far as its form tells."""
+        if flow.metadata[TUNNEL]:
+            absolute = bool(head.authority) and not head.is_http2
+            return connection.target, "an absolute target inside of CONNECT is refused" if absolute else None
+        if not head.authority or head.is_http2:
+            return None, "this is a proxy, and has no pages of its own"
+        parts = checks.split_authority(head.authority)
+        if parts is None:
+            return None, "the target is not a valid host"
+        target = (parts[0], parts[1] or checks.DEFAULT_PORTS.get(head.scheme, 0))
+        return target, None if head.scheme == "http" else "https goes through CONNECT"
+
+    def _action(self, flow: http.HTTPFlow, connection: Connection, head: checks.Head, host: str, port: int) -> Network:
+        pin = connection.pins.get((host, port)) if flow.metadata[TUNNEL] else None
+        said = head.values(b"host")
+        return Network(
+            operation="request",
+            host=host,
+            port=port,
+            scheme="https" if head.scheme == "https" else "http",
+            method=head.method[:64],
+            path=head.path[: checks.MOST_PATH_BYTES].decode("ascii", "backslashreplace"),
+            sni=flow.client_conn.sni if flow.metadata[TUNNEL] else None,
+            host_header=(said[0] if said else head.authority)[:255] or None,
+            resolved=pin.addresses if pin is not None else (),
+        )
+
+    def _let_through(
+        self,
+        flow: http.HTTPFlow,
+        connection: Connection,
+        answer: Answer,
+        host: str,
+        port: int,
+        swaps: list[secrets.Swap],
+    ) -> None:
+        for name in _OURS:
+            flow.request.headers.pop(name, None)
+        for swap in swaps:
+            flow.request.headers[swap.header] = swap.value
+        flow.request.data.host = host
+        flow.request.data.port = port
+        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
+        flow.metadata[QUESTION] = answer.question_id
+        flow.metadata[ALLOWED] = True
+
+    def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
+        flow.metadata[REFUSAL] = refusal
+
+    def _refuse_locally(self, flow: http.HTTPFlow, connection: Connection, action: Network, why: str) -> None:
+        self._refuse(flow, Refusal(why=why, remedy="no rule can allow this; send a request that says one thing only"))
+        self._admission.refused(connection, action, why)
+
+    def _settle(self, flow: http.HTTPFlow, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
+        connection = self._sessions.of_client(flow.client_conn.id)
+        question_id = flow.metadata.pop(QUESTION, None)
+        if connection is None or question_id is None or question_id not in connection.unsettled:
+            return
+        answer, started_at = connection.unsettled.pop(question_id)
+        self._report(connection, answer, started_at, outcome, detail)
+
+    def _report(
+        self,
+        connection: Connection,
+        answer: Answer,
+        started_at: float,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
+    ) -> None:
+        facts = {
+            **detail,
+            "up_bytes": connection.up_bytes,
+            "down_bytes": connection.down_bytes,
+            "duration_s": round(self._clock.monotonic() - started_at, 3),
+        }
+        self._admission.settle(answer, outcome, facts)
+
+
+def _head(flow: http.HTTPFlow) -> checks.Head:
+    request = flow.request
+    return checks.Head(
+        method=request.method,
+        scheme=request.scheme,
+        path=request.data.path,
+        authority=flow.metadata.get(AUTHORITY, ""),
+        headers=tuple(request.headers.fields),
+        http_version=request.http_version,
+    )
+
+
+def _refusal(answer: Answer) -> Refusal:
+    """The 403 that an answer other than allow becomes."""
+    error = "not answered in time" if answer.decision == "ask_timeout" else "denied"
+    return Refusal(error=error, why=answer.why, remedy=answer.remedy, rule=answer.rule, request_id=answer.request_id)

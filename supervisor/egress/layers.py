@@ -1,0 +1,168 @@
+"""mitmproxy's HTTP layers, turned round: what nobody allowed is refused.
+
+By default mitmproxy forwards a request whose hook raised, buffers the body of one that an addon answers, and raises when a
+refused request streams. Here the refusal is the layer's own: a stream goes on only where the addon put `ALLOWED` on its flow, and
+is answered 403 with the reason that lies beside it otherwise, before its body is read and before anything is dialled. So a hook that
+raises, was forgotten or never ran ends in a refusal (law 3).
+
+The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests/egress/test_layers.py` fails when a newer
+mitmproxy no longer calls them.
+"""
+
+import re
+
+import msgspec
+from mitmproxy import http
+from mitmproxy.net.tls import starts_like_tls_record
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._events import RequestData, ResponseData, ResponseEndOfMessage, ResponseHeaders
+from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
+from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
+
+from supervisor.egress.checks import MOST_HEAD_BYTES
+
+# Keys of `flow.metadata`.
+ALLOWED = "gatehouse_allowed"
+REFUSAL = "gatehouse_refusal"
+AUTHORITY = "gatehouse_authority"
+TUNNEL = "gatehouse_tunnel"
+TLS_PREFIX_BYTES = 3
+_HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
+_UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
+# How much of a refused body is read and dropped, so that the client gets to read the refusal.
+DRAIN_BYTES = 1024 * 1024
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of a 403: the same reason and rule as in the verdict and the audit record (law 5)."""
+
+    error: str = "refused"
+    why: str = "no verdict was given"
+    remedy: str = ""
+    rule: str | None = None
+    request_id: str | None = None
+
+
+def refusal_response(refusal: Refusal, http_version: str) -> http.Response:
+    """The refusal as a response of its own connection's last."""
+    body = msgspec.json.encode(refusal)
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+    if not http_version.startswith("HTTP/2"):
+        headers["Connection"] = "close"
+    return http.Response.make(403, body, headers)
+
+
+class GuardedStream(HttpStream):
+    """One request and its response."""
+
+    refused = False
+    drained_bytes = 0
+
+    def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
+        if (yield from super().check_invalid(request)):
+            return True
+        if request:
+            # mitmproxy forgets right after this how the client wrote the target.
+            self.flow.metadata[AUTHORITY] = self.flow.request.authority
+            self.flow.metadata[TUNNEL] = self.mode is HTTPMode.transparent
+        return False
+
+    def check_killed(self, emit_error_hook: bool) -> layer.CommandGenerator[bool]:
+        # Called after each hook, and before anything that the hook decides about happens.
+        if self.refused:
+            return True
+        if (yield from super().check_killed(emit_error_hook)):
+            return True
+        if self.flow.metadata.get(ALLOWED) is True:
+            return False
+        yield from self.refuse()
+        return True
+
+    def make_server_connection(self) -> layer.CommandGenerator[bool]:
+        if self.flow.metadata.get(ALLOWED) is not True:
+            yield from self.refuse()
+            return False
+        return (yield from super().make_server_connection())
+
+    def refuse(self) -> layer.CommandGenerator[None]:
+        """Answer 403 with the reason, and take no further part."""
+        self.refused = True
+        refusal = self.flow.metadata.get(REFUSAL)
+        response = refusal_response(
+            refusal if isinstance(refusal, Refusal) else Refusal(), self.flow.request.http_version
+        )
+        self.flow.response = response
+        self.flow.live = False
+        self.server_state = self.state_errored
+        self.client_state = self.state_refused
+        client = self.context.client
+        yield SendHttp(ResponseHeaders(self.stream_id, response, end_stream=False), client)
+        if self.flow.request.method != "HEAD":
+            yield SendHttp(ResponseData(self.stream_id, response.raw_content or b""), client)
+        yield SendHttp(ResponseEndOfMessage(self.stream_id), client)
+        if self.flow.request.is_http2:
+            yield DropStream(self.stream_id)
+
+    def state_refused(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Drop the rest of a refused request; a long one is cut off."""
+        if isinstance(event, RequestData):
+            self.drained_bytes += len(event.data)
+            if self.drained_bytes > DRAIN_BYTES:
+                yield commands.CloseConnection(self.context.client)
+
+
+class BoundedHttp1Server(Http1Server):
+    """HTTP/1 from the client, its head bounded (mitmproxy reads on for ever)."""
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        yield from super().read_headers(event)
+        if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
+            self.buf.maybe_extract_at_most(len(self.buf))
+            self.state = self.done
+            yield commands.SendData(self.conn, make_error_response(431, "the request's head is too long"))
+            yield commands.CloseConnection(self.conn)
+
+
+class GuardedHttpLayer(HttpLayer):
+    """`HttpLayer` with our streams."""
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.Start) and self.context.client.alpn != b"h2":
+            self.connections[self.context.client] = BoundedHttp1Server(self.context.fork())
+        yield from super()._handle_event(event)
+
+    def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
+        stream = GuardedStream(self.context.fork(), stream_id)
+        self.streams[stream_id] = stream
+        yield from self.event_to_child(stream, events.Start())
+
+
+class RefuseLayer(layer.Layer):
+    """What is neither TLS nor HTTP: the client is cut off, and nothing is ever dialled."""
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.Start):
+            yield commands.CloseConnection(self.context.client)
+
+
+def next_layer_for(context: Context, data: bytes) -> layer.Layer | None:
+    """Which protocol comes next, from the first bytes of the client; None until there are enough of them.
+
+    The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
+    ever relayed unread.
+    """
+    if len(context.layers) == 1:
+        return GuardedHttpLayer(context, HTTPMode.regular)
+    if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
+        return GuardedHttpLayer(context, HTTPMode.transparent)
+    if len(data) >= TLS_PREFIX_BYTES and starts_like_tls_record(data):
+        server = ServerTLSLayer(context)
+        server.child_layer = ClientTLSLayer(context)
+        return server
+    if _HTTP_START.match(data):
+        return GuardedHttpLayer(context, HTTPMode.transparent)
+    if _UNDECIDED.fullmatch(data):
+        return None
+    return RefuseLayer(context)

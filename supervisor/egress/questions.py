@@ -1,0 +1,114 @@
+"""Questions that wait for the supervisor's answer.
+
+It decides only what no answer means: a full queue, a lost channel, a time-out and an answer that comes too late are all denials.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Abandoned, Answer, Outcome, Question, Refused, Settled
+from supervisor.egress.link import Link, LinkDownError
+from supervisor.egress.sessions import Connection
+
+# Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
+MOST_OPEN = 2048
+MOST_OPEN_PER_SESSION = 256
+# How much longer than the supervisor holds a question egress waits for its answer.
+GRACE_S = 10.0
+
+
+def denied(why: str, remedy: str = "") -> Answer:
+    """An answer that egress gives itself."""
+    return Answer(question_id=0, decision="deny", why=why, remedy=remedy)
+
+
+class Questions:
+    """All open questions of this process."""
+
+    def __init__(self, hold_s: float) -> None:
+        self.link: Link | None = None
+        self._hold_s = hold_s
+        self._ids = itertools.count(1)
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._per_session: Counter[str] = Counter()
+
+    async def ask(
+        self, connection: Connection, action: Network, *, in_tunnel: bool = False, after: int | None = None
+    ) -> Answer:
+        """The supervisor's answer, or a denial of our own. Never raises but when it is cancelled."""
+        session_id = connection.session.id
+        if self.link is None:
+            return denied("the supervisor is gone", "try again when Gatehouse runs")
+        if len(self._open) >= MOST_OPEN or self._per_session[session_id] >= MOST_OPEN_PER_SESSION:
+            return denied("too many requests wait for an answer", "send fewer at a time")
+        question_id = next(self._ids)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question_id] = future
+        self._per_session[session_id] += 1
+        try:
+            self.link.send(
+                Question(
+                    question_id=question_id,
+                    session_id=session_id,
+                    connection_id=connection.id,
+                    action=action,
+                    in_tunnel=in_tunnel,
+                    after=after,
+                )
+            )
+            return await self._first(future, connection, question_id)
+        except (LinkDownError, ValueError):
+            return denied("the supervisor can't be asked", "try again")
+        finally:
+            del self._open[question_id]
+            self._per_session[session_id] -= 1
+
+    async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
+        """The answer, unless the client goes away or the time runs out first."""
+        connection.waiting.add(future)
+        try:
+            async with asyncio.timeout(self._hold_s + GRACE_S):
+                # Shielded, so that a cancelled future means the client and a cancelled task means the end of us.
+                return await asyncio.shield(future)
+        except TimeoutError:
+            why = "the supervisor gave no answer in time"
+        except asyncio.CancelledError:
+            if not future.cancelled():
+                raise
+            why = "the client went away"
+        finally:
+            connection.waiting.discard(future)
+        self._send(Abandoned(question_id=question_id))
+        return denied(why, "try again")
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer in. One that nobody waits for gives its grant back unused."""
+        future = self._open.get(answer.question_id)
+        if future is not None and not future.done():
+            future.set_result(answer)
+        elif answer.settle:
+            self.settle(answer, "failed", {"error": "nobody waited for the answer any more"})
+
+    def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
+        """Report what came of an allowed question."""
+        if answer.settle:
+            self._send(Settled(question_id=answer.question_id, outcome=outcome, detail=detail))
+
+    def refused(self, connection: Connection, action: Network, why: str) -> None:
+        """Report what egress refused by itself, for the audit."""
+        self._send(Refused(session_id=connection.session.id, action=action, why=why))
+
+    def deny_all(self) -> None:
+        """The supervisor is gone: everything that waits is denied."""
+        self.link = None
+        for future in self._open.values():
+            if not future.done():
+                future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
+
+    def _send(self, message: Abandoned | Settled | Refused) -> None:
+        if self.link is not None:
+            with contextlib.suppress(LinkDownError, ValueError):
+                self.link.send(message)

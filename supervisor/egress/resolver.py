@@ -1,0 +1,60 @@
+"""Names to addresses: looked up once for a session and a name, and then used for the verdict and for dialling alike.
+
+A second look-up could answer differently (DNS rebinding), so the answer is kept for the session: what was judged is what
+is dialled, and a later try of a request that waited for its approval is the same action. It decides nothing.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections import OrderedDict
+
+from supervisor.clock import Clock
+
+LOOKUP_TIMEOUT_S = 10.0
+KEEP_S = 600.0
+MOST_KEPT = 4096
+MOST_ADDRESSES = 16
+
+
+class Resolver:
+    """`names` is a table that stands in for DNS; where it is given, nothing else is looked up."""
+
+    def __init__(self, clock: Clock, names: dict[str, tuple[str, ...]] | None) -> None:
+        self._clock = clock
+        self._names = names
+        self._kept: OrderedDict[tuple[str, str], tuple[float, tuple[str, ...]]] = OrderedDict()
+
+    async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
+        """The addresses of a canonical host, as literals, sorted within each family, IPv4 first; () where there are none."""
+        try:
+            return (str(ipaddress.ip_address(host)),)
+        except ValueError:
+            pass
+        key = (session_id, host)
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > self._clock.monotonic():
+            return kept[1]
+        found = await self._look_up(host)
+        if found:
+            self._kept[key] = (self._clock.monotonic() + KEEP_S, found)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def forget(self, session_id: str, host: str) -> None:
+        """The addresses don't answer: look the name up anew next time."""
+        self._kept.pop((session_id, host), None)
+
+    async def _look_up(self, host: str) -> tuple[str, ...]:
+        if self._names is not None:
+            return self._names.get(host, ())
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                # In a thread, by the C library: the loop's own look-up is switched off (`dialler`).
+                answers = await loop.run_in_executor(None, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
+        except (TimeoutError, OSError, UnicodeError):
+            return ()
+        found = {(family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers}
+        return tuple(address for _, address in sorted(found))[:MOST_ADDRESSES]

@@ -1,0 +1,81 @@
+"""Credentials in place of placeholders.
+
+It decides where a placeholder may appear: in its own header, to its own hosts, and nowhere else. The secret exists in this process
+only; it must never reach a log, an exception or a message to the supervisor.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from supervisor.core.egress_wire import Credential
+from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Set one header of the request to a value; `value` holds a secret."""
+
+    header: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Swap(header={self.header!r})"
+
+
+def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> tuple[list[Swap], str | None]:
+    """What to put into the request's headers, and why the request must be refused instead, if so."""
+    found: list[Swap] = []
+    for credential in credentials:
+        if not _mentions(request, credential.placeholder):
+            continue
+        value = _swapped(request, credential)
+        if value is None:
+            return [], f"a placeholder is only replaced in the header `{credential.header}`, and was found elsewhere"
+        if not _bound(credential, request.scheme, host, port):
+            return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
+        found.append(Swap(credential.header, value))
+    return found, None
+
+
+def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
+    for text in credential.hosts:
+        parts = split_authority(text)
+        if parts is not None and parts[0] == host and (parts[1] or DEFAULT_PORTS[credential.scheme]) == port:
+            return scheme == credential.scheme
+    return False
+
+
+def _swapped(request: Head, credential: Credential) -> str | None:
+    """The header's new value; None unless the placeholder is all of the one such header and nowhere else."""
+    values = request.values(credential.header.lower().encode())
+    rest = Head(
+        request.method,
+        request.scheme,
+        request.path,
+        request.authority,
+        tuple((k, v) for k, v in request.headers if k.lower() != credential.header.lower().encode()),
+        request.http_version,
+    )
+    if len(values) != 1 or _mentions(rest, credential.placeholder):
+        return None
+    scheme, _, token = values[0].rpartition(" ")
+    if token != credential.placeholder or scheme.lower() not in ("", "bearer"):
+        return None
+    return f"{scheme} {credential.secret}" if scheme else credential.secret
+
+
+def _mentions(request: Head, placeholder: str) -> bool:
+    """Whether a placeholder is anywhere in the head, percent-encoded or in Basic credentials too."""
+    needle = placeholder.encode()
+    texts = [request.path, request.authority.encode("utf-8", "replace")]
+    for name, value in request.headers:
+        texts += [name, value]
+        kind, _, encoded = value.partition(b" ")
+        if kind.lower() == b"basic":
+            try:
+                texts.append(base64.b64decode(encoded.strip(), validate=True))
+            except (binascii.Error, ValueError):
+                continue
+    return any(needle in text or needle in unquote_to_bytes(text) for text in texts)

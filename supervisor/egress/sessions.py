@@ -1,0 +1,120 @@
+"""What egress knows of sessions and of the connections of their clients.
+
+A connection belongs to the session whose listening socket it came in by: nothing that a client says can change that.
+"""
+
+import asyncio
+import itertools
+import socket
+from dataclasses import dataclass, field
+
+from supervisor.core.egress_wire import Answer, Credential
+from supervisor.egress.dialler import Pin
+
+MOST_CONNECTIONS_PER_SESSION = 512
+
+
+@dataclass(eq=False)
+class Session:
+    """One sandbox. `names` caches what its host names resolved to."""
+
+    id: str
+    server: asyncio.Server | None = None
+    credentials: tuple[Credential, ...] = ()
+    connections: set["Connection"] = field(default_factory=set)
+    closed: bool = False
+
+
+@dataclass(eq=False)
+class Connection:
+    """One client connection. `pins` are the checked addresses that it may dial, by host and port.
+
+    `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
+    then named the same. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each.
+    """
+
+    id: str
+    session: Session
+    writer: asyncio.StreamWriter
+    started_at: float
+    pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
+    waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
+    target: tuple[str, int] | None = None
+    server_name_ok: bool = False
+    unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
+    up_bytes: int = 0
+    down_bytes: int = 0
+
+    def leave(self) -> None:
+        """The client went away: whatever it waits for is over."""
+        for future in list(self.waiting):
+            future.cancel()
+
+
+class Sessions:
+    """All sessions of this process, and the connections by the id that mitmproxy gives their client."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+        self._by_client: dict[str, Connection] = {}
+        self._ids = itertools.count(1)
+
+    def get(self, session_id: str) -> Session:
+        """The session of this id, made where it is new."""
+        return self._sessions.setdefault(session_id, Session(session_id))
+
+    def connect(
+        self, session: Session, client_id: str, writer: asyncio.StreamWriter, started_at: float
+    ) -> Connection | None:
+        """Register a client; None where the session is closed or has too many."""
+        if session.closed or len(session.connections) >= MOST_CONNECTIONS_PER_SESSION:
+            return None
+        connection = Connection(f"{session.id}/{next(self._ids)}", session, writer, started_at)
+        session.connections.add(connection)
+        self._by_client[client_id] = connection
+        return connection
+
+    def of_client(self, client_id: str) -> Connection | None:
+        """The connection of a client of mitmproxy's, None where it is unknown or over."""
+        return self._by_client.get(client_id)
+
+    def disconnect(self, client_id: str) -> Connection | None:
+        """Forget a client, whose connection is over."""
+        connection = self._by_client.pop(client_id, None)
+        if connection is not None:
+            connection.session.connections.discard(connection)
+            connection.leave()
+        return connection
+
+    def close(self, session_id: str) -> None:
+        """Stop serving a session and end its connections."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        session.closed = True
+        if session.server is not None:
+            session.server.close()
+        for connection in list(session.connections):
+            connection.leave()
+            connection.writer.transport.abort()
+
+    def stop_listening(self) -> None:
+        """Take no more clients, of any session."""
+        for session in self._sessions.values():
+            session.closed = True
+            if session.server is not None:
+                session.server.close()
+
+    def close_all(self) -> None:
+        """Close every session."""
+        for session_id in list(self._sessions):
+            self.close(session_id)
+
+
+def listening_socket(fd: int) -> socket.socket:
+    """Our own copy of a listening socket that the supervisor passed. `OSError` where it isn't one."""
+    sock = socket.socket(fileno=socket.dup(fd))
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) or sock.type != socket.SOCK_STREAM:
+        sock.close()
+        raise OSError("the descriptor isn't a listening stream socket")
+    return sock

@@ -1,0 +1,77 @@
+"""One egress process, one plain and one TLS origin for all tests of a module; each test gets them as new."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import trustme
+from egress_harness import FakeSupervisor, Origin, Proxy, running_egress, running_origin, server_context, serving
+
+from supervisor.core.egress_wire import CloseSession, ForbidEndpoints
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def upstream_ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("upstream") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def ca_file(data_dir: Path) -> Path:
+    return data_dir / "ca" / "mitmproxy-ca-cert.pem"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def egress(data_dir: Path, upstream_ca: Path) -> AsyncIterator[FakeSupervisor]:
+    async with running_egress(data_dir, upstream_ca) as supervisor:
+        yield supervisor
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plain_origin() -> AsyncIterator[Origin]:
+    async with running_origin() as origin:
+        yield origin
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tls_origin(authority: trustme.CA) -> AsyncIterator[Origin]:
+    async with running_origin(server_context(authority, "origin.test", "two.test", "127.0.0.1")) as origin:
+        yield origin
+
+
+_count = iter(range(1_000_000))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxy(egress: FakeSupervisor) -> AsyncIterator[Proxy]:
+    """A new session for each test."""
+    egress.reset()
+    session_id = f"session-{next(_count)}"
+    async with serving(egress, session_id) as proxy:
+        yield proxy
+    egress.send(CloseSession(session_id=session_id))
+    egress.send(ForbidEndpoints(endpoints=()))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def http(plain_origin: Origin) -> Origin:
+    plain_origin.reset()
+    return plain_origin
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def https(tls_origin: Origin) -> Origin:
+    tls_origin.reset()
+    return tls_origin

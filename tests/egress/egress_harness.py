@@ -1,0 +1,330 @@
+"""A supervisor's end of the channel that tests answer for, origins that note every byte, and raw clients.
+
+The egress process is the real one, with the real mitmproxy; only the gate behind the channel is the test's.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trustme
+
+from supervisor import process, settings
+from supervisor.brokers import ca
+from supervisor.clock import RealClock
+from supervisor.core.egress_wire import (
+    MAX_MESSAGE_BYTES,
+    Answer,
+    Configure,
+    Credential,
+    ForbidEndpoints,
+    FromEgress,
+    OpenListener,
+    PutCredentials,
+    Question,
+    Ready,
+    ToEgress,
+    decode_from_egress,
+    encode,
+)
+
+type Decide = Callable[[Question], Answer | Awaitable[Answer] | None]
+
+BROKEN = Path(__file__).with_name("broken_egress.py")
+# Every name that the tests use; each stands for this machine unless a test wants otherwise.
+NAMES = {
+    "origin.test": ("127.0.0.1",),
+    "other.test": ("127.0.0.1",),
+    "two.test": ("127.0.0.1",),
+}
+
+
+def allow(question: Question) -> Answer:
+    return Answer(question_id=question.question_id, decision="allow", private_ok=True, settle=True)
+
+
+def deny(question: Question, why: str = "denied by a test") -> Answer:
+    return Answer(
+        question_id=question.question_id,
+        decision="deny",
+        why=why,
+        rule="network(origin.test)",
+        remedy="do without",
+        request_id="r-1",
+    )
+
+
+class FakeSupervisor:
+    """Speaks the channel's protocol. `decide` answers a question; None leaves it open."""
+
+    def __init__(self, child: process.Child, sock: socket.socket) -> None:
+        self.child = child
+        self.sock = sock
+        self.decide: Decide = allow
+        self.messages: list[FromEgress] = []
+        self.ready = asyncio.Event()
+        self.changed = asyncio.Condition()
+        self.ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def questions(self) -> list[Question]:
+        return [message for message in self.messages if isinstance(message, Question)]
+
+    def of_type[T](self, kind: type[T]) -> list[T]:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    def reset(self) -> None:
+        self.decide = allow
+        self.messages.clear()
+
+    def send(self, message: ToEgress, fds: Sequence[int] = ()) -> None:
+        socket.send_fds(self.sock, [encode(message)], list(fds))
+
+    async def until[T](self, kind: type[T], count: int = 1) -> T:
+        """The latest message of a kind, once there are so many."""
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: len(self.of_type(kind)) >= count)
+        return self.of_type(kind)[-1]
+
+    async def read(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                packet = await loop.sock_recv(self.sock, MAX_MESSAGE_BYTES)
+            except OSError:
+                packet = b""
+            if not packet:
+                self.ended.set()
+                return
+            message = decode_from_egress(packet)
+            async with self.changed:
+                self.messages.append(message)
+                self.changed.notify_all()
+            if isinstance(message, Ready):
+                self.ready.set()
+            if isinstance(message, Question):
+                task = asyncio.create_task(self._answer(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, question: Question) -> None:
+        answer = self.decide(question)
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer is not None:
+            with contextlib.suppress(OSError):
+                self.send(answer)
+
+
+@contextlib.asynccontextmanager
+async def running_egress(
+    tmp_path: Path,
+    upstream_ca: Path,
+    *,
+    names: dict[str, tuple[str, ...]] | None = None,
+    hold_s: float = 5.0,
+    broken: str | None = None,
+) -> AsyncIterator[FakeSupervisor]:
+    """A real egress process, configured and ready. `broken` names a hook that raises (`broken_egress.py`)."""
+    ca.ensure_ca(tmp_path / "ca", RealClock())
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    start = ["-m", "supervisor.egress"] if broken is None else [str(BROKEN), broken]
+    with theirs:
+        child = await process.spawn(
+            [sys.executable, *start, "--channel-fd", str(theirs.fileno())],
+            env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(settings.ROOT)},
+            cwd=settings.ROOT,
+            stderr=None,
+            pass_fds=[theirs.fileno()],
+        )
+    supervisor = FakeSupervisor(child, ours)
+    reader = asyncio.create_task(supervisor.read())
+    try:
+        supervisor.send(
+            Configure(
+                ca_directory=str(tmp_path / "ca"),
+                upstream_ca_bundle=str(upstream_ca),
+                hold_s=hold_s,
+                names=NAMES if names is None else names,
+            )
+        )
+        async with asyncio.timeout(30):
+            await supervisor.ready.wait()
+        yield supervisor
+    finally:
+        ours.close()
+        reader.cancel()
+        async with asyncio.timeout(10):
+            await child.wait()
+        child.close()
+
+
+@dataclass
+class Proxy:
+    """One session's listening socket, served by egress."""
+
+    supervisor: FakeSupervisor
+    session_id: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def credentials(self, *credentials: Credential) -> None:
+        self.supervisor.send(PutCredentials(session_id=self.session_id, credentials=credentials))
+
+    def forbid(self, *endpoints: tuple[str, int]) -> None:
+        self.supervisor.send(ForbidEndpoints(endpoints=endpoints))
+
+    async def send(self, data: bytes, *, eof: bool = False) -> bytes:
+        """What comes back for these raw bytes, until the proxy closes or falls silent after a whole answer."""
+        reader, writer = await self.open()
+        try:
+            writer.write(data)
+            if eof:
+                writer.write_eof()
+            return await answer_of(reader)
+        finally:
+            writer.close()
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def tunnel(
+        self, target: str, *, sni: str | None = "", trust: Path, alpn: Sequence[str] = ()
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A TLS stream inside of CONNECT; `sni` "" means the target's host, None means none."""
+        reader, writer = await self.open()
+        writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b" 200 " not in head.split(b"\r\n", 1)[0]:
+            rest = await reader.read()
+            writer.close()
+            raise RefusedTunnelError(head + rest)
+        context = ssl.create_default_context(cafile=str(trust))
+        context.check_hostname = False
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        host = target.rpartition(":")[0].strip("[]")
+        try:
+            await writer.start_tls(context, server_hostname=(host if sni == "" else sni) or "")
+        except BaseException:
+            writer.close()
+            raise
+        return reader, writer
+
+
+class RefusedTunnelError(Exception):
+    """The proxy's answer to a CONNECT that it refused."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+    @property
+    def body(self) -> dict[str, str]:
+        return body_of(self.answer)
+
+
+def body_of(answer: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(answer.partition(b"\r\n\r\n")[2])
+    return found
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/") else 0
+
+
+async def answer_of(reader: asyncio.StreamReader) -> bytes:
+    """One response: its head, and its body by Content-Length or to the end. b"" where the peer just closed."""
+    async with asyncio.timeout(20):
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except ConnectionError:
+            return b""
+        for line in head.split(b"\r\n"):
+            if line.lower().startswith(b"content-length:"):
+                return head + await reader.readexactly(int(line.split(b":")[1]))
+        if status_of(head) in (101, 204):
+            return head
+        return head + await reader.read()
+
+
+@dataclass
+class Origin:
+    """A server on this machine that notes every byte it gets."""
+
+    port: int
+    received: bytearray = field(default_factory=bytearray)
+    connections: int = 0
+    respond: Callable[[bytes], bytes] | None = None
+
+    @property
+    def untouched(self) -> bool:
+        return self.connections == 0 and not self.received
+
+    def reset(self) -> None:
+        self.received.clear()
+        self.connections = 0
+        self.respond = None
+
+
+@contextlib.asynccontextmanager
+async def running_origin(context: ssl.SSLContext | None = None) -> AsyncIterator[Origin]:
+    """Answers each request with 200 and its request line."""
+    origin = Origin(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        origin.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                origin.received += head
+                for line in head.split(b"\r\n"):
+                    if line.lower().startswith(b"content-length:"):
+                        origin.received += await reader.readexactly(int(line.split(b":")[1]))
+                line = head.split(b"\r\n", 1)[0]
+                answer = origin.respond(head) if origin.respond else _ok(line)
+                writer.write(answer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            origin.received += getattr(error, "partial", b"")
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    origin.port = server.sockets[0].getsockname()[1]
+    try:
+        yield origin
+    finally:
+        server.close()
+
+
+def _ok(line: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line)
+
+
+@contextlib.asynccontextmanager
+async def serving(supervisor: FakeSupervisor, session_id: str) -> AsyncIterator[Proxy]:
+    """A session with a listening socket of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        supervisor.send(PutCredentials(session_id=session_id, credentials=()))
+        supervisor.send(OpenListener(session_id=session_id), [listener.fileno()])
+        yield Proxy(supervisor, session_id, listener.getsockname()[1])
+
+
+def server_context(authority: trustme.CA, *names: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return context
