@@ -1,0 +1,171 @@
+"""The policy, compiled, and `evaluate`: what it says of an action.
+
+    deny rule > ask rule > allow rule > mode of the category; order never matters
+
+Decides nothing but allow, ask or deny; it never acts, and it never raises: whatever goes wrong in here is a denial. What a
+pattern means is known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
+`command_rules`); each indexes its rules when it is first asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from supervisor.core.actions import RULE_CATEGORIES, Action, Category, Effect, Network, category_of
+from supervisor.core.verdicts import Context, Judge, Rule, Verdict, by_mode
+
+__all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
+
+NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
+
+
+class Protection:
+    """Protected names: what a policy adds to the built-in table (`protected`) and takes off its ask part (`unprotected`)."""
+
+    __slots__ = ("ask", "deny", "lifted")
+
+    def __init__(
+        self,
+        ask: frozenset[str] = frozenset(),
+        deny: frozenset[str] = frozenset(),
+        lifted: frozenset[str] = frozenset(),
+    ) -> None:
+        self.ask, self.deny, self.lifted = ask, deny, lifted
+
+    def joined(self, other: "Protection") -> "Protection":
+        """What both add and both take off."""
+        return Protection(self.ask | other.ask, self.deny | other.deny, self.lifted | other.lifted)
+
+
+class Policy:
+    """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never by hand.
+
+    `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it.
+    """
+
+    __slots__ = ("_judges", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        modes: Mapping[Category, Effect] = MappingProxyType({}),
+        *,
+        protection: Protection | None = None,
+        warnings: Sequence[str] = (),
+        source: str = "",
+        is_deny_all: bool = False,
+    ) -> None:
+        self.rules = tuple(rules)
+        self.modes: Mapping[Category, Effect] = MappingProxyType(dict(modes))
+        self.protection = protection or Protection()
+        self.warnings = tuple(warnings)
+        self.source = source
+        self.is_deny_all = is_deny_all
+        self._judges: dict[Category, Judge] = {}
+
+    def mode_of(self, category: Category) -> Effect:
+        """What an unmatched action of the category gets: what was said, else ask. Never `allow` for exec and packages."""
+        mode: Effect = "deny" if self.is_deny_all else self.modes.get(category, "ask")
+        return "ask" if mode == "allow" and category in ("exec", "packages") else mode
+
+    def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:
+        """The rules of a category, those of one effect where it is given."""
+        return tuple(rule for rule in self.rules if rule.category == category and effect in (None, rule.effect))
+
+    def judge_for(self, category: Category) -> Judge:
+        """The category's judge, indexed at the first call."""
+        judge = self._judges.get(category)
+        if judge is None:
+            judge = self._judges[category] = judge_of(category, self.of(category), self.protection)
+        return judge
+
+    def looks_into(self, host: str) -> bool:
+        """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.
+
+        True for what isn't a valid host.
+        """
+        from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415 (a cycle only in types)
+
+        judge = self.judge_for("network")
+        return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
+
+
+def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge:
+    """A judge over some rules of one category. Imports are here so that nobody pays for a category that isn't asked."""
+    match category:
+        case "filesystem":
+            from supervisor.core.file_rules import FileJudge  # noqa: PLC0415
+
+            return FileJudge(rules, protection.ask, protection.deny, protection.lifted)
+        case "network":
+            from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415
+
+            return NetworkJudge(rules)
+        case "git":
+            from supervisor.core.git_rules import GitJudge  # noqa: PLC0415
+
+            return GitJudge(rules)
+        case "packages":
+            from supervisor.core.package_rules import PackageJudge  # noqa: PLC0415
+
+            return PackageJudge(rules)
+        case "exec":
+            from supervisor.core.command_rules import CommandJudge  # noqa: PLC0415
+
+            return CommandJudge(rules)
+    raise ValueError(f"no rules speak of `{category}`")
+
+
+def evaluate(
+    policy: Policy,
+    action: Action,
+    *,
+    now: float,
+    workspace: str = "/workspace/merged",
+    session_id: str | None = None,
+    forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
+    configured_remotes: frozenset[str] | None = None,
+    uses: Mapping[str, int] | None = None,
+) -> Verdict:
+    """The verdict on an action. Pure, and never raises: an exception inside is a denial (law 3).
+
+    `now` is in seconds since the epoch. `workspace` is the folder that commands run in. `forbidden_endpoints` are
+    Gatehouse's own listeners as (address, port), port 0 for all; addresses of the machine's own interfaces belong there too.
+    `configured_remotes` are the git remotes that the host's repository knows, by name or URL; None means only `origin`.
+    `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing.
+    """
+    try:
+        if policy.is_deny_all:
+            return Verdict("deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file")
+        category = category_of(action)
+        if category == "sandbox":
+            return Verdict("ask", "a change of the policy is always asked", sticky=True)
+        if category not in RULE_CATEGORIES:
+            return Verdict("deny", f"no rules speak of `{category}`")
+        context = Context(
+            now,
+            workspace,
+            session_id,
+            forbidden_endpoints,
+            frozenset({"origin"}) if configured_remotes is None else configured_remotes,
+            uses,
+        )
+        return policy.judge_for(category).judge(action, policy.mode_of(category), context)
+    except Exception as error:
+        return Verdict(
+            "deny", f"the rules could not be evaluated: {type(error).__name__}", remedy="report this as a bug"
+        )
+
+
+def mode_verdict(policy: Policy, action: Action) -> Verdict:
+    """What the action would get if no rule matched."""
+    category = category_of(action)
+    return by_mode(category, policy.mode_of(category))
+
+
+def names_addresses(policy: Policy, action: Network, *, now: float, session_id: str | None = None) -> bool:
+    """Whether rules name every private address that the action goes to, so that it may be dialled though private."""
+    from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415
+
+    judge = policy.judge_for("network")
+    context = Context(now, "", session_id, frozenset(), frozenset(), None)
+    return isinstance(judge, NetworkJudge) and judge.names_addresses(action, context)

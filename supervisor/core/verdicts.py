@@ -1,0 +1,163 @@
+"""A rule, a verdict, and how matches become one: what every category's judge shares.
+
+Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It is apart from `rules.py` so that
+the judges of the categories can build verdicts without knowing the policy. It never looks at an action.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from supervisor.core.actions import Action, Category, Effect
+
+STRICTNESS: dict[Effect, int] = {"allow": 0, "ask": 1, "deny": 2}
+_PAST = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+_MODE_VERB = {"allow": "allows", "ask": "asks", "deny": "denies"}
+ASK_FOR_A_RULE = "ask the operator for a rule, or do without it"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0 where there is no file.
+
+    `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses` is how often an allow rule
+    may match. `exceptions`, `match` and `not_match` are patterns and examples without their category.
+    """
+
+    effect: Effect
+    category: Category
+    pattern: str
+    text: str
+    id: str
+    why: str = ""
+    added_by: str = ""
+    added_at: float | None = None
+    expires_at: float | None = None
+    until_session_ends: bool = False
+    session: str | None = None
+    uses: int | None = None
+    exceptions: tuple[str, ...] = ()
+    match: tuple[str, ...] = ()
+    not_match: tuple[str, ...] = ()
+    source: str = ""
+    line: int = 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of every rule that made it."""
+
+    decision: Effect
+    why: str
+    rule: str | None = None
+    rule_id: str | None = None
+    remedy: str = ""
+    sticky: bool = False
+    rules: tuple[str, ...] = ()
+
+
+class Context(NamedTuple):
+    """What a verdict depends on besides policy and action. `uses` is None where nobody counts them."""
+
+    now: float
+    workspace: str
+    session_id: str | None
+    forbidden_endpoints: frozenset[tuple[str, int]]
+    remotes: frozenset[str]
+    uses: Mapping[str, int] | None
+
+    def is_active(self, rule: Rule) -> bool:
+        """Whether a rule is in force here and now."""
+        if rule.expires_at is not None and self.now >= rule.expires_at:
+            return False
+        if rule.session is not None and rule.session != self.session_id:
+            return False
+        # Uses that nobody counts can't be limited, so such a rule allows nothing (law 3).
+        return rule.uses is None or (self.uses is not None and self.uses.get(rule.id, 0) < rule.uses)
+
+
+class Judge(Protocol):
+    """The rules of one category, indexed once. Patterns are compiled when they are first needed."""
+
+    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
+        """The verdict on an action of this category."""
+
+
+class Forced(NamedTuple):
+    """What no allow rule can lift: an answer at least this strict, whatever rules say."""
+
+    decision: Literal["ask", "deny"]
+    why: str
+    remedy: str = ""
+    sticky: bool = True
+
+
+class Matches:
+    """The rules that match an action, by effect, and what is forced besides."""
+
+    __slots__ = ("allow", "ask", "deny", "forced")
+
+    def __init__(self) -> None:
+        self.allow: Sequence[Rule] = ()
+        self.ask: Sequence[Rule] = ()
+        self.deny: Sequence[Rule] = ()
+        self.forced: Sequence[Forced] = ()
+
+    def verdict(self, category: Category, mode: Effect) -> Verdict:
+        """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law 1)."""
+        deny_forced = next((item for item in self.forced if item.decision == "deny"), None)
+        if self.deny:
+            return by_rules("deny", self.deny)
+        if deny_forced is not None:
+            return Verdict("deny", deny_forced.why, remedy=deny_forced.remedy or ASK_FOR_A_RULE)
+        if self.ask:
+            return by_rules("ask", self.ask)
+        if self.forced:
+            if not self.allow and mode == "deny":
+                return by_mode(category, mode)
+            item = self.forced[0]
+            return Verdict("ask", item.why, remedy=item.remedy, sticky=any(one.sticky for one in self.forced))
+        if self.allow:
+            return by_rules("allow", self.allow)
+        return by_mode(category, mode)
+
+
+def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
+    """The verdict that rules make: all are named, the first in alphabetical order leads."""
+    ordered = rules if len(rules) == 1 else sorted(rules, key=lambda rule: (rule.text, rule.id))
+    lead = ordered[0]
+    reason = f": {lead.why}" if lead.why and decision != "allow" else ""
+    return Verdict(
+        decision,
+        why or f"{_PAST[decision]} by {lead.text}{reason}",
+        rule=lead.text,
+        rule_id=lead.id,
+        remedy=ASK_FOR_A_RULE if decision == "deny" else "",
+        sticky=decision == "ask",
+        rules=(lead.text,) if len(ordered) == 1 else tuple(dict.fromkeys(rule.text for rule in ordered)),
+    )
+
+
+def by_mode(category: Category, mode: Effect) -> Verdict:
+    """The verdict where no rule matches."""
+    return Verdict(
+        mode, f"no rule matches; {category} {_MODE_VERB[mode]}", remedy=ASK_FOR_A_RULE if mode == "deny" else ""
+    )
+
+
+def combine(verdicts: Iterable[Verdict]) -> Verdict:
+    """The strictest of several verdicts on parts of one action; all that are as strict are named."""
+    parts = list(dict.fromkeys(verdicts))
+    if len(parts) == 1:
+        return parts[0]
+    worst = max((part.decision for part in parts), key=STRICTNESS.__getitem__)
+    deciding = [part for part in parts if part.decision == worst]
+    lead = next((part for part in deciding if part.rule), deciding[0])
+    return Verdict(
+        worst,
+        "; ".join(dict.fromkeys(part.why for part in deciding[:3])),
+        rule=lead.rule,
+        rule_id=lead.rule_id,
+        remedy=lead.remedy or next((part.remedy for part in deciding if part.remedy), ""),
+        sticky=any(part.sticky for part in deciding),
+        rules=tuple(dict.fromkeys(text for part in deciding for text in part.rules)),
+    )
