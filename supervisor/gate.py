@@ -102,6 +102,7 @@ class Gate:
         self._sessions: dict[str, Session] = {}
         self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._actions: dict[str, Action] = {}
+        self._begun: set[str] = set()
         self._hits: Counter[str] = Counter()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -307,12 +308,41 @@ class Gate:
         used = self.queue.change(lambda c: store.use(c, request_id, session_id, self._clock.now()))
         if used is None:
             return Refused(why="this request was used before", remedy="ask again", request_id=request_id)
+        self._begun.add(request_id)
         return Grant(
             session_id=session_id,
             bound_to=request.fingerprint,
             request_id=request_id,
             rule=request.rule,
             why=explanation(request),
+        )
+
+    def unsettled(self, session_id: str) -> list[Request]:
+        """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
+        left = self.queue.read(store.unsettled)
+        return [request for request in left if request.session_id == session_id and request.id not in self._begun]
+
+    def resume(self, request_id: str, session_id: str) -> Grant | Refused:
+        """The grant of an `unsettled` request anew, once: only for effects that can be found done and not be done twice."""
+        reason = self._kill_switch.reason()
+        if reason is not None:
+            return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
+        found = [request for request in self.unsettled(session_id) if request.id == request_id]
+        if not found:
+            return Refused(why="this request isn't one that a crash left", remedy="ask again", request_id=request_id)
+        try:
+            self.audit.record(
+                "effect_resumed", request=request_id, session=session_id, fingerprint=found[0].fingerprint
+            )
+        except StorageError as error:
+            return Refused(why=error.message, remedy=error.remedy, request_id=request_id)
+        self._begun.add(request_id)
+        return Grant(
+            session_id=session_id,
+            bound_to=found[0].fingerprint,
+            request_id=request_id,
+            rule=found[0].rule,
+            why=explanation(found[0]),
         )
 
     def action_of(self, request: Request) -> Action:

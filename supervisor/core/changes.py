@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.actions import FileChange, FileOperation
+from supervisor.core.actions import FileChange, FileOperation, content_hash
 
 Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
 # Size, mtime_ns, ctime_ns, inode, st_mode: equal means that nothing was changed in between. The change time is what
@@ -57,7 +57,7 @@ class Seen(msgspec.Struct, frozen=True):
         if self.kind == "file":
             assert self.digest is not None
             return self.digest
-        return f"symlink:{self.target}" if self.kind == "symlink" else self.kind
+        return link_token(self.target or "") if self.kind == "symlink" else self.kind
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -74,6 +74,11 @@ class Want(msgspec.Struct, frozen=True):
     def never(self) -> bool:
         """Nobody can approve this: only files, folders and symlinks leave the copy."""
         return any(kind in self.hazards for kind in SPECIAL)
+
+
+def link_token(target: str) -> str:
+    """How `before` and `after` name a symlink with this target. Never equal to a file's hash."""
+    return f"symlink:{content_hash(os.fsencode(target))}"
 
 
 def kind_of(mode: int) -> Kind:
@@ -101,12 +106,12 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
     if mine is None:
         if known is None or host is None or (host.kind == "dir" and holds_known):
             return None
-        return Want("delete", host.token, hazards=_conflict(known, host))
+        return Want("delete", host.token, hazards=conflict(known, host))
     if agree(mine, host) or (known is not None and _is_still(mine, known)):
         return None
     if host is not None and (host.kind == "dir") != (mine.kind == "dir"):
         # A folder where a file was, or the other way round: the old thing goes first, as a step of its own.
-        return None if holds_known else Want("delete", host.token, hazards=_conflict(known, host))
+        return None if holds_known else Want("delete", host.token, hazards=conflict(known, host))
     return _create_or_change(known, mine, host)
 
 
@@ -136,26 +141,27 @@ def _is_still(mine: Seen, known: Known) -> bool:
 
 def _create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want | None:
     before = host.token if host else None
-    conflict = _conflict(known, host)
+    changed_there = conflict(known, host)
     if mine.kind in SPECIAL:
-        return Want("write", before, hazards=(mine.kind, *conflict))
+        return Want("write", before, hazards=(mine.kind, *changed_there))
     if mine.kind == "symlink":
-        return Want("symlink", before, mine.token, link_target=mine.target, hazards=("symlink", *conflict))
+        return Want("symlink", before, mine.token, link_target=mine.target, hazards=("symlink", *changed_there))
     mode = mine.mode & PERMISSIONS
     if mine.kind == "dir":
-        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=conflict)
+        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=changed_there)
     same_content = host is not None and host.kind == "file" and host.digest == mine.digest
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
     hazards = (
         *(("hardlink",) if mine.links > 1 else ()),
+        *(("symlink",) if host is not None and host.kind == "symlink" else ()),
         *(("setuid",) if mine.mode & SET_ID else ()),
         *(("new-executable",) if mode & 0o111 and not was_executable else ()),
-        *conflict,
+        *changed_there,
     )
     return Want("chmod" if same_content else "write", before, mine.token, mode, hazards=hazards)
 
 
-def _conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
+def conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
     """The hazard `conflict` where the person changed the path on the host since both sides last agreed."""
     if known is None:
         return ("conflict",) if host is not None else ()

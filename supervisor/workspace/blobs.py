@@ -52,8 +52,8 @@ class BlobStore:
                 self._forget(temporary)
         return digest
 
-    def keep_file(self, source: int, before: os.stat_result) -> str:
-        """Store what is in an open file, if it holds still meanwhile; its hash. UnsteadyError or TooLargeError else."""
+    def keep_file(self, source: int, before: os.stat_result | None) -> str:
+        """Store what is in an open file; its hash. UnsteadyError where it isn't as `before` at the end, TooLargeError."""
         temporary, fd = self._temporary()
         try:
             state = hashlib.blake2b(digest_size=32)
@@ -64,7 +64,7 @@ class BlobStore:
                     raise TooLargeError
                 state.update(block)
                 _write_all(fd, block)
-            if signature_of(os.fstat(source)) != signature_of(before):
+            if before is not None and signature_of(os.fstat(source)) != signature_of(before):
                 raise UnsteadyError
             digest = state.hexdigest()
             if not self.has(digest):
