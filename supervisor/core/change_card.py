@@ -1,0 +1,101 @@
+"""A request about a file as a person judges it: what, which bytes, and the difference. Pure; shows only what is bound.
+
+It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes, hazards, and that the host
+has moved on. INVARIANT: the new side of a card is the content that an approval would apply. Secrets are redacted by
+whoever shows it; text of an agent's is data here, and stays so.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.text_diff import MOST_TEXT_BYTES, TextDiff, diff
+
+# What a person must know of a hazard before saying yes.
+HAZARD_NOTES = {
+    "conflict": "this path changed on the host since the session's copy was made; approving replaces what is there now",
+    "symlink": "a symbolic link: whoever follows it ends up where it points",
+    "hardlink": "the file has several names in the copy; only this one is changed, with its content",
+    "setuid": "the file has a set-id bit in the copy; it is never set on the host",
+    "new-executable": "the file becomes executable",
+    "fifo": "a fifo never leaves the copy",
+    "socket": "a socket never leaves the copy",
+    "device": "a device never leaves the copy",
+}
+
+
+class Side(msgspec.Struct, frozen=True):
+    """A file's content before or after. `data` is at most MOST_TEXT_BYTES + 1 bytes of it, None where it can't be had."""
+
+    data: bytes | None
+    size: int | None
+    mode: int | None = None
+
+
+class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
+    """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to show (a folder, a link).
+
+    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried out.
+    """
+
+    path: str
+    operation: str
+    content: Literal["text", "binary", "large", "none"]
+    diff: TextDiff
+    before: str | None
+    after: str | None
+    old_size: int | None = None
+    new_size: int | None = None
+    old_mode: int | None = None
+    new_mode: int | None = None
+    link_target: str | None = None
+    hazards: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    truncated: bool = False
+    is_stale: bool = False
+
+
+def make_card(action: FileChange, old: Side | None, new: Side | None, host_token: str | None) -> ChangeCard:
+    """The card of an action. `old` and `new` are None where there is no file; `host_token` names the host's state now."""
+    notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
+    is_stale = host_token != action.before
+    if is_stale:
+        # Only content that the request is bound to is shown: the host's present one is another matter.
+        notes.append("the host's file is not as it was when this was asked; it would not be overwritten")
+    content, compared, missing = _compare(action, old, new, is_stale)
+    return ChangeCard(
+        path=action.path,
+        operation=action.operation,
+        content=content,
+        diff=compared,
+        before=action.before,
+        after=action.after,
+        old_size=old.size if old else None,
+        new_size=new.size if new else None,
+        old_mode=old.mode if old else None,
+        new_mode=action.mode,
+        link_target=action.link_target,
+        hazards=action.hazards,
+        notes=(*notes, *missing),
+        truncated=compared.truncated or content == "large",
+        is_stale=is_stale,
+    )
+
+
+def _compare(
+    action: FileChange, old: Side | None, new: Side | None, is_stale: bool
+) -> tuple[Literal["text", "binary", "large", "none"], TextDiff, tuple[str, ...]]:
+    if is_stale:
+        old = None
+    if old is None and new is None:
+        return "none", TextDiff(), ()
+    for side in (old, new):
+        if side is not None and side.data is None:
+            return "large", TextDiff(too_large=True), ("the content is no longer kept",)
+        if side is not None and len(side.data or b"") > MOST_TEXT_BYTES:
+            return "large", TextDiff(too_large=True), ()
+    if new is not None and new.data is not None and content_hash(new.data) != action.after:
+        return "large", TextDiff(too_large=True), ("the snapshot of this request is damaged",)
+    compared = diff(old.data or b"" if old else b"", new.data or b"" if new else b"")
+    return ("binary" if compared.binary else "large" if compared.too_large else "text"), compared, ()

@@ -1,0 +1,399 @@
+"""From the copy to requests: finds what differs, takes the snapshot, asks the gate. Level, not edge (law 8).
+
+One comparison looks at some folders, or at all; each path that isn't as both sides last agreed becomes at most one
+request, and a path that is again as it was ends its request. What was answered isn't asked again until the content is
+another. It is separate from `channel` because it only asks: nothing here has an effect on the host.
+
+Git's own folder in the copy is the agent's playground and never compared, since a single commit changes dozens of its
+files; but what makes git run programs (`hooks`, `config`) is put before the rules, so that an attempt is on record.
+It must never read a path other than below the copy's descriptor, or judge a change by an event instead of by contents.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import FileChange, fingerprint
+from supervisor.core.approvals import Request, status
+from supervisor.core.changes import SPECIAL, Known, Seen, Signature, Want, agree, signature_of, to_action, want
+from supervisor.errors import StorageError
+from supervisor.gate import Gate, Grant
+from supervisor.workspace.apply import TEMPORARY_PREFIX
+from supervisor.workspace.beneath import DIRECTORY, PathError
+from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, entries, look, signature_at
+from supervisor.workspace.sides import Sides
+from supervisor.workspace.watch import Watcher
+
+REASON = "changed in the private copy"
+# Below the gate's own limit, so that the agent can still ask for other things; the rest waits for room here.
+MOST_WAITING = 400
+CHUNK = 64
+# Beyond this an agent's tree isn't followed any further: a loop that makes folders must not become ours.
+MOST_PATHS = 500_000
+SMALL_BLOB_BYTES = 256 * 1024
+MOST_GIT_ATTEMPTS = 50
+
+type Key = tuple[str, str | None, int | None, str | None]
+
+
+class Asked(NamedTuple):
+    """What was last asked about a path: `key` is the change without what the host held before."""
+
+    key: Key
+    fingerprint: str
+    request_id: str
+    after: str | None
+
+
+class Finding(msgspec.Struct):
+    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over."""
+
+    name: str
+    mine: Seen | None = None
+    host: Seen | None = None
+    wanted: Want | None = None
+    problem: str = ""
+    unsteady: bool = False
+
+
+class Comparison:
+    """The comparison of one session. Calls must not overlap: the channel holds its turn around them."""
+
+    def __init__(
+        self,
+        sides: Sides,
+        gate: Gate,
+        session_id: str,
+        ignores: Ignores,
+        watcher: Watcher,
+        carry_out: Callable[[Request], Awaitable[None]],
+    ) -> None:
+        self._sides = sides
+        self._gate = gate
+        self._session_id = session_id
+        self._ignores = ignores
+        self._watcher = watcher
+        self._carry_out = carry_out
+        self._asked: dict[str, Asked] = {}
+        self._compared: dict[str, Signature] = {}
+        self._refused: dict[str, Signature | None] = {}
+        self._git_seen: dict[str, Signature] | None = None
+        self._git_attempts = 0
+        self._room = MOST_WAITING
+        self.holds_back = False
+
+    # -- what the channel calls ---------------------------------------------------------------------------------------
+
+    async def run(self, folders: set[str] | None, *, last: bool = False) -> None:
+        """Compare what is directly in these folders, and in new ones below; None: everything.
+
+        With `last` nothing is held back or put off, and what failed before is tried once more.
+        """
+        found = await self._candidates(folders)
+        if folders is None:
+            await self._look_into_git()
+        self._room = MOST_WAITING - self._waiting()
+        self.holds_back = False
+        # Deletions first and from within, so that a folder is empty when its turn comes.
+        gone = sorted((name for name, there in found.items() if not there), reverse=True)
+        names = gone + sorted(name for name, there in found.items() if there)
+        for at in range(0, len(names), CHUNK):
+            for finding in await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last):
+                await self._follow_up(finding, last)
+
+    def forget(self, name: str) -> None:
+        """The path was changed by us: look at it anew, with no memory of what was asked."""
+        self._asked.pop(name, None)
+        self._compared.pop(name, None)
+
+    def reconsider(self) -> None:
+        """Ask again about what rules denied: they are others now."""
+        for name, asked in list(self._asked.items()):
+            request = self._gate.get(asked.request_id)
+            if status(request) == "denied" and request.answer is None:
+                self.forget(name)
+        self._refused.clear()
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
+        """Paths that need a look, and whether something is there."""
+        found: dict[str, bool] = {}
+        visited: set[str] = set()
+        waiting = {""} if folders is None else set(folders)
+        paths = 0
+        while waiting and paths < MOST_PATHS:
+            level = sorted(waiting - visited)
+            visited |= waiting
+            waiting = set()
+            listings = await asyncio.to_thread(self._list, level)
+            ignored = await self._ignores.among(self._unknown(listings))
+            for folder, listing in listings.items():
+                paths += len(listing)
+                waiting |= self._differing(folder, listing, ignored, found, everything=folders is None)
+        await asyncio.to_thread(self._add_asked, found)
+        if folders is None:
+            self._watcher.keep_only(visited)
+        return found
+
+    def _list(self, folders: list[str]) -> dict[str, dict[str, os.stat_result]]:
+        """Each folder's entries by path. Watched first, so that nothing falls between."""
+        out: dict[str, dict[str, os.stat_result]] = {}
+        for folder in folders:
+            self._watcher.add(folder)
+            try:
+                listing = entries(self._sides.copy, folder)
+            except OSError:
+                listing = {}
+            out[folder] = {
+                f"{folder}/{leaf}" if folder else leaf: found
+                for leaf, found in listing.items()
+                if leaf != ".git" and not leaf.startswith(TEMPORARY_PREFIX)
+            }
+        return out
+
+    def _unknown(self, listings: dict[str, dict[str, os.stat_result]]) -> list[str]:
+        return [
+            f"{name}/" if stat.S_ISDIR(found.st_mode) else name
+            for listing in listings.values()
+            for name, found in listing.items()
+            if self._sides.known(name) is None
+        ]
+
+    def _differing(
+        self,
+        folder: str,
+        listing: dict[str, os.stat_result],
+        ignored: set[str],
+        found: dict[str, bool],
+        *,
+        everything: bool,
+    ) -> set[str]:
+        """Put what needs a look into `found`; the folders to go into next."""
+        into: set[str] = set()
+        for name, there in listing.items():
+            is_folder = stat.S_ISDIR(there.st_mode)
+            if (f"{name}/" if is_folder else name) in ignored:
+                continue
+            known = self._sides.known(name)
+            if is_folder and (everything or not self._watcher.is_watched(name)):
+                into.add(name)
+            if known is not None and known.kind == "dir" and not is_folder:
+                into.add(name)  # not there any more as a folder: neither is what was in it
+            if is_folder:
+                if known is None or known.kind != "dir" or known.mode != stat.S_IMODE(there.st_mode) & 0o777:
+                    found[name] = True
+            elif signature_of(there) != self._compared.get(name, known.copy_signature if known else None):
+                found[name] = True
+        for name in self._sides.children(folder) - listing.keys():
+            found[name] = False
+            known = self._sides.known(name)
+            if known is not None and known.kind == "dir":
+                into.add(name)
+        return into
+
+    def _add_asked(self, found: dict[str, bool]) -> None:
+        """What was asked about and is another thing now, wherever it is: its folder may be gone with it."""
+        for name in list(self._asked):
+            if name not in found:
+                now = signature_at(self._sides.copy, name)
+                if now is None or now != self._compared.get(name):
+                    found[name] = now is not None
+
+    # -- looking (in a thread) ----------------------------------------------------------------------------------------
+
+    def _examine_all(self, names: list[str], last: bool) -> list[Finding]:
+        return [self._examine(name, last) for name in names]
+
+    def _examine(self, name: str, last: bool) -> Finding:
+        finding = Finding(name)
+        try:
+            self._compare_sides(finding, last)
+        except UnsteadyError:
+            finding.unsteady = True
+        except TooLargeError:
+            finding.problem = "the file is too large to be carried over"
+        except PathError as error:
+            finding.problem = str(error)
+        except StorageError as error:
+            finding.problem = str(error)
+        except OSError as error:
+            finding.problem = f"it can't be read: {error.strerror}"
+        return finding
+
+    def _compare_sides(self, finding: Finding, last: bool) -> None:
+        sides, name = self._sides, finding.name
+        # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
+        digest_of = (lambda fd, before: digest_fd(fd)) if last else None
+        finding.mine = look(sides.copy, name, digest_of=digest_of)
+        finding.host = look(sides.host, name)
+        finding.wanted = self._want(finding)
+        if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
+            keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
+            finding.mine = look(sides.copy, name, digest_of=keep)
+            finding.wanted = self._want(finding)
+
+    def _want(self, finding: Finding) -> Want | None:
+        name = finding.name
+        known = self._sides.known(name)
+        return want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def _follow_up(self, finding: Finding, last: bool) -> None:
+        name, mine = finding.name, finding.mine
+        if finding.unsteady:
+            self._watcher.wake(name.rpartition("/")[0])
+        elif finding.problem:
+            self._refuse(name, FileChange(operation="write", path=name), finding.problem)
+        elif finding.wanted is None:
+            self._agree(finding)
+        elif finding.wanted.operation == "mkdir" and await self._holds_something(name):
+            self._withdraw(name, "a file in the folder carries it")
+        elif finding.wanted.never:
+            kind = next(hazard for hazard in finding.wanted.hazards if hazard in SPECIAL)
+            self._refuse(name, to_action(name, finding.wanted), f"a {kind} never leaves the copy")
+        else:
+            await self._ask(name, mine, finding.wanted, last)
+
+    def _agree(self, finding: Finding) -> None:
+        """Nothing to do about a path: remember what both sides hold, and end a request that is about it."""
+        name, mine, host = finding.name, finding.mine, finding.host
+        known = self._sides.known(name)
+        if mine is None:
+            self._compared.pop(name, None)
+            if host is None and known is not None:
+                self._sides.agreed(name, None)
+        elif host is not None and agree(mine, host):
+            self._compared[name] = mine.signature
+            mode = mine.mode & 0o777
+            now = Known(mine.kind, mode, mine.digest, mine.target, host.signature, mine.signature)
+            if known is None or mine.kind != "dir" or (known.kind, known.mode) != ("dir", mode):
+                self._sides.agreed(name, now)
+        elif known is not None and known.kind == mine.kind:
+            self._compared[name] = mine.signature
+        self._withdraw(name, "the private copy is as the host again")
+
+    async def _holds_something(self, folder: str) -> bool:
+        """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it."""
+        listing = await asyncio.to_thread(self._list, [folder])
+        return bool(listing[folder])
+
+    async def _ask(self, name: str, mine: Seen | None, wanted: Want, last: bool) -> None:
+        action = to_action(name, wanted)
+        key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
+        mark = fingerprint(action)
+        asked = self._asked.get(name)
+        if mine is not None:
+            self._compared[name] = mine.signature
+        if asked is not None and asked.key == key and self._still_speaks(asked, mark, last):
+            return
+        if self._room <= 0 and not last and (asked is None or self._state(asked) != "pending"):
+            self.holds_back = True
+            self._compared.pop(name, None)
+            return
+        request = self._gate.ask(action, session_id=self._session_id, origin="workspace", reason=REASON)
+        self._asked[name] = Asked(key, mark, request.id, wanted.after)
+        if asked is not None:
+            self._release(asked.after)
+        current = status(request)
+        if current == "pending":
+            self._room -= 1
+        elif current in ("allowed", "approved"):
+            await self._carry_out(request)
+
+    def _still_speaks(self, asked: Asked, mark: str, last: bool) -> bool:
+        """Whether what became of an earlier request for the same change holds for it still."""
+        request = self._gate.get(asked.request_id)
+        current = status(request)
+        if asked.fingerprint != mark:
+            return current == "denied"  # the host moved on, the refused change is the same
+        failed = current == "used" and request.outcome is not None and not request.outcome.get("ok")
+        return not (last and (failed or current == "superseded"))
+
+    def _refuse(self, name: str, action: FileChange, why: str) -> None:
+        """Put on record that something can't be carried over, once for each state that it is in."""
+        now = signature_at(self._sides.copy, name)
+        if self._refused.get(name, 0) == now:
+            return
+        self._refused[name] = now
+        if now is not None:
+            self._compared[name] = now
+        named = to_action(name, Want("write", None))
+        action = msgspec.structs.replace(action, path=named.path, path_b64=named.path_b64)
+        request = self._gate.ask(action, session_id=self._session_id, origin="workspace", reason=REASON)
+        if status(request) == "pending":
+            self._gate.close(request.id, why)
+        elif status(request) in ("allowed", "approved"):
+            grant = self._gate.claim(request.id, self._session_id)
+            if isinstance(grant, Grant):
+                self._gate.settle(grant, "failed", {"error": why})
+
+    def _withdraw(self, name: str, why: str) -> None:
+        asked = self._asked.pop(name, None)
+        self._refused.pop(name, None)
+        if asked is not None:
+            if self._state(asked) == "pending":
+                self._gate.close(asked.request_id, why)
+            self._release(asked.after)
+
+    def _release(self, after: str | None) -> None:
+        """A large snapshot that no request is about any more makes room; small ones stay for the history."""
+        if after is None or any(asked.after == after for asked in self._asked.values()):
+            return
+        size = self._sides.blobs.size(after)
+        if size is not None and size > SMALL_BLOB_BYTES:
+            self._sides.blobs.drop(after)
+
+    def _state(self, asked: Asked) -> str:
+        return status(self._gate.get(asked.request_id))
+
+    def _waiting(self) -> int:
+        return sum(self._state(asked) == "pending" for asked in self._asked.values())
+
+    # -- git's own folder -----------------------------------------------------------------------------------------------
+
+    async def _look_into_git(self) -> None:
+        seen = await asyncio.to_thread(self._git_signatures)
+        before, self._git_seen = self._git_seen, seen
+        if before is None:
+            return
+        for name in sorted(seen):
+            if seen[name] != before.get(name) and self._git_attempts < MOST_GIT_ATTEMPTS:
+                self._git_attempts += 1
+                # Recorded, and whatever the verdict is, nothing comes of it: `beneath.split` refuses the name.
+                self._gate.judge(to_action(name, Want("write", None)), self._session_id)
+
+    def _git_signatures(self) -> dict[str, Signature]:
+        out: dict[str, Signature] = {}
+        try:
+            git = os.open(".git", DIRECTORY, dir_fd=self._sides.copy.fd)
+        except OSError:
+            return out
+        try:
+            for name in ("config", "config.worktree", "info/attributes"):
+                try:
+                    out[f".git/{name}"] = signature_of(os.stat(name, dir_fd=git, follow_symlinks=False))
+                except OSError:
+                    continue
+            hooks = os.open("hooks", DIRECTORY, dir_fd=git)
+            try:
+                with os.scandir(hooks) as listing:
+                    for entry in listing:
+                        out[f".git/hooks/{entry.name}"] = signature_of(entry.stat(follow_symlinks=False))
+            finally:
+                os.close(hooks)
+        except OSError:
+            pass
+        finally:
+            os.close(git)
+        return out
+
+
+def _is_file(seen: Seen | None) -> bool:
+    return seen is not None and seen.kind == "file"

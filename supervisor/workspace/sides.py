@@ -1,0 +1,75 @@
+"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline, journal, snapshots.
+
+It decides nothing. It is separate because comparing and carrying out share exactly this. It must never forget an
+agreement that the journal doesn't have.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from supervisor.core.changes import Known
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.journal import Intent, Journal, replay
+
+COPY = "merged"
+BLOBS = "blobs"
+
+
+class Sides:
+    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError where one is missing."""
+
+    def __init__(self, workspace: Path, folder: Path, out_of_bounds: Sequence[Path]) -> None:
+        replayed = replay(folder)
+        self.open_intents: dict[str, Intent] = replayed.open_intents
+        self.host = Root(workspace, out_of_bounds=(*out_of_bounds, folder))
+        self.copy = Root(folder / COPY)
+        self.blobs = BlobStore(folder / BLOBS)
+        self.journal = Journal(folder)
+        self._baseline = replayed.baseline
+        self._children: dict[str, set[str]] = {}
+        for name in self._baseline:
+            self._children.setdefault(_folder(name), set()).add(name)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.host.close()
+        self.copy.close()
+        self.blobs.close()
+        self.journal.close()
+
+    def known(self, name: str) -> Known | None:
+        """What both sides last agreed on about a path."""
+        return self._baseline.get(name)
+
+    def children(self, folder: str) -> set[str]:
+        """The paths directly in a folder that both sides once agreed on."""
+        return self._children.get(folder, set())
+
+    def holds_known(self, name: str) -> bool:
+        """Whether there are such paths in it."""
+        return bool(self._children.get(name))
+
+    def agreed(self, name: str, known: Known | None, request: str | None = None) -> None:
+        """Both sides agree on this from now on (None: on nothing being there); folders on the way with it."""
+        self.journal.agreed(name, known, request)
+        self._set(name, known)
+        parent = _folder(name)
+        while known is not None and parent and parent not in self._baseline:
+            self._set(parent, Known("dir", 0o755))
+            parent = _folder(parent)
+
+    def _set(self, name: str, known: Known | None) -> None:
+        siblings = self._children.setdefault(_folder(name), set())
+        if known is None:
+            self._baseline.pop(name, None)
+            siblings.discard(name)
+            if not siblings:
+                del self._children[_folder(name)]
+        else:
+            self._baseline[name] = known
+            siblings.add(name)
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]

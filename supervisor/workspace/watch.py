@@ -1,0 +1,141 @@
+"""Wakes the comparison: which folders of the copy something happened in. Level, not edge: it reports no changes.
+
+inotify(7), spoken to directly, one watch for each folder that is worth comparing. watchfiles isn't used here because
+it follows symlinks: an agent that links to `/` would make the supervisor watch the whole host (tried with 1.3.0), and
+because its latency is its polling step, at a cost when idle. A lost event, an overflow or too few watches only make the
+next full comparison come sooner. It must never watch what it reached through a symlink, and never be relied on alone.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable
+
+from supervisor.workspace.beneath import PathError, Root
+
+QUIET_S = 0.05
+LONGEST_BATCH_S = 0.3
+READ_BYTES = 64 * 1024
+_HEADER = struct.Struct("iIII")
+
+# inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by a full comparison.
+IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
+IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED = 0x100, 0x200, 0x4000, 0x8000
+IN_ONLYDIR, IN_EXCL_UNLINK = 0x1000000, 0x4000000
+_MASK = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_EXCL_UNLINK
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Watcher:
+    """Watches folders below `root`. Used in the event loop only, but for `add`, which may be called in a thread.
+
+    `is_partial`: not every folder could be watched, so full comparisons must come often.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.is_partial = self._fd < 0
+        self._folders: dict[int, str] = {}
+        self._watched: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._overflown = False
+        self._event = asyncio.Event()
+        if self._fd >= 0:
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._fd >= 0:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def add(self, folder: str) -> None:
+        """Watch a folder (not what is below its folders). One that is gone by now is passed over."""
+        if self._fd < 0:
+            return
+        try:
+            with self._root.directory(folder) as fd:
+                # The descriptor was opened without following symlinks, and stands for exactly that folder.
+                watch = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _MASK)
+        except (OSError, PathError):
+            return
+        if watch < 0:
+            self.is_partial = self.is_partial or ctypes.get_errno() in (errno.ENOSPC, errno.ENOMEM)
+            return
+        # A renamed folder keeps its watch: only its name here changes.
+        if watch in self._folders:
+            self._watched.pop(self._folders[watch], None)
+        self._folders[watch] = folder
+        self._watched[folder] = watch
+
+    def is_watched(self, folder: str) -> bool:
+        """Whether events of this folder come."""
+        return folder in self._watched
+
+    def keep_only(self, folders: Iterable[str]) -> None:
+        """End the watches of folders that aren't there any more."""
+        for folder in self._watched.keys() - set(folders):
+            watch = self._watched.pop(folder)
+            self._folders.pop(watch, None)
+            _libc.inotify_rm_watch(self._fd, watch)
+
+    def wake(self, folder: str | None = None) -> None:
+        """As if something had happened in the folder, or anywhere."""
+        if folder is None:
+            self._overflown = True
+        else:
+            self._dirty.add(folder)
+        self._event.set()
+
+    async def batch(self, longest_wait_s: float) -> set[str] | None:
+        """The folders that something happened in since the last call, once it is quiet for QUIET_S or after LONGEST_BATCH_S.
+
+        None: anything may have happened anywhere. Empty: nothing was reported within `longest_wait_s`.
+        """
+        try:
+            async with asyncio.timeout(longest_wait_s):
+                await self._event.wait()
+        except TimeoutError:
+            return set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_BATCH_S):
+                while await self._more_within(QUIET_S):
+                    pass
+        self._event.clear()
+        dirty, self._dirty = self._dirty, set()
+        overflown, self._overflown = self._overflown, False
+        return None if overflown else dirty
+
+    async def _more_within(self, seconds: float) -> bool:
+        self._event.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(data):
+            watch, mask, _, length = _HEADER.unpack_from(data, at)
+            at += _HEADER.size + length
+            if mask & IN_Q_OVERFLOW:
+                self._overflown = True
+            elif mask & IN_IGNORED:
+                folder = self._folders.pop(watch, None)
+                if folder is not None and self._watched.get(folder) == watch:
+                    del self._watched[folder]
+            elif watch in self._folders:
+                self._dirty.add(self._folders[watch])
+        self._event.set()
