@@ -17,7 +17,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.exceptions import TooManyRequestsException
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor.clock import Clock
@@ -44,7 +44,7 @@ ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
 MOST_REMEMBERED = 512
 
-type AnyRequest = Request[Any, Any, Any]
+AnyRequest = Request[Any, Any, Any]
 _Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 _Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 _Command = Annotated[str, msgspec.Meta(min_length=1, max_length=COMMAND_CHARS)]
@@ -190,20 +190,20 @@ class AgentApi:
         """Every route of the agent's door."""
 
         @post("/v1/exec", status_code=200, responses=_ASKED, summary="Run a command")
-        async def ask_exec(request: AnyRequest, data: ExecBody) -> Response[AgentRequest]:
+        async def ask_exec(request: AnyRequest, data: JSONBody[ExecBody]) -> Response[AgentRequest]:
             action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
             return await self._ask(request, action, data.reason)
 
         @post("/v1/packages", status_code=200, responses=_ASKED, summary="Run a package manager")
-        async def ask_packages(request: AnyRequest, data: PackagesBody) -> Response[AgentRequest]:
+        async def ask_packages(request: AnyRequest, data: JSONBody[PackagesBody]) -> Response[AgentRequest]:
             return await self._ask(request, packages_action(data), data.reason)
 
         @post("/v1/git", status_code=200, responses=_ASKED, summary="Run a git operation")
-        async def ask_git(request: AnyRequest, data: GitBody) -> Response[AgentRequest]:
+        async def ask_git(request: AnyRequest, data: JSONBody[GitBody]) -> Response[AgentRequest]:
             return await self._ask(request, git_action(data), data.reason)
 
         @post("/v1/policy-proposals", status_code=200, responses=_ASKED, summary="Propose a rule")
-        async def propose(request: AnyRequest, data: ProposalBody) -> Response[AgentRequest]:
+        async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
             return await self._ask(request, Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
 
         @post(
@@ -213,7 +213,7 @@ class AgentApi:
             summary="Write a file",
             request_max_body_size=FILE_BODY_BYTES,
         )
-        async def ask_write(request: AnyRequest, data: WriteBody) -> Response[AgentRequest]:
+        async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
             content = content_of(data)
             self._spend(request)
             workspace = self._workspace(request)
@@ -226,7 +226,7 @@ class AgentApi:
             summary="Replace text in a file",
             request_max_body_size=FILE_BODY_BYTES,
         )
-        async def ask_edit(request: AnyRequest, data: EditBody) -> Response[AgentRequest]:
+        async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
             self._spend(request)
             workspace = self._workspace(request)
             asked = await workspace.edit(in_workspace(data.path), data.old, data.new, data.replace_all, data.reason)
@@ -234,15 +234,19 @@ class AgentApi:
 
         @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first", sync_to_thread=False)
         def list_requests(
-            request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=200)] = 50
+            request: AnyRequest, limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50
         ) -> list[AgentRequest]:
             parts = _parts(request)
             found = parts.queue.read(lambda c: store.of_session(c, self._session_id, limit))
             return [agent_request(one, parts.redactor) for one in found]
 
-        @get("/v1/requests/{request_id:str}", responses=_OF_ONE, summary="One request; `wait` parks until there is news")
+        @get(
+            "/v1/requests/{request_id:str}", responses=_OF_ONE, summary="One request; `wait` parks until there is news"
+        )
         async def get_request(
-            request: AnyRequest, request_id: str, wait: Annotated[float, Parameter(ge=0, le=LONGEST_WAIT_S)] = 0
+            request: AnyRequest,
+            request_id: FromPath[str],
+            wait: Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_S)] = 0,
         ) -> AgentRequest:
             parts = _parts(request)
             return agent_request(await self._news(parts, request_id, wait), parts.redactor)
@@ -269,7 +273,7 @@ class AgentApi:
             request_max_body_size=REVIEW_BODY_BYTES,
             sync_to_thread=False,
         )
-        def report_review(request: AnyRequest, data: ReviewBody) -> Received:
+        def report_review(request: AnyRequest, data: JSONBody[ReviewBody]) -> Received:
             parts = _parts(request)
             self._spend(request)
             review = parts.redactor.data(msgspec.to_builtins(data))
@@ -370,7 +374,7 @@ def in_workspace(path: str) -> str:
 def folder(cwd: str) -> str:
     """A working folder, relative to the workspace; `UserError` where it is outside. Its existence is the sandbox's matter."""
     relative = posixpath.normpath(in_workspace(cwd))
-    if relative.startswith("/") or relative == ".." or relative.startswith("../"):
+    if relative == ".." or relative.startswith(("/", "../")):
         raise UserError(f"the folder `{cwd[:200]}` is outside the workspace", f"use one below {WORKSPACE}")
     return relative
 
@@ -380,11 +384,17 @@ def content_of(data: WriteBody) -> bytes:
     if (data.content is None) == (data.content_b64 is None):
         raise UserError("exactly one of `content` and `content_b64` is needed", "send the file's text as `content`")
     try:
-        content = (data.content or "").encode() if data.content_b64 is None else base64.b64decode(data.content_b64, validate=True)
+        content = (
+            (data.content or "").encode()
+            if data.content_b64 is None
+            else base64.b64decode(data.content_b64, validate=True)
+        )
     except (UnicodeEncodeError, binascii.Error) as error:
         raise UserError(f"the content can't be decoded: {error}", "send base64 as `content_b64`") from error
     if len(content) > FILE_BYTES:
-        raise UserError(f"the file has {len(content)} bytes, at most {FILE_BYTES} can be sent", "write it in the private copy")
+        raise UserError(
+            f"the file has {len(content)} bytes, at most {FILE_BYTES} can be sent", "write it in the private copy"
+        )
     return content
 
 
@@ -392,12 +402,16 @@ def packages_action(data: PackagesBody) -> Packages:
     """The action of a package request."""
     if data.command is not None:
         if data.manager or data.operation or data.names or data.flags:
-            raise UserError("`command` says it all; the other fields are for requests without it", "send one of the two")
+            raise UserError(
+                "`command` says it all; the other fields are for requests without it", "send one of the two"
+            )
         words = data.command.split()
         manager, operation = (*words, "", "")[:2]
         return Packages(manager=manager, operation=operation, command=data.command, cwd=folder(data.cwd))
     if not (data.manager and data.operation):
-        raise UserError("`command`, or `manager` and `operation`, are needed", "send for example `npm install left-pad`")
+        raise UserError(
+            "`command`, or `manager` and `operation`, are needed", "send for example `npm install left-pad`"
+        )
     return Packages(
         manager=data.manager, operation=data.operation, names=data.names, flags=data.flags, cwd=folder(data.cwd)
     )
@@ -407,7 +421,9 @@ def git_action(data: GitBody) -> Git:
     """The action of a git request."""
     if data.command is not None:
         if data.operation or data.remote or data.refspecs or data.flags or data.force or data.delete:
-            raise UserError("`command` says it all; the other fields are for requests without it", "send one of the two")
+            raise UserError(
+                "`command` says it all; the other fields are for requests without it", "send one of the two"
+            )
         words = data.command.split()
         return Git(operation=(*words, "", "")[1], command=data.command, cwd=folder(data.cwd))
     if not data.operation:

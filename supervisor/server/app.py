@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from litestar import Litestar, Router
 from litestar.connection import ASGIConnection
@@ -14,7 +14,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.static_files import create_static_files_router
-from litestar.types import ControllerRouterHandler
+from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
 from supervisor.server import agent_api, operator_api
@@ -59,7 +59,8 @@ def build_operator_app(
         state=State({"parts": parts, "auth": auth, "live": live}),
         logging_config=None,
     )
-    app.asgi_handler = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)
+    door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)
+    app.asgi_handler = cast("ASGIApp", door)
     return app
 
 
@@ -80,11 +81,10 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
         state=State({"parts": parts}),
         logging_config=None,
     )
-    app.asgi_handler = AgentDoor(
-        app.asgi_handler,
-        lambda token: parts.sessions.authenticate(session_id, token),
-        BadTokens(parts.clock),
+    door = AgentDoor(
+        app.asgi_handler, lambda token: parts.sessions.authenticate(session_id, token), BadTokens(parts.clock)
     )
+    app.asgi_handler = cast("ASGIApp", door)
     return app
 
 

@@ -81,11 +81,11 @@ def answer_category(
     if given == "approved" and ids is None:
         raise UserError("approving several requests needs their ids", "send the ids of the requests that were shown")
     named = None if ids is None else set(ids)
-    answered = []
-    for request in parts.queue.read(store.pending):
-        if category_of(request.action) == category and (named is None or request.id in named):
-            answered.append(parts.gate.resolve(request.id, given, by=by, reason=reason))
-    return answered
+    return [
+        parts.gate.resolve(request.id, given, by=by, reason=reason)
+        for request in parts.queue.read(store.pending)
+        if category_of(request.action) == category and (named is None or request.id in named)
+    ]
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestion]:
@@ -117,9 +117,11 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     category = category_of(request.action)
     if category == "sandbox":
         raise UserError("a change of the policy is always asked", "answer it once")
-    parse_rule(rule)
+    named = parse_rule(rule, effect).category
     if is_bare(rule):
         raise UserError(f"`{rule}` matches everything", "name what it is about, or add it on the Rules page")
+    if named != category:
+        raise UserError(f"`{rule}` is not about {category}", "choose a rule that matches the request")
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     action = parts.gate.action_of(request)
@@ -130,18 +132,11 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
         raise UserError(
             f"`{rule}` as a rule would not {effect} this: {verdict.why}", "choose a rule that matches the request"
         )
-    if rule_category(rule) != category:
-        raise UserError(f"`{rule}` is not about {category}", "choose a rule that matches the request")
 
 
 def is_bare(rule: str) -> bool:
     """Whether a rule matches everything of its category, in whichever spelling."""
     return _BARE.fullmatch(rule) is not None
-
-
-def rule_category(rule: str) -> str:
-    """The category that a rule's text names."""
-    return rule.partition("(")[0].strip()
 
 
 def add_rule(
@@ -153,6 +148,7 @@ def add_rule(
     """
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
+    waiting = [request.id for request in parts.queue.read(store.pending)]
     try:
         rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by)
     except OSError as error:
@@ -162,7 +158,9 @@ def add_rule(
     except StorageError:
         parts.policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
-    return rule_id, parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
+    parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
+    # Counted by what became of those that waited: `PolicyFiles.on_change` may have let the new rule answer them before us.
+    return rule_id, [now for now in map(parts.gate.get, waiting) if status(now) != "pending"]
 
 
 def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:

@@ -10,11 +10,11 @@ local port, which browsers count as the same site): exact Host, exact Origin, Fe
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
 
 import msgspec
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send, WebSocketScope
 
 from supervisor.errors import GatehouseError
 from supervisor.server.auth import BadTokens, Caller, OperatorAuth, same
@@ -41,7 +41,12 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 
-type Connection = HTTPScope | WebSocketScope
+# ASGI as it is: a server's and litestar's types for it differ (https://asgi.readthedocs.io/en/latest/specs/www.html).
+type Message = MutableMapping[str, Any]
+type Scope = MutableMapping[str, Any]
+type Receive = Callable[[], Awaitable[Message]]
+type Send = Callable[[Message], Awaitable[None]]
+type ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 type ErrorPage = Callable[[int, ErrorBody], str]
 
 
@@ -66,28 +71,30 @@ class OperatorDoor:
         self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection = scope  # type: ignore[assignment]  # lifespan messages never reach an ASGI handler
         policy = _POLICY.format(ws="")
         try:
-            host = self._host(connection)
+            host = self._host(scope)
             policy = _POLICY.format(ws=f" ws://{host}")
-            caller = self._admit(connection, host)
+            caller = self._admit(scope, host)
         except TurnedAwayError as turned:
-            page = self._error_page if _wants_page(connection) else None
-            await _turn_away(connection, _dressed(connection, send, policy), turned, page)
+            page = self._error_page if _wants_page(scope) else None
+            await _turn_away(scope, _dressed(scope, send, policy), turned, page)
             return
-        connection["state"]["caller"] = caller
-        await _pass(self._app, connection, receive, send, policy)
+        scope["state"]["caller"] = caller
+        await _pass(self._app, scope, receive, send, policy)
 
-    def _host(self, scope: Connection) -> str:
+    def _host(self, scope: Scope) -> str:
         hosts = values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._auth.hosts:
             raise TurnedAwayError(
-                403, "wrong host", "this address is not the operator's page", f"open http://127.0.0.1:{self._auth.port}/"
+                403,
+                "wrong host",
+                "this address is not the operator's page",
+                f"open http://127.0.0.1:{self._auth.port}/",
             )
         return hosts[0]
 
-    def _admit(self, scope: Connection, host: str) -> Caller | None:
+    def _admit(self, scope: Scope, host: str) -> Caller | None:
         origins = values(scope, b"origin")
         is_change = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         if origins and origins != [f"http://{host}"]:
@@ -109,7 +116,7 @@ class OperatorDoor:
     def _is_public(self, path: str) -> bool:
         return any(path == public or (public.endswith("/") and path.startswith(public)) for public in self._public)
 
-    def _identify(self, scope: Connection) -> Caller:
+    def _identify(self, scope: Scope) -> Caller:
         """INVARIANT: nobody but a holder of the cookie or of the CLI's token is ever named here."""
         if "authorization" in {name.decode("latin-1") for name, _ in scope["headers"]}:
             token = bearer(scope)
@@ -124,7 +131,10 @@ class OperatorDoor:
         if cookies:
             raise _wrong(self._auth.bad_tokens)
         raise TurnedAwayError(
-            401, "not signed in", "this page is the operator's", "open the URL that Gatehouse printed, or run `gatehouse url`"
+            401,
+            "not signed in",
+            "this page is the operator's",
+            "open the URL that Gatehouse printed, or run `gatehouse url`",
         )
 
 
@@ -137,21 +147,23 @@ class AgentDoor:
         self._bad_tokens = bad_tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        connection: Connection = scope  # type: ignore[assignment]
         policy = "default-src 'none'; frame-ancestors 'none'"
         try:
-            self._admit(connection)
+            self._admit(scope)
         except TurnedAwayError as turned:
-            await _turn_away(connection, _dressed(connection, send, policy), turned, None)
+            await _turn_away(scope, _dressed(scope, send, policy), turned, None)
             return
-        connection["state"]["caller"] = Caller(name="agent", via="cli")
-        await _pass(self._app, connection, receive, send, policy)
+        scope["state"]["caller"] = Caller(name="agent", via="cli")
+        await _pass(self._app, scope, receive, send, policy)
 
-    def _admit(self, scope: Connection) -> None:
+    def _admit(self, scope: Scope) -> None:
         token = bearer(scope)
         if token is None:
             raise TurnedAwayError(
-                401, "no token", "the agent's API needs the session's token", "send `Authorization: Bearer $GATEHOUSE_TOKEN`"
+                401,
+                "no token",
+                "the agent's API needs the session's token",
+                "send `Authorization: Bearer $GATEHOUSE_TOKEN`",
             )
         try:
             is_right = self._authenticate(token)
@@ -161,12 +173,12 @@ class AgentDoor:
             raise _wrong(self._bad_tokens)
 
 
-def values(scope: Connection, name: bytes) -> list[str]:
+def values(scope: Scope, name: bytes) -> list[str]:
     """Every value of a header, in order."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-def bearer(scope: Connection) -> str | None:
+def bearer(scope: Scope) -> str | None:
     """The token of the one `Authorization: Bearer` header; None where there is none, or are several."""
     headers = values(scope, b"authorization")
     if len(headers) != 1:
@@ -175,18 +187,18 @@ def bearer(scope: Connection) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
-def _cookies(scope: Connection, name: str) -> list[str]:
+def _cookies(scope: Scope, name: str) -> list[str]:
     """The values of a cookie. A server on another local port can set one of the same name besides ours: each is tried."""
     pairs = [pair.partition("=") for line in values(scope, b"cookie") for pair in line.split(";")]
     return [value.strip() for key, _, value in pairs if key.strip() == name][:8]
 
 
-def _has_csrf_token(scope: Connection, caller: Caller) -> bool:
+def _has_csrf_token(scope: Scope, caller: Caller) -> bool:
     sent = values(scope, CSRF_HEADER.lower().encode())
     return len(sent) == 1 and bool(caller.csrf) and same(sent[0], caller.csrf)
 
 
-def _is_visit(scope: Connection) -> bool:
+def _is_visit(scope: Scope) -> bool:
     """A link that a person followed: it changes nothing, and a Strict cookie doesn't come with it from elsewhere."""
     return (
         scope["type"] == "http"
@@ -196,22 +208,26 @@ def _is_visit(scope: Connection) -> bool:
     )
 
 
-def _wants_page(scope: Connection) -> bool:
+def _wants_page(scope: Scope) -> bool:
     return scope["type"] == "http" and any("text/html" in value for value in values(scope, b"accept"))
 
 
 def _foreign() -> TurnedAwayError:
-    return TurnedAwayError(403, "foreign origin", "this call doesn't come from the operator's own page", "use the page itself")
+    return TurnedAwayError(
+        403, "foreign origin", "this call doesn't come from the operator's own page", "use the page itself"
+    )
 
 
 def _wrong(bad_tokens: BadTokens) -> TurnedAwayError:
     bad_tokens.count()
     if bad_tokens.too_many:
         return TurnedAwayError(429, "too many wrong tokens", "wrong credentials came too often", "wait a minute")
-    return TurnedAwayError(401, "wrong token", "these credentials are not good (any more)", "get new ones: `gatehouse url`")
+    return TurnedAwayError(
+        401, "wrong token", "these credentials are not good (any more)", "get new ones: `gatehouse url`"
+    )
 
 
-async def _pass(app: ASGIApp, scope: Connection, receive: Receive, send: Send, policy: str) -> None:
+async def _pass(app: ASGIApp, scope: Scope, receive: Receive, send: Send, policy: str) -> None:
     """Let a call through, with its body bounded in time and its answer dressed."""
     if scope["type"] == "websocket":
         await app(scope, receive, _dressed(scope, send, policy))
@@ -228,34 +244,36 @@ async def _pass(app: ASGIApp, scope: Connection, receive: Receive, send: Send, p
         except TimeoutError as error:
             raise HTTPException(status_code=408, detail=f"the body took more than {BODY_S:g} s") from error
         has_all = message["type"] != "http.request" or not message.get("more_body", False)
-        return message  # type: ignore[return-value]
+        return message
 
     deadline = asyncio.get_running_loop().time() + BODY_S
-    await app(scope, receive_in_time, _dressed(scope, send, policy, lambda: has_all))  # type: ignore[arg-type]
+    await app(scope, receive_in_time, _dressed(scope, send, policy, lambda: has_all))
 
 
-def _dressed(scope: Connection, send: Send, policy: str, has_all: Callable[[], bool] = lambda: False) -> Send:
+def _dressed(scope: Scope, send: Send, policy: str, has_all: Callable[[], bool] = lambda: False) -> Send:
     """`send` with the headers that every answer carries."""
     extra = _HEADERS | {b"content-security-policy": policy.encode("latin-1")}
 
     async def dressed(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in extra]  # type: ignore[attr-defined]
+            headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in extra]
             if _may_be_long(scope) and not has_all():
                 headers.append((b"connection", b"close"))
-            message["headers"] = [*headers, *extra.items()]  # type: ignore[typeddict-unknown-key]
+            message["headers"] = [*headers, *extra.items()]
         await send(message)
 
-    return dressed  # type: ignore[return-value]
+    return dressed
 
 
-def _may_be_long(scope: Connection) -> bool:
+def _may_be_long(scope: Scope) -> bool:
     if values(scope, b"transfer-encoding"):
         return True
-    return any(not length.isdigit() or int(length[:19]) > SHORT_BODY_BYTES for length in values(scope, b"content-length"))
+    return any(
+        not length.isdigit() or int(length[:19]) > SHORT_BODY_BYTES for length in values(scope, b"content-length")
+    )
 
 
-async def _turn_away(scope: Connection, send: Send, turned: TurnedAwayError, page: ErrorPage | None) -> None:
+async def _turn_away(scope: Scope, send: Send, turned: TurnedAwayError, page: ErrorPage | None) -> None:
     """Answer without having read anything of the body. A WebSocket handshake gets an HTTP answer where the server can give one."""
     content = page(turned.status, turned.body).encode() if page else msgspec.json.encode(turned.body)
     headers = [
@@ -272,5 +290,5 @@ async def _turn_away(scope: Connection, send: Send, turned: TurnedAwayError, pag
             await send({"type": "websocket.close", "code": 4000 + turned.status, "reason": turned.body.error})
             return
         prefix = "websocket."
-    await send({"type": f"{prefix}http.response.start", "status": turned.status, "headers": headers})  # type: ignore[arg-type,misc]
-    await send({"type": f"{prefix}http.response.body", "body": content, "more_body": False})  # type: ignore[arg-type,misc]
+    await send({"type": f"{prefix}http.response.start", "status": turned.status, "headers": headers})
+    await send({"type": f"{prefix}http.response.body", "body": content, "more_body": False})

@@ -46,7 +46,9 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
             error=_word(error.status_code), why=visible(_detail(error)), remedy=_REMEDIES.get(error.status_code, "")
         )
     return 500, ErrorBody(
-        error="internal error", why="this is a mistake in Gatehouse", remedy="its log says more; nothing was allowed by it"
+        error="internal error",
+        why="this is a mistake in Gatehouse",
+        remedy="its log says more; nothing was allowed by it",
     )
 
 
@@ -76,8 +78,7 @@ def _word(status: int) -> str:
 
 def _detail(error: HTTPException) -> str:
     """Litestar's text, and for a body that doesn't fit its type the field that is wrong."""
-    parts = [error.detail]
-    for item in error.extra if isinstance(error.extra, list) else []:
-        if isinstance(item, dict):
-            parts.append(": ".join(str(item[name]) for name in ("key", "message") if item.get(name)))
+    fields = [item for item in error.extra if isinstance(item, dict)] if isinstance(error.extra, list) else []
+    wrong = [": ".join(str(item[name]) for name in ("key", "message") if item.get(name)) for item in fields]
+    parts = [error.detail, *wrong]
     return "; ".join(part for part in parts if part)[:1000]

@@ -205,7 +205,10 @@ class Live:
         client.put(msgspec.json.encode(self.hello()).decode(), None)
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self._write(socket, client)), tasks.create_task(self._read(socket, client))]
+                running = [
+                    tasks.create_task(self._write(socket, client)),
+                    tasks.create_task(self._read(socket, client)),
+                ]
                 why = await client.gone
                 for task in running:
                     task.cancel()

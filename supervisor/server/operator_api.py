@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from litestar import MediaType, Request, Response, delete, get, post
 from litestar.datastructures import Cookie
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor import audit
@@ -34,10 +34,10 @@ from supervisor.server.views import (
 from supervisor.session_manager import StartSession
 from supervisor.store import requests as store
 
-type AnyRequest = Request[Any, Any, Any]
+AnyRequest = Request[Any, Any, Any]
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
 _Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
-_Limit = Annotated[int, Parameter(ge=1, le=1000)]
+_Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,7 +146,7 @@ def health() -> Done:
 
 
 @get("/login", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
-def login(request: AnyRequest, token: str = "") -> Response[str]:  # noqa: S107 (no token: it is the caller who has none)
+def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
     """Exchange a login token for a cookie, once.
 
     The answer is a page that moves on by itself, not a redirect: a browser that was led here from another site (a terminal in
@@ -158,12 +158,13 @@ def login(request: AnyRequest, token: str = "") -> Response[str]:  # noqa: S107 
     cookie = auth.sign_in(token)
     if cookie is None:
         raise RefusedError(
-            "this sign-in link was used before, or is too old", "get a new one: `gatehouse url`, or start Gatehouse again"
+            "this sign-in link was used before, or is too old",
+            "get a new one: `gatehouse url`, or start Gatehouse again",
         )
     with contextlib.suppress(StorageError):  # the page is where the operator sees that the audit can't be written
         parts_of(request).audit.record("operator_signed_in", by="operator (browser)")
     return _move_on(
-        Cookie(auth.cookie_name, cookie, path="/", httponly=True, samesite="strict", max_age=int(COOKIE_S))
+        Cookie(key=auth.cookie_name, value=cookie, path="/", httponly=True, samesite="strict", max_age=int(COOKIE_S))
     )
 
 
@@ -192,8 +193,8 @@ def login_token(request: AnyRequest) -> LoginLink:
 @get("/api/requests", sync_to_thread=False)
 def list_requests(
     request: AnyRequest,
-    filter_status: Annotated[Literal["pending", "ready", "all"], Parameter(query="status")] = "pending",
-    session_id: str | None = None,
+    filter_status: Annotated[Literal["pending", "ready", "all"], QueryParameter(name="status")] = "pending",
+    session_id: FromQuery[str | None] = None,
     limit: _Limit = 200,
 ) -> list[OperatorRequest]:
     """Those that wait for an answer, oldest first; `ready`: for being carried out; `all`: any, newest first."""
@@ -209,7 +210,7 @@ def list_requests(
 
 
 @get("/api/requests/{request_id:str}", sync_to_thread=False)
-def get_request(request: AnyRequest, request_id: str) -> RequestDetail:
+def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
     """One request, with what the workspace shows of it."""
     parts = parts_of(request)
     found = parts.gate.get(request_id)
@@ -222,13 +223,13 @@ def get_request(request: AnyRequest, request_id: str) -> RequestDetail:
 
 
 @post("/api/requests/{request_id:str}/approve", status_code=200, sync_to_thread=False)
-def approve(request: AnyRequest, request_id: str, data: AnswerBody) -> AnsweredView:
+def approve(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
     """Say yes; with `always`, save an allow rule that also answers what else it matches."""
     return _answer(request, request_id, "approved", data)
 
 
 @post("/api/requests/{request_id:str}/deny", status_code=200, sync_to_thread=False)
-def deny(request: AnyRequest, request_id: str, data: AnswerBody) -> AnsweredView:
+def deny(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
     """Say no; with `always`, save a deny rule that also answers what else it matches."""
     return _answer(request, request_id, "denied", data)
 
@@ -255,14 +256,14 @@ def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBod
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
 def suggestions(
-    request: AnyRequest, request_id: str, effect: Literal["allow", "deny"]
+    request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
 ) -> list[decisions.Suggestion]:
     """The rules that "always" offers, the default first; empty where it may not be offered."""
     return decisions.suggestions(parts_of(request), request_id, effect)
 
 
 @post("/api/requests/bulk", status_code=200, sync_to_thread=False)
-def bulk(request: AnyRequest, data: BulkBody) -> list[OperatorRequest]:
+def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
     """Answer the waiting requests of a category; what was answered."""
     parts = parts_of(request)
     answered = decisions.answer_category(
@@ -281,7 +282,7 @@ def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
 
 
 @post("/api/rules", status_code=200, sync_to_thread=False)
-def add_rule(request: AnyRequest, data: RuleBody) -> RuleSaved:
+def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
     """Save a rule; it answers what waits and matches."""
     parts = parts_of(request)
     rule_id, also = decisions.add_rule(parts, data.effect, data.rule, why=data.why, by=caller(request).name)
@@ -290,7 +291,7 @@ def add_rule(request: AnyRequest, data: RuleBody) -> RuleSaved:
 
 
 @delete("/api/rules/{rule_id:str}", status_code=200, sync_to_thread=False)
-def remove_rule(request: AnyRequest, rule_id: str) -> Done:
+def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
     """Take a saved rule away."""
     decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
     live_of(request).policy_changed()
@@ -308,20 +309,22 @@ def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]
 
 
 @post("/api/sessions", status_code=201)
-async def start_session(request: AnyRequest, data: StartSession) -> SessionView:
+async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
     """Start a session. It is recorded when this returns; copying and starting go on."""
     parts = parts_of(request)
     return _session(parts, (await parts.sessions.start(data)).id)
 
 
 @get("/api/sessions/{session_id:str}", sync_to_thread=False)
-def get_session(request: AnyRequest, session_id: str) -> SessionView:
+def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
     """One session."""
     return _session(parts_of(request), session_id)
 
 
 @post("/api/sessions/{session_id:str}/stop", status_code=200)
-async def stop_session(request: AnyRequest, session_id: str, data: StopBody | None = None) -> SessionView:
+async def stop_session(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[StopBody | None] = None
+) -> SessionView:
     """Begin the orderly end of a session."""
     parts = parts_of(request)
     reason = (data.reason if data else "") or "stopped by the operator"
@@ -330,23 +333,21 @@ async def stop_session(request: AnyRequest, session_id: str, data: StopBody | No
 
 
 @get("/api/sessions/{session_id:str}/output", sync_to_thread=False)
-def session_output(request: AnyRequest, session_id: str, offset: Annotated[int, Parameter(ge=0)] = 0) -> Output:
+def session_output(
+    request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
+) -> Output:
     """What the agent printed from byte `offset` on, as far as its lines are complete."""
     parts = parts_of(request)
     has_ended = state(parts.sessions.get(session_id)) == "ended"
     data, after = parts.sessions.output(session_id, offset)
     start = after - len(data)
     whole = complete_part(data, is_final=has_ended)
-    return Output(
-        text=as_text(whole, parts.redactor), next_offset=start + len(whole), is_final=has_ended and not data
-    )
+    return Output(text=as_text(whole, parts.redactor), next_offset=start + len(whole), is_final=has_ended and not data)
 
 
 def _session(parts: Parts, session_id: str) -> SessionView:
     session = parts.sessions.get(session_id)
-    return session_view(
-        session, parts.redactor, now=parts.clock.now(), progress=parts.sessions.progress(session_id)
-    )
+    return session_view(session, parts.redactor, now=parts.clock.now(), progress=parts.sessions.progress(session_id))
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------------
@@ -354,7 +355,7 @@ def _session(parts: Parts, session_id: str) -> SessionView:
 
 @get("/api/audit", sync_to_thread=True)
 def audit_records(
-    request: AnyRequest, limit: _Limit = 100, before: Annotated[int, Parameter(ge=1)] | None = None
+    request: AnyRequest, limit: _Limit = 100, before: Annotated[int | None, QueryParameter(ge=1)] = None
 ) -> list[dict[str, Any]]:
     """Records of the audit log, newest first; those before the sequence number `before`, where it is given."""
     parts = parts_of(request)
@@ -369,7 +370,7 @@ def get_status(request: AnyRequest) -> Status:
 
 
 @post("/api/stop-all", status_code=200, sync_to_thread=False)
-def stop_all(request: AnyRequest, data: StopBody | None = None) -> Status:
+def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Status:
     """Deny everything from now on, whatever the rules say."""
     try:
         decisions.stop_all(parts_of(request), by=caller(request).name, reason=data.reason if data else "")

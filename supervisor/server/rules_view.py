@@ -2,25 +2,62 @@
 
 import msgspec
 
-from supervisor.core.actions import Effect
+from supervisor.core.actions import Category, Effect
+from supervisor.core.rules import Rule
 from supervisor.server.parts import Parts
+from supervisor.server.views import shown
 from supervisor.store import rule_hits
+
+_ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """`id` is set for saved rules, which can be removed. `last_at` is in seconds since the epoch."""
+    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the policy file.
 
-    id: str | None
+    Times are in seconds since the epoch. `hits` counts matches since the database was made.
+    """
+
+    id: str
     effect: Effect
+    category: Category
     rule: str
     why: str
+    added_by: str
+    added_at: float | None
+    expires_at: float | None
     source: str
+    line: int
+    can_remove: bool
     hits: int
     last_at: float | None
-    note: str = ""
 
 
 def rules(parts: Parts) -> list[RuleView]:
-    """Every rule in force, strictest list first."""
+    """Every rule in force for all sessions: denials first, then asks, then allowances, each in the order of their files."""
     hits = parts.queue.read(rule_hits.read)
-    raise NotImplementedError(hits)
+    saved = str(parts.settings.data_dir / "policy.yaml")
+    found = sorted(parts.policies.current().rules, key=lambda rule: _ORDER.index(rule.effect))
+    return [_view(rule, parts, hits.get(rule.text, (0, None)), can_remove=rule.source == saved) for rule in found]
+
+
+def warnings(parts: Parts) -> tuple[str, ...]:
+    """What the policy's writer should know, such as rules that never match."""
+    return tuple(shown(warning, parts.redactor) for warning in parts.policies.current().warnings)
+
+
+def _view(rule: Rule, parts: Parts, hit: tuple[int, float | None], *, can_remove: bool) -> RuleView:
+    return RuleView(
+        id=rule.id,
+        effect=rule.effect,
+        category=rule.category,
+        rule=shown(rule.text, parts.redactor),
+        why=shown(rule.why, parts.redactor),
+        added_by=shown(rule.added_by, parts.redactor),
+        added_at=rule.added_at,
+        expires_at=rule.expires_at,
+        source=rule.source,
+        line=rule.line,
+        can_remove=can_remove,
+        hits=hit[0],
+        last_at=hit[1],
+    )

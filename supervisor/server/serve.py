@@ -142,7 +142,9 @@ def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
             raise UserError(
                 f"port {port} is taken", "another Gatehouse may be running; give another with --port or GATEHOUSE_PORT"
             ) from error
-        raise UserError(f"port {port} can't be used: {error.strerror}", "give another with --port or GATEHOUSE_PORT") from error
+        raise UserError(
+            f"port {port} can't be used: {error.strerror}", "give another with --port or GATEHOUSE_PORT"
+        ) from error
     return sock
 
 
@@ -159,7 +161,7 @@ def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
 
 def _config(app: Litestar, **more: Any) -> uvicorn.Config:
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]  # litestar and uvicorn spell the ASGI types differently
+        app,
         http=_Http,
         loop="none",
         lifespan="off",

@@ -1,0 +1,218 @@
+"""The supervisor's parts for tests of the doors: real gate, queue, audit, policies and store in a folder, and small stand-ins for
+what needs a sandbox (sessions, the workspace). Built twice on the same folder, the second is what a restart finds.
+"""
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.audit import Audit
+from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.approvals import Request
+from supervisor.core.redact import Redactor
+from supervisor.core.sessions import Session, SessionId
+from supervisor.errors import NotFoundError, UserError
+from supervisor.gate import Gate, Refused
+from supervisor.kill_switch import KillSwitch
+from supervisor.policy_files import PolicyFiles
+from supervisor.server.auth import OperatorAuth
+from supervisor.session_manager import StartSession
+from supervisor.settings import Settings, from_environment
+from supervisor.store import sessions as session_store
+from supervisor.store.engine import open_database
+from tests.fakes.clock import FakeClock
+
+POLICY = """\
+version: 1
+allow:
+  - exec(git status)
+ask:
+  - exec(make deploy)
+deny:
+  - exec(rm -rf *)
+"""
+SECRET = "hunter2-hunter2"
+PORT = 3700
+
+
+class FakeSessions:
+    """Sessions as records, without sandboxes. `start` makes one that runs at once; tokens are kept in `tokens`."""
+
+    def __init__(self, engine: Any, clock: FakeClock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self.tokens: dict[str, str] = {}
+        self.outputs: dict[str, bytes] = {}
+        self.stopped: list[tuple[str, str, str]] = []
+        self.reviews: dict[str, dict[str, Any]] = {}
+        self._on_change: list[Callable[[Session], None]] = []
+        self._on_output: list[Callable[[str, bytes], None]] = []
+        self.opened: Callable[[Session], None] = lambda session: None
+
+    def add(self, session_id: str, workspace: str = "/tmp/project", **facts: Any) -> Session:
+        token = f"token-of-{session_id}"
+        now = self._clock.now()
+        session = Session(
+            id=SessionId(session_id),
+            kind=facts.pop("kind", "agent"),
+            workspace=workspace,
+            command=facts.pop("command", ("sh",)),
+            token_hash=content_hash(token.encode()),
+            created_at=now,
+            deadline_at=now + 3600,
+            started_at=now,
+            **facts,
+        )
+        self.tokens[session_id] = token
+        with self._engine.begin() as connection:
+            session_store.add(connection, session)
+        self.opened(session)
+        for watcher in self._on_change:
+            watcher(session)
+        return session
+
+    async def start(self, wanted: StartSession) -> Session:
+        if not wanted.workspace.is_dir():
+            raise UserError(f"workspace `{wanted.workspace}` does not exist", "give the folder of the project")
+        return self.add(f"started-{len(self.tokens)}", str(wanted.workspace), command=wanted.command)
+
+    async def stop(self, session_id: str, *, reason: str, by: str) -> None:
+        self.get(session_id)
+        self.stopped.append((session_id, reason, by))
+
+    def get(self, session_id: str) -> Session:
+        with self._engine.connect() as connection:
+            session = session_store.get(connection, session_id)
+        if session is None:
+            raise NotFoundError(f"no session has the id `{session_id}`", "`gatehouse sessions` lists them")
+        return session
+
+    def recent(self, limit: int = 100) -> list[Session]:
+        with self._engine.connect() as connection:
+            return session_store.newest(connection, limit)
+
+    def change(self, session_id: str, **facts: Any) -> Session:
+        with self._engine.begin() as connection:
+            session = session_store.change(connection, session_id, **facts)
+        for watcher in self._on_change:
+            watcher(session)
+        return session
+
+    def authenticate(self, session_id: str, token: str) -> bool:
+        session = self.get(session_id)
+        return hmac.compare_digest(session.token_hash, content_hash(token.encode())) and session.ended_at is None
+
+    def say(self, session_id: str, data: bytes) -> None:
+        """The agent prints something."""
+        self.outputs[session_id] = self.outputs.get(session_id, b"") + data
+        for watcher in self._on_output:
+            watcher(session_id, data)
+
+    def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
+        self.get(session_id)
+        data = self.outputs.get(session_id, b"")[offset : offset + 256 * 1024]
+        return data, offset + len(data)
+
+    def progress(self, session_id: str) -> dict[str, int] | None:
+        return None
+
+    def on_change(self, callback: Callable[[Session], None]) -> None:
+        self._on_change.append(callback)
+
+    def on_output(self, callback: Callable[[str, bytes], None]) -> None:
+        self._on_output.append(callback)
+
+    def record_review(self, session_id: str, review: dict[str, Any]) -> Session:
+        self.reviews[session_id] = review
+        return self.change(session_id, review=review)
+
+
+class FakeWorkspace:
+    """Asks for changes of files; carries nothing out."""
+
+    def __init__(self, gate: Gate, session_id: str) -> None:
+        self._gate = gate
+        self._session_id = session_id
+
+    async def write(self, path: str, content: bytes, reason: str) -> Request:
+        action = FileChange(operation="write", path=path, after=content_hash(content))
+        return self._gate.ask(action, session_id=self._session_id, reason=reason)
+
+    async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
+        action = FileChange(
+            operation="edit", path=path, before=content_hash(old.encode()), after=content_hash(new.encode())
+        )
+        return self._gate.ask(action, session_id=self._session_id, reason=reason)
+
+    def card(self, request: Request) -> Any:
+        return {"diff": "-old\n+new\n"}
+
+
+class FakeParts:
+    """`server.parts.Parts` in a folder. Sessions `one` and `two` are open."""
+
+    def __init__(self, folder: Path, policy: str = POLICY) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        base = folder / "base.yaml"
+        if not base.exists():
+            base.write_text(policy)
+        self.settings: Settings = _settings(folder, base)
+        self.clock = FakeClock()
+        self.redactor = Redactor([SECRET])
+        self.engine = open_database(folder / "gatehouse.db")
+        self.audit = Audit(folder / "audit.log", self.clock, self.redactor)
+        self.kill_switch = KillSwitch(folder / "stopped")
+        self.policies = PolicyFiles(base, folder / "policy.yaml", self.clock)
+        self.queue = ApprovalQueue(self.engine)
+        self.gate = Gate(
+            policies=self.policies,
+            queue=self.queue,
+            audit=self.audit,
+            kill_switch=self.kill_switch,
+            clock=self.clock,
+            redactor=self.redactor,
+        )
+        self.sessions = FakeSessions(self.engine, self.clock)
+        self.sessions.opened = self.gate.open_session
+        known = {session.id for session in self.sessions.recent()}
+        for name in ("one", "two"):
+            if name in known:
+                self.sessions.tokens[name] = f"token-of-{name}"
+                self.gate.open_session(self.sessions.get(name))
+            else:
+                self.sessions.add(name)
+        self.carried_out: list[str] = []
+        self.gate.on_ready("exec", "agent_api", self._run)
+
+    def new_auth(self, port: int = PORT) -> OperatorAuth:
+        return OperatorAuth(port=port, clock=self.clock)
+
+    def workspace_of(self, session_id: str) -> FakeWorkspace | None:
+        return FakeWorkspace(self.gate, session_id) if session_id in ("one", "two") else None
+
+    async def _run(self, request: Request) -> None:
+        grant = self.gate.claim(request.id, request.session_id)
+        if isinstance(grant, Refused):
+            return
+        grant.use(self.gate.action_of(request))
+        self.carried_out.append(request.id)
+        self.gate.settle(grant, "done", {"exit_code": 0, "stdout": "done"})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeParts"]:
+        """With requests being carried out."""
+        async with asyncio.TaskGroup() as tasks:
+            self.gate.run_handlers_in(tasks)
+            yield self
+
+    def close(self) -> None:
+        self.audit.close()
+        self.engine.dispose()
+
+
+def _settings(folder: Path, base: Path) -> Settings:
+    return from_environment()._replace(data_dir=folder, policy_file=base)
