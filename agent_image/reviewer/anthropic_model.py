@@ -55,14 +55,12 @@ class AnthropicModel:
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
         """The model's next turn. Raises `ModelError` when it can't be had within the retries."""
         import anthropic
-        import httpx2
 
         attempt = 0
         while True:
             try:
                 return self._stream(request)
-            # The SDK wraps no error of the transport once a stream has begun, and a reply that isn't JSON is a ValueError.
-            except (anthropic.APIError, BrokenStreamError, httpx2.TransportError, ValueError) as error:
+            except (anthropic.APIError, BrokenStreamError) as error:
                 trouble = self._passing_trouble(error)
                 if attempt >= self._retries:
                     raise ModelError(f"the model {trouble}, also after {attempt + 1} tries; try again later") from error
@@ -72,6 +70,8 @@ class AnthropicModel:
                 self._sleep(pause_s)
 
     def _stream(self, request: Request) -> Reply:
+        import anthropic
+
         choice: Any = {"type": "auto" if request.may_call else "none"}
         messages: Any = list(request.messages)
         tools: Any = list(request.tools)
@@ -85,9 +85,15 @@ class AnthropicModel:
             cache_control={"type": "ephemeral"},
         ) as stream:
             ended = False
-            for event in stream:
-                ended = ended or event.type == "message_stop"
-            # The SDK takes a stream that just stops for a whole message, with a tool call cut in half.
+            try:
+                for event in stream:
+                    ended = ended or event.type == "message_stop"
+            except anthropic.APIError:
+                raise
+            except Exception as error:
+                # Once a stream has begun the SDK lets the transport's own errors through, of a package that isn't ours.
+                raise BrokenStreamError from error
+            # It also takes a stream that just stops for a whole message, with a tool call cut in half.
             if not ended:
                 raise BrokenStreamError
             message = stream.get_final_message()
@@ -103,7 +109,8 @@ class AnthropicModel:
         import anthropic
 
         if not isinstance(error, anthropic.APIError):
-            return "stopped in the middle of a reply"
+            cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
+            return f"stopped in the middle of a reply{cause}"
         if isinstance(error, anthropic.APIStatusError):
             self._raise_if_final(error)
             # An error inside a stream has the stream's status, 200.

@@ -7,6 +7,7 @@ says why (`{error, why, remedy, rule, request_id}`). It verifies certificates li
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import urllib.request
@@ -18,6 +19,7 @@ import msgspec
 # Longer than egress holds an asked connection open (60 s by default).
 _TIMEOUT_S = 90.0
 _REFUSAL_BYTES = 64 * 1024
+_WRITABLE = re.compile(r"[!-~]+")
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -34,11 +36,16 @@ class FetchError(Exception):
 
 def fetch(url: str, limit_bytes: int, *, method: str = "GET") -> Fetched:
     """Send one request for `url` through the proxy that the environment names. Raises `FetchError`."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise FetchError(f"`{url}` is not an http or https address; give one like https://example.com/")
     try:
-        return _through_proxy(url, parts.scheme, parts.hostname, parts.port, method, limit_bytes)
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise FetchError(f"`{url!r}` is not an address: {error}; give one like https://example.com/") from error
+    # INVARIANT: what is written into a request line or header is printable ASCII without spaces.
+    if parts.scheme not in ("http", "https") or not host or not _WRITABLE.fullmatch(url):
+        raise FetchError(f"`{url!r}` is not an http or https address; give one like https://example.com/")
+    try:
+        return _through_proxy(url, parts.scheme, host, port, method, limit_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FetchError(f"`{url}` can't be fetched: {error}") from error
 

@@ -4,6 +4,7 @@ Separate from the loop, because the shape is a contract with the supervisor. The
 code under review, so every field is bounded and every path is checked; nothing here is shown without escaping.
 """
 
+import json
 import re
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
@@ -13,6 +14,8 @@ import msgspec
 Severity = Literal["critical", "high", "medium", "low", "info"]
 Conclusion = Literal["approve", "comment", "request_changes"]
 
+# The supervisor takes no longer report; said to the model, which can shorten it.
+MAX_REVIEW_BYTES = 1_500_000
 OPENING, CLOSING = "<review>", "</review>"
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\s*\Z", re.DOTALL)
 
@@ -21,7 +24,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One remark. `path` is relative to the workspace (`.` for the whole change), `line` counts from 1 in the new file."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
-    line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     severity: Severity
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     body: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
@@ -78,6 +81,10 @@ def extract(reply: str) -> Review:
             problem = problem or str(error)
             continue
         _check_paths(review)
+        if len(json.dumps(msgspec.to_builtins(review))) > MAX_REVIEW_BYTES:
+            raise InvalidReviewError(
+                f"the review is longer than {MAX_REVIEW_BYTES} bytes; keep the findings that matter"
+            )
         return review
     raise InvalidReviewError(f"the JSON between the review tags is not valid: {problem}")
 
