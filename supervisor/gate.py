@@ -14,7 +14,7 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal
 
 import msgspec
@@ -115,6 +115,13 @@ class Gate:
     def run_handlers_in(self, tasks: asyncio.TaskGroup) -> None:
         """The task group that handlers run in; before it is known, ready requests wait for `offer_ready`."""
         self._tasks = tasks
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a channel's own loop beside the handlers. It must not raise: that would end the supervisor."""
+        if self._tasks is None:
+            work.close()
+            raise RuntimeError("the gate has no task group yet")
+        return self._tasks.create_task(work, name=name)
 
     def open_session(self, session: Session) -> None:
         """Actions of this session may be judged from now on."""
@@ -332,7 +339,7 @@ class Gate:
             return Refused(why="this request isn't one that a crash left", remedy="ask again", request_id=request_id)
         try:
             self.audit.record(
-                "effect_resumed", request=request_id, session=session_id, fingerprint=found[0].fingerprint
+                "effect_started", request=request_id, session=session_id, fingerprint=found[0].fingerprint, resumed=True
             )
         except StorageError as error:
             return Refused(why=error.message, remedy=error.remedy, request_id=request_id)

@@ -13,6 +13,7 @@ import os
 import posixpath
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -21,7 +22,6 @@ from supervisor.core.approvals import Origin, Request, status
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.changes import (
     EditError,
-    Known,
     Seen,
     Want,
     apply_edit,
@@ -29,9 +29,8 @@ from supervisor.core.changes import (
     name_of,
     to_action,
 )
-from supervisor.core.sessions import Session
 from supervisor.core.text_diff import MOST_TEXT_BYTES
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.gate import Gate, Grant, Refused
 from supervisor.workspace import git_copy
 from supervisor.workspace.apply import Applier, StaleError, clean_leftovers, stale
@@ -51,88 +50,123 @@ LARGEST_EDIT_BYTES = 16 << 20
 COPY_INSIDE = "/workspace/merged/"
 
 
-class WorkspaceChannel:
-    """One session's. `await start()` before the agent runs, `run()` in a task group, `final_pass` and `close` at the end.
+class _Opened(NamedTuple):
+    """What exists once the copy does."""
 
-    `folder` is the session's own (`data/sessions/ID`), where `make_copy` has made the copy; `out_of_bounds` are
-    folders that nothing is ever written to, even inside the workspace: the supervisor's data.
+    sides: Sides
+    applier: Applier
+    copy_applier: Applier
+    ignores: Ignores
+    watcher: Watcher
+    comparison: Comparison
+
+
+class WorkspaceChannel:
+    """One session's. Built before the copy is; `start` before the agent's first instant; `final_pass`, then `stop`.
+
+    `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy. `protected` are folders that
+    nothing is ever written to, even inside the workspace: the supervisor's data. After a crash every method may be called
+    without `start`: what the last supervisor had begun is finished first. `at` is `Applier`'s, for tests.
     """
 
     def __init__(
         self,
-        session: Session,
-        gate: Gate,
-        folder: Path,
         *,
-        out_of_bounds: Sequence[Path] = (),
+        session_id: str,
+        workspace: Path,
+        folder: Path,
+        gate: Gate,
+        protected: Sequence[Path] = (),
         at: Callable[[str], None] = lambda step: None,
     ) -> None:
-        self.session_id = session.id
+        self.session_id = session_id
+        self._workspace = workspace
+        self._folder = folder
         self._gate = gate
-        self._workspace = Path(session.workspace)
-        self._sides = Sides(self._workspace, folder, out_of_bounds)
-        self._applier = Applier(self._sides.host, self._sides.blobs, self._sides.journal, at=at)
-        self._copy_applier = Applier(self._sides.copy, self._sides.blobs, None)
+        self._protected = protected
+        self._at = at
         self._turn = asyncio.Lock()
         self._edits: dict[str, tuple[str, str, bool]] = {}
-        self._watcher: Watcher | None = None
-        self._comparison: Comparison | None = None
-        self._ignores: Ignores | None = None
+        self._opened: _Opened | None = None
+        self._loop: asyncio.Task[None] | None = None
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Watch the copy, settle what a crash left open, and compare everything once."""
-        is_git = await git_copy.find(self._workspace, []) is not None
-        self._ignores = Ignores(self._workspace, is_git)
-        self._watcher = Watcher(self._sides.copy)
-        self._comparison = Comparison(
-            self._sides, self._gate, self.session_id, self._ignores, self._watcher, self._carry_out
-        )
+        """Watch the copy, settle what a crash left open, compare everything once, and go on comparing until `stop`."""
         async with self._turn:
-            await self._recover()
-            await self._comparison.run(None)
-
-    async def run(self) -> None:
-        """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
-        watcher, comparison = self._started()
-        idle_s = 0.0
-        while True:
-            patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else FULL_COMPARISON_S
-            folders = await watcher.batch(patience_s)
-            idle_s = idle_s + patience_s if folders == set() else 0.0
-            everything = folders is None or folders == set()
-            if everything and self._ignores is not None:
-                self._ignores.forget()
-            try:
-                async with self._turn:
-                    await comparison.run(None if everything else folders)
-            except (GatehouseError, OSError):
-                log.exception("comparing failed", session=self.session_id)
-                await asyncio.sleep(IMPATIENT_S)
-                watcher.wake()
+            opened = await self._open()
+            await opened.comparison.run(None)
+        if self._loop is None:
+            self._loop = self._gate.run(self._follow(), f"workspace-{self.session_id}")
 
     async def final_pass(self, why: str) -> None:
         """Compare everything once more: what is allowed is applied before this returns, all else is on record as asked.
 
-        The copy stays. Whoever ends the session closes the requests that remain, with its reason.
+        The copy stays. Whoever ends the session closes the requests that remain, with its reason. Nothing happens where
+        the copy was never finished.
         """
-        _, comparison = self._started()
         log.info("final pass", session=self.session_id, why=why)
         async with self._turn:
-            await comparison.run(None, last=True)
+            try:
+                opened = await self._open()
+            except FileNotFoundError:
+                return
+            opened.ignores.forget()
+            await opened.comparison.run(None, last=True)
 
-    def close(self) -> None:
-        """Stop watching and give all descriptors back. The copy and its snapshots stay on disk."""
-        if self._watcher is not None:
-            self._watcher.close()
-        self._sides.close()
+    async def stop(self) -> None:
+        """Stop watching and give all descriptors back. The copy and its snapshots stay on disk. May be called twice."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.wait({self._loop})
+            self._loop = None
+        async with self._turn:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.watcher.close()
+                opened.sides.close()
 
     def reconsider(self) -> None:
         """The rules changed, or the kill switch was released: ask again what rules had denied."""
-        watcher, comparison = self._started()
-        comparison.reconsider()
-        watcher.wake()
+        if self._opened is not None:
+            self._opened.comparison.reconsider()
+            self._opened.watcher.wake()
+
+    async def _follow(self) -> None:
+        """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
+        while self._opened is not None:
+            _, _, _, ignores, watcher, comparison = self._opened
+            patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else FULL_COMPARISON_S
+            folders = await watcher.batch(patience_s)
+            if not folders:
+                ignores.forget()
+            try:
+                async with self._turn:
+                    await comparison.run(folders or None)
+            except Exception:  # a comparison that fails is made again; it must not end the supervisor
+                log.exception("comparing failed", session=self.session_id)
+                await asyncio.sleep(IMPATIENT_S)
+                watcher.wake()
+
+    async def _open(self) -> _Opened:
+        """Open both sides and recover, once. FileNotFoundError where there is no finished copy."""
+        if self._opened is None:
+            protected = self._protected
+            sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected))
+            is_git = await git_copy.find(self._workspace, []) is not None
+            ignores = Ignores(self._workspace, is_git)
+            watcher = Watcher(sides.copy)
+            self._opened = _Opened(
+                sides,
+                Applier(sides.host, sides.blobs, sides.journal, at=self._at),
+                Applier(sides.copy, sides.blobs, None),
+                ignores,
+                watcher,
+                Comparison(sides, self._gate, self.session_id, ignores, watcher, self._carry_out),
+            )
+            await self._recover()
+        return self._opened
 
     # -- the agent's API ----------------------------------------------------------------------------------------------
 
@@ -144,7 +178,8 @@ class WorkspaceChannel:
         """
         name = canonical(path)
         async with self._turn:
-            after = await asyncio.to_thread(self._sides.blobs.keep, content)
+            await self._open()
+            after = await asyncio.to_thread(self._now.sides.blobs.keep, content)
             host = await asyncio.to_thread(self._look_at_host, name)
             is_file = host is not None and host.kind == "file"
             hazards = (
@@ -165,6 +200,7 @@ class WorkspaceChannel:
         `replace_all`. `UserError` where it doesn't: nothing is asked then, and nothing changed."""
         name = canonical(path)
         async with self._turn:
+            await self._open()
             before, mode = await asyncio.to_thread(self._text_of, name)
             try:
                 text = apply_edit(_decode(before), old, new, replace_all)
@@ -172,7 +208,7 @@ class WorkspaceChannel:
                 raise UserError(
                     f"can't edit `{path}`: {error}", "read the file again and give its present text"
                 ) from error
-            after = await asyncio.to_thread(self._sides.blobs.keep, _encode(text))
+            after = await asyncio.to_thread(self._now.sides.blobs.keep, _encode(text))
             request = self._ask(name, Want("edit", content_hash(before), after, mode), reason)
             self._edits[request.id] = (old, new, replace_all)
             return request
@@ -185,7 +221,7 @@ class WorkspaceChannel:
         if host is not None and host.kind == "file":
             old = Side(self._read_host(name_of(action)), host.signature[0], host.mode)
         if action.after is not None and action.operation in ("write", "edit", "chmod") and action.after != "dir":
-            blobs = self._sides.blobs
+            blobs = self._now.sides.blobs
             new = Side(blobs.read(action.after, MOST_TEXT_BYTES), blobs.size(action.after), action.mode)
         return make_card(action, old, new, host.token if host else None)
 
@@ -194,6 +230,7 @@ class WorkspaceChannel:
     async def carry_out(self, request: Request) -> None:
         """Carry out a request that is allowed or approved. Called by the gate; a second call finds it used."""
         async with self._turn:
+            await self._open()
             await self._carry_out(request)
 
     async def _carry_out(self, request: Request) -> None:
@@ -211,7 +248,7 @@ class WorkspaceChannel:
     async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
         name = name_of(action)
         try:
-            known = await _to_end(lambda: self._applier.apply(action, request.id, grant.use))
+            known = await _to_end(lambda: self._now.applier.apply(action, request.id, grant.use))
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error), "stale": isinstance(error, StaleError)})
             self._look_again(name)
@@ -219,34 +256,33 @@ class WorkspaceChannel:
         detail: dict[str, object] = {"path": action.path, "operation": action.operation, "hash": action.after}
         if request.origin == "agent_api":
             detail["copy"] = await asyncio.to_thread(self._into_copy, request, action)
-        self._sides.agreed(name, known, request.id)
+        self._now.sides.agreed(name, known, request.id)
         if action.operation == "delete":
             detail["folders_removed"] = await asyncio.to_thread(self._prune, name)
         self._gate.settle(grant, "done", detail)
         self._edits.pop(request.id, None)
-        if self._ignores is not None and posixpath.basename(name) == ".gitignore":
-            self._ignores.forget()
-        if self._comparison is not None:
-            self._comparison.forget(name)
+        if posixpath.basename(name) == ".gitignore":
+            self._now.ignores.forget()
+        self._now.comparison.forget(name)
         self._look_again(name)
 
     def _look_again(self, name: str) -> None:
         """Have the folders on the way compared: what waited for this can go on."""
-        while self._watcher is not None and name:
+        while name:
             name = name.rpartition("/")[0]
-            self._watcher.wake(name)
+            self._now.watcher.wake(name)
 
     def _prune(self, name: str) -> list[str]:
-        removed = self._applier.prune(name, lambda folder: self._look_quietly(folder, self._sides.copy) is None)
+        removed = self._now.applier.prune(name, lambda folder: self._look_quietly(folder, self._now.sides.copy) is None)
         for folder in removed:
-            self._sides.agreed(folder, None)
+            self._now.sides.agreed(folder, None)
         return removed
 
     def _into_copy(self, request: Request, action: FileChange) -> str:
         """After the host, the copy: what the agent sees then. What it wrote there itself meanwhile is kept where it
         can't be merged, and becomes a change of its own."""
         name = name_of(action)
-        mine = self._look_quietly(name, self._sides.copy)
+        mine = self._look_quietly(name, self._now.sides.copy)
         after = action.after
         if action.operation == "edit" and (mine is None or mine.token != action.before):
             after = self._edited_copy(request, name) if mine is not None and mine.kind == "file" else None
@@ -254,7 +290,7 @@ class WorkspaceChannel:
                 return "left as it was: it holds other text"
         wanted = Want("write", mine.token if mine else None, after, action.mode)
         try:
-            self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
+            self._now.copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
         except GatehouseError as error:
             return f"left as it was: {error.message}"
         return "changed too"
@@ -264,17 +300,17 @@ class WorkspaceChannel:
         if edit is None:
             return None
         try:
-            text = apply_edit(_decode(_read(self._sides.copy, name)), *edit)
+            text = apply_edit(_decode(_read(self._now.sides.copy, name)), *edit)
         except (EditError, OSError, GatehouseError):
             return None
-        return self._sides.blobs.keep(_encode(text))
+        return self._now.sides.blobs.keep(_encode(text))
 
     # -- after a crash ------------------------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
-        intents = self._sides.open_intents
-        await asyncio.to_thread(clean_leftovers, self._sides.host, list(intents.values()))
+        intents = self._now.sides.open_intents
+        await asyncio.to_thread(clean_leftovers, self._now.sides.host, list(intents.values()))
         for request in self._gate.unsettled(self.session_id):
             if isinstance(request.action, FileChange) and request.origin != "egress":
                 grant = self._gate.resume(request.id, self.session_id)
@@ -285,10 +321,11 @@ class WorkspaceChannel:
 
     # -- small things -------------------------------------------------------------------------------------------------
 
-    def _started(self) -> tuple[Watcher, Comparison]:
-        if self._watcher is None or self._comparison is None:
-            raise RuntimeError("the channel was not started")
-        return self._watcher, self._comparison
+    @property
+    def _now(self) -> _Opened:
+        if self._opened is None:
+            raise NotFoundError("the session's workspace is not open", "the session has ended, or hasn't begun")
+        return self._opened
 
     def _ask(self, name: str, wanted: Want, reason: str) -> Request:
         origin: Origin = "agent_api"
@@ -302,14 +339,14 @@ class WorkspaceChannel:
 
     def _conflict(self, name: str, host: Seen | None) -> tuple[str, ...]:
         """For a write that replaces the whole file: whether the host holds something that the session never saw."""
-        known = self._sides.known(name)
+        known = self._now.sides.known(name)
         if known is None and host is None:
             return ()
         return conflict(known, host)
 
     def _look_at_host(self, name: str) -> Seen | None:
         try:
-            return look(self._sides.host, name)
+            return look(self._now.sides.host, name)
         except PathError:
             return None  # the gate hears of it all the same, and says no
         except UnsteadyError:
@@ -319,7 +356,7 @@ class WorkspaceChannel:
 
     def _look_quietly(self, name: str, root: Root | None = None) -> Seen | None:
         try:
-            return look(root or self._sides.host, name)
+            return look(root or self._now.sides.host, name)
         except Exception:
             return None
 
@@ -334,7 +371,7 @@ class WorkspaceChannel:
         edit = self._edits.get(request.id)
         if edit is not None:
             try:
-                apply_edit(_decode(_read(self._sides.host, name)), *edit)
+                apply_edit(_decode(_read(self._now.sides.host, name)), *edit)
             except EditError as error:
                 return f"{why} ({error})"
             except (OSError, GatehouseError):
@@ -345,8 +382,8 @@ class WorkspaceChannel:
     def _text_of(self, name: str) -> tuple[bytes, int]:
         """The host's file and its mode. `UserError` where there is no such file, or it is too large to edit."""
         try:
-            data = _read(self._sides.host, name)
-            seen = look(self._sides.host, name)
+            data = _read(self._now.sides.host, name)
+            seen = look(self._now.sides.host, name)
         except (OSError, UnsteadyError) as error:
             raise UserError(
                 f"can't edit `{name}`: {error or 'it is being written to'}", "read the file again"
@@ -357,36 +394,9 @@ class WorkspaceChannel:
 
     def _read_host(self, name: str) -> bytes | None:
         try:
-            return _read(self._sides.host, name, MOST_TEXT_BYTES + 1, cut=True)
+            return _read(self._now.sides.host, name, MOST_TEXT_BYTES + 1, cut=True)
         except (OSError, GatehouseError):
             return None
-
-
-class Workspaces:
-    """The channels of the running sessions, by id: what the gate calls when a file change may be carried out."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._channels: dict[str, WorkspaceChannel] = {}
-        origins: tuple[Origin, ...] = ("workspace", "agent_api")
-        for origin in origins:
-            gate.on_ready("filesystem", origin, self._carry_out)
-
-    def add(self, channel: WorkspaceChannel) -> None:
-        """Requests of this session's are carried out from now on."""
-        self._channels[channel.session_id] = channel
-
-    def get(self, session_id: str) -> WorkspaceChannel | None:
-        """The channel of a session, while it is attached."""
-        return self._channels.get(session_id)
-
-    def remove(self, session_id: str) -> None:
-        """The session's channel is closed."""
-        self._channels.pop(session_id, None)
-
-    async def _carry_out(self, request: Request) -> None:
-        channel = self._channels.get(request.session_id)
-        if channel is not None:  # else it stays ready, and is offered again when its session is taken up
-            await channel.carry_out(request)
 
 
 def canonical(path: str) -> str:
@@ -428,6 +438,3 @@ async def _to_end[T](work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({future})
         raise
-
-
-__all__ = ["Known", "WorkspaceChannel", "Workspaces", "canonical"]
