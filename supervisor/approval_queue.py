@@ -22,6 +22,7 @@ class ApprovalQueue:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._session_waiters: dict[str, asyncio.Event] = {}
         self._watchers: list[Callable[[Request], None]] = []
 
     def on_change(self, callback: Callable[[Request], None]) -> None:
@@ -69,9 +70,16 @@ class ApprovalQueue:
                 del self._waiters[request_id]
         return True
 
+    async def next_change_in_session(self, session_id: str) -> None:
+        """Wait until a fact of any of a session's requests changes."""
+        event = self._session_waiters.setdefault(session_id, asyncio.Event())
+        await event.wait()
+
     def announce(self, request: Request) -> None:
         """Wake the waiters of a request and tell the watchers."""
         for event in self._waiters.get(request.id, ()):
+            event.set()
+        if event := self._session_waiters.pop(request.session_id, None):
             event.set()
         for watcher in self._watchers:
             watcher(request)

@@ -51,7 +51,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Surroundings(Protocol):
     """What `app` puts around sessions. Every method may be called again for a session that a crash left."""
 
-    def plan(self, wanted: StartSession) -> dict[str, Any]:
+    async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Further facts of the session (`command`, `policy_text`, `model`, `notices`); `UserError` for bad input."""
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
@@ -188,7 +188,7 @@ class SessionManager:
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
         facts: dict[str, Any] = {"command": wanted.command, "notices": ()}
-        facts |= self._surroundings.plan(msgspec.structs.replace(wanted, workspace=workspace))
+        facts |= await self._surroundings.plan(msgspec.structs.replace(wanted, workspace=workspace))
         session = Session(
             id=SessionId(secrets.token_urlsafe(16)),
             kind=wanted.kind,

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from supervisor.core.duration import parse_duration
 from supervisor.errors import UserError
 
@@ -45,8 +43,11 @@ SETTINGS = (
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor runs with. Sizes in bytes, durations in seconds."""
+class Settings(NamedTuple):
+    """What the supervisor runs with. Sizes in bytes, durations in seconds.
+
+    A named tuple, since every verb of the CLI reads settings and msgspec takes three times as long to import as Python to start.
+    """
 
     data_dir: Path
     port: int

@@ -1,0 +1,320 @@
+"""The composition root: builds every part from settings, and starts and stops them in order.
+
+    start   data folder locked -> database, audit -> policy -> gate -> egress -> operator's door -> sessions that a crash left
+    stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits, audit, lock
+
+Nobody imports this but the CLI. Nothing is global: two supervisors on two data folders can run in one process (tests do).
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.audit import Audit
+from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle
+from supervisor.brokers.exec import ExecBroker
+from supervisor.brokers.network import NetworkBroker
+from supervisor.brokers.proposals import ProposalBroker
+from supervisor.brokers.recorded import RecordedBroker
+from supervisor.clock import Clock, RealClock
+from supervisor.core.redact import Redactor
+from supervisor.errors import SandboxError, StorageError, UserError
+from supervisor.gate import Gate
+from supervisor.kill_switch import KillSwitch
+from supervisor.policy_files import PolicyFiles
+from supervisor.sandbox.base import Sandbox
+from supervisor.sandbox.bubblewrap import Bubblewrap
+from supervisor.server import pages
+from supervisor.server.app import build_agent_app, build_operator_app
+from supervisor.server.auth import OperatorAuth
+from supervisor.server.serve import listen, serve_agent, serve_operator
+from supervisor.session_manager import SessionManager, StartSession
+from supervisor.settings import Settings
+from supervisor.store import requests as request_store
+from supervisor.store.engine import open_database
+from supervisor.surroundings import Surroundings
+from supervisor.workspace.channel import WorkspaceChannel
+
+log = structlog.get_logger("app")
+
+HITS_EVERY_S = 2.0
+STOPPED = "Gatehouse was stopped"
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """`data/supervisor.json`: where the running supervisor of this data folder answers."""
+
+    pid: int
+    port: int
+
+
+class Parts:
+    """Every part of one supervisor. The server sees it as `server.parts.Parts`."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, sandbox: Sandbox | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or RealClock()
+        self.redactor = Redactor([settings.anthropic_api_key])
+        _make_private(settings.data_dir)
+        _make_private(settings.sessions_dir)
+        self._lock = _lock(settings.data_dir / "lock")
+        self.engine = open_database(settings.data_dir / "gatehouse.db")
+        self.audit = Audit(settings.data_dir / "audit.log", self.clock, self.redactor)
+        self.kill_switch = KillSwitch(settings.data_dir / "stopped")
+        self.policies = PolicyFiles(settings.policy_file, settings.data_dir / "policy.yaml", self.clock)
+        self.queue = ApprovalQueue(self.engine)
+        self.gate = Gate(
+            policies=self.policies,
+            queue=self.queue,
+            audit=self.audit,
+            kill_switch=self.kill_switch,
+            clock=self.clock,
+            redactor=self.redactor,
+        )
+        self.sandbox = sandbox or Bubblewrap()
+        authority = settings.data_dir / "ca"
+        certificate = ensure_ca(authority, self.clock)
+        inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate)
+        extra = [settings.upstream_ca] if settings.upstream_ca else []
+        upstream = write_bundle(settings.data_dir / "upstream-ca.pem", system_bundle(), *extra)
+        self.network = NetworkBroker(
+            self.gate,
+            ca_directory=authority,
+            ca_certificate=certificate,
+            upstream_ca_bundle=upstream,
+            hold_s=settings.hold_s,
+        )
+        self.tasks: asyncio.TaskGroup | None = None
+        self.surroundings = Surroundings(
+            settings=settings,
+            gate=self.gate,
+            queue=self.queue,
+            network=self.network,
+            ca_bundle=inside,
+            serve_agent=self._serve_agent,
+        )
+        self.sessions = SessionManager(
+            engine=self.engine,
+            audit=self.audit,
+            clock=self.clock,
+            sandbox=self.sandbox,
+            surroundings=self.surroundings,
+            folder=settings.sessions_dir,
+            max_uptime_s=settings.max_uptime_s,
+        )
+        self._register_brokers()
+
+    def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
+        """The workspace channel of a session that hasn't ended."""
+        return self.surroundings.channel(session_id)
+
+    def close(self) -> None:
+        """Give back what `__init__` took."""
+        with contextlib.suppress(StorageError):
+            self.gate.write_hits()
+        self.audit.close()
+        self.engine.dispose()
+        os.close(self._lock)
+
+    def _register_brokers(self) -> None:
+        def tool_spec(session_id: str, action):  # type: ignore[no-untyped-def]
+            return self.surroundings.tool_spec(self.sessions.get(session_id), action)
+
+        run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy)
+        recorded = RecordedBroker(self.gate)
+        self.surroundings.exec_broker = run
+        self.gate.on_ready("exec", "agent_api", run.carry_out)
+        self.gate.on_ready("git", "agent_api", recorded.carry_out)
+        self.gate.on_ready("packages", "agent_api", recorded.carry_out)
+        self.gate.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
+        for origin in ("agent_api", "workspace"):
+            self.gate.on_ready("filesystem", origin, self._apply_change)
+
+    async def _apply_change(self, request) -> None:  # type: ignore[no-untyped-def]
+        channel = self.workspace_of(request.session_id)
+        if channel is not None:
+            await channel.carry_out(request)
+
+    async def _serve_agent(self, session_id: str, listener: socket.socket) -> Callable[[], Awaitable[None]]:
+        assert self.tasks is not None
+        door = serve_agent(build_agent_app(self, session_id), listener)
+        self.tasks.create_task(door.run(), name=f"agent-door-{session_id}")
+        await door.started.wait()
+        return door.stop
+
+
+class Supervisor:
+    """One running supervisor: `async with Supervisor(settings) as supervisor` starts it, and leaving stops it in order."""
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, sandbox: Sandbox | None = None) -> None:
+        self.parts = Parts(settings, clock=clock, sandbox=sandbox)
+        self.findings: list[str] = []
+        self._tasks = asyncio.TaskGroup()
+        self._stop = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """Where the operator's page is."""
+        return self._door.port
+
+    def login_url(self) -> str:
+        """A URL that signs one browser in, once."""
+        return f"http://127.0.0.1:{self.port}/login?token={self.auth.new_login_token()}"
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Begin the orderly end; for signal handlers."""
+        self._stop.set()
+
+    async def wait_for_stop(self) -> None:
+        """Return when somebody asked for the end."""
+        await self._stop.wait()
+
+    async def __aenter__(self) -> "Supervisor":
+        parts = self.parts
+        try:
+            await self._tasks.__aenter__()
+            parts.gate.run_handlers_in(self._tasks)
+            parts.sessions.run_in(self._tasks)
+            parts.tasks = self._tasks
+            listener = listen(parts.settings.port)
+            self.auth = OperatorAuth(port=listener.getsockname()[1], clock=parts.clock)
+            self._app = build_operator_app(parts, self.auth, pages.handlers(), error_page=pages.error_page)
+            self._door = serve_operator(self._app, listener)
+            self._tasks.create_task(self._door.run(), name="operator-door")
+            await self._door.started.wait()
+            parts.network.forbid(tuple((address, self.port) for address in ("127.0.0.1", "::1", "localhost")))
+            await parts.network.start(self._tasks)
+            self._write_contact()
+            parts.audit.record(
+                "supervisor_started", pid=os.getpid(), port=self._door.port, policy=str(parts.settings.policy_file)
+            )
+            self._report_unknown_effects()
+            self.findings += parts.sessions.take_up_sessions()
+            parts.gate.offer_ready()
+            parts.policies.on_change = self._policy_changed
+            self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
+        except BaseException:
+            parts.close()
+            raise
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        parts = self.parts
+        try:
+            await parts.sessions.stop_all(STOPPED)
+            await self._door.stop(STOPPED)
+            await parts.network.stop()
+            await parts.sandbox.close()
+            self._background.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            with contextlib.suppress(StorageError):
+                parts.audit.record("supervisor_stopped")
+        finally:
+            (parts.settings.data_dir / "supervisor.json").unlink(missing_ok=True)
+            parts.close()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HITS_EVERY_S)
+            self.parts.gate.write_hits()
+            _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
+
+    def _policy_changed(self) -> None:
+        policies = self.parts.policies
+        with contextlib.suppress(StorageError):
+            if policies.banner:
+                self.parts.audit.record("policy_rejected", why=policies.banner)
+            else:
+                self.parts.audit.record("policy_loaded")
+        self._app.state["live"].policy_changed()
+        self.parts.gate.rejudge_pending(by="a change of the policy")
+
+    def _report_unknown_effects(self) -> None:
+        """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""
+        for request in self.parts.queue.read(request_store.unsettled):
+            if request.origin != "egress" and type(request.action).__name__ != "FileChange":
+                outcome = {
+                    "ok": False,
+                    "error": "the supervisor died while this was carried out; it may or may not have happened",
+                }
+                self.parts.queue.change(
+                    lambda c, r=request, o=outcome: request_store.settle(c, r.id, o, self.parts.clock.now())
+                )
+                self.parts.audit.record("effect_unknown", request=request.id, session=request.session_id)
+                self.findings.append(
+                    f"request {request.id} was being carried out when the supervisor died; it may or may not have happened"
+                )
+
+    def _write_contact(self) -> None:
+        folder = self.parts.settings.data_dir
+        _write_private(folder / "operator.token", self.auth.cli_token.encode())
+        _write_private(folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port)))
+
+
+async def run_session(supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]) -> int:
+    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where MAX_UPTIME or a person ended it."""
+    session = await supervisor.parts.sessions.start(wanted)
+    started(session.id)
+    ended = asyncio.ensure_future(supervisor.parts.sessions.wait_ended(session.id))
+    stop = asyncio.ensure_future(supervisor.wait_for_stop())
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not ended.done():
+        await supervisor.parts.sessions.stop(session.id, reason=STOPPED, by="operator")
+    final = await ended
+    if final.agent_exited_at is None and final.started_at is None and not supervisor.stopping:
+        raise SandboxError(final.end_reason)
+    return final.exit_code or 0 if final.agent_exited_at is not None else 0
+
+
+def handle_signals(supervisor: Supervisor) -> None:
+    """SIGTERM and SIGINT end the supervisor in order."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.request_stop)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"another Gatehouse uses {path.parent}", "stop it, or give another folder with --data-dir"
+        ) from error
+    return descriptor
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UserError(
+            f"the data folder {folder} can't be made: {error.strerror}", "give another one with --data-dir"
+        ) from error
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    """Replace a file that only we may read."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)

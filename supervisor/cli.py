@@ -1,0 +1,353 @@
+"""`gatehouse`: one function per verb. Each parses, calls, prints; whoever answers is the running supervisor or the engine.
+
+Everything heavy is imported inside the verb that needs it, and argparse does the parsing: `gatehouse --help` starts in about
+twice the time of `python -c pass` (click alone takes four times as long).
+
+Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130 ^C. `run` and `review` give the
+agent's own exit code; 0 where MAX_UPTIME or a person ended the session.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from supervisor import __version__
+from supervisor.errors import GatehouseError, UserError
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+    from supervisor.settings import Settings
+
+Verb = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, run the verb, turn its error into one line and an exit code."""
+    try:
+        options = _parser().parse_args(argv)
+        verb: Verb = options.verb
+        return verb(options)
+    except GatehouseError as error:
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone; Python would complain once more at exit
+        return 0
+    except Exception:
+        return _report_bug()
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def up(options: argparse.Namespace) -> int:
+    """Keep the supervisor and its page running until ^C."""
+    from supervisor import foreground
+
+    return foreground.keep_running(_settings(options), open_browser=options.open)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Supervise any command."""
+    if not options.command:
+        raise UserError("no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND")
+    command = options.command[1:] if options.command[0] == "--" else options.command
+    return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
+
+
+def review(options: argparse.Namespace) -> int:
+    """Run the review agent on the workspace's changes."""
+    return _supervise(options, kind="review", base=options.base)
+
+
+def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
+    from supervisor import foreground
+
+    settings = _settings(options)
+    return foreground.supervise(settings, workspace=Path(options.workspace), open_browser=options.open, **wanted)
+
+
+# -- answering -----------------------------------------------------------------------------------------------------------
+
+
+def approvals(options: argparse.Namespace) -> int:
+    """List what waits; with --watch, whatever comes, until ^C."""
+    from supervisor import terminal
+
+    client = _client(options)
+    if options.watch:
+        return terminal.watch_approvals(client)
+    waiting = client.get("/api/requests", status="pending")
+    for request in waiting:
+        print(terminal.approval_lines(request))
+    if not waiting:
+        print("nothing waits")
+    return 0
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Approve one request; with --always, save the rule that is suggested first."""
+    return _answer(options, "approve", "allow")
+
+
+def deny(options: argparse.Namespace) -> int:
+    """Deny one request; with --always, save the rule that is suggested first."""
+    return _answer(options, "deny", "deny")
+
+
+def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
+    client = _client(options)
+    rule = options.rule
+    if options.always and rule is None:
+        candidates = client.get(f"/api/requests/{_id(options.id)}/suggestions", effect=effect)
+        if not candidates:
+            raise UserError(
+                "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
+            )
+        rule = candidates[0]["rule"]
+    shown = client.get(f"/api/requests/{_id(options.id)}")["request"]
+    done = client.post(
+        f"/api/requests/{_id(options.id)}/{answer}",
+        reason=getattr(options, "reason", None),
+        always=rule,
+        fingerprint=shown["fingerprint"],
+    )
+    print(f"{done['request']['status']}: {done['request']['title']}")
+    if rule is not None:
+        print(
+            f"saved: {effect} {rule} (id {done['rule_id']}); {len(done['also'])} other waiting requests answered by it"
+        )
+    return 0
+
+
+def stop(options: argparse.Namespace) -> int:
+    """End a session in order."""
+    session = _client(options).post(f"/api/sessions/{_id(options.id)}/stop", reason=options.reason)
+    print(f"{session['state']}: {session['id']}")
+    return 0
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def rules_list(options: argparse.Namespace) -> int:
+    """Every rule in force, with its id, its source and when it last matched."""
+    from supervisor import terminal
+
+    for rule in _client(options).get("/api/rules"):
+        print(terminal.rule_line(rule))
+    return 0
+
+
+def rules_add(options: argparse.Namespace) -> int:
+    """Save a rule."""
+    saved = _client(options).post("/api/rules", effect=options.effect, rule=options.rule, why=options.why)
+    print(f"saved with id {saved['id']}; {len(saved['also'])} waiting requests answered by it")
+    return 0
+
+
+def rules_remove(options: argparse.Namespace) -> int:
+    """Take a saved rule away."""
+    _client(options).delete(f"/api/rules/{_id(options.id)}")
+    print(f"removed {options.id}")
+    return 0
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
+    from supervisor.clock import RealClock
+    from supervisor.core.check import answer_line
+    from supervisor.core.policy_text import parse_policy
+
+    policy = None
+    if options.policy is not None:
+        try:
+            policy = parse_policy(Path(options.policy).read_text(encoding="utf-8"), options.policy)
+        except OSError as error:
+            raise UserError(f"{options.policy}: {error.strerror}", "give a policy file with --policy") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{options.policy}: is not UTF-8 text", "give a policy file with --policy") from error
+    now = RealClock().now()
+    for line in sys.stdin.buffer:
+        if line.strip():
+            sys.stdout.buffer.write(answer_line(line, policy, options.workspace, now) + b"\n")
+    sys.stdout.buffer.flush()
+    return 0
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
+    from supervisor import terminal
+    from supervisor.audit import verify
+
+    path = _settings(options).data_dir / "audit.log"
+    if options.verify:
+        if path.exists():
+            print(f"{verify(path)} records, unbroken")
+        return 0
+    return terminal.print_audit(path, follow=options.follow, as_json=options.json)
+
+
+def sessions(options: argparse.Namespace) -> int:
+    """List the sessions, newest first."""
+    from supervisor import terminal
+
+    for session in _client(options).get("/api/sessions"):
+        print(terminal.session_line(session))
+    return 0
+
+
+def url(options: argparse.Namespace) -> int:
+    """Print a new one-time URL of the page."""
+    print(_client(options).post("/api/login-token")["url"])
+    return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Check everything that Gatehouse needs of this machine; for each failure, what to do."""
+    from supervisor import foreground
+
+    return foreground.doctor(_settings(options))
+
+
+# -- parsing -----------------------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """One clear line and exit 1 for bad words, where argparse prints its usage and exits 2."""
+
+    def error(self, message: str) -> Any:
+        raise UserError(message, f"see `{self.prog} --help`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="gatehouse", description="Supervise AI agents that work on real code.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"gatehouse {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
+
+    def verb(name: str, function: Verb, within: Any = verbs) -> argparse.ArgumentParser:
+        text = (function.__doc__ or "").strip()
+        added: argparse.ArgumentParser = within.add_parser(name, help=text, description=text, allow_abbrev=False)
+        added.add_argument("--data-dir", metavar="DIR", help="where Gatehouse keeps its state (GATEHOUSE_DATA)")
+        added.set_defaults(verb=function)
+        return added
+
+    _add_running(verb)
+    _add_answering(verb)
+    _add_rules(verbs, verb)
+    log = verb("audit", audit)
+    log.add_argument("--follow", action="store_true", help="go on with what comes")
+    log.add_argument("--json", action="store_true", help="the lines as they are")
+    log.add_argument("--verify", action="store_true", help="check the chain of hashes")
+    verb("sessions", sessions)
+    verb("url", url)
+    verb("doctor", doctor)
+    return parser
+
+
+def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    parsers = {"up": verb("up", up), "run": verb("run", run), "review": verb("review", review)}
+    for name, parser in parsers.items():
+        parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
+        parser.add_argument("--policy", metavar="FILE", help="the policy that sessions start with (GATEHOUSE_POLICY)")
+        parser.add_argument("--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)")
+        parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
+        if name != "up":
+            parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
+    parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
+    parsers["run"].add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its words"
+    )
+    parsers["review"].add_argument("--base", metavar="REV", help="review the changes since this revision")
+
+
+def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    verb("approvals", approvals).add_argument("--watch", action="store_true", help="go on with what comes")
+    for parser in (verb("approve", approve), verb("deny", deny)):
+        parser.add_argument("id", metavar="ID")
+        parser.add_argument("--always", action="store_true", help="save the suggested rule too")
+        parser.add_argument("--rule", metavar="RULE", help="save this rule too")
+        parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
+    ending = verb("stop", stop)
+    ending.add_argument("id", metavar="ID")
+    ending.add_argument("--reason", metavar="TEXT", help="what the record says")
+
+
+def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+    rules = verbs.add_parser("rules", help="List, add and remove rules.").add_subparsers(
+        metavar="list|add|remove", required=True, parser_class=_Parser
+    )
+    verb("list", rules_list, rules)
+    adding = verb("add", rules_add, rules)
+    adding.add_argument("effect", choices=("allow", "ask", "deny"))
+    adding.add_argument("rule", metavar="RULE", help="for example 'network(*.example.org)'")
+    adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
+    verb("remove", rules_remove, rules).add_argument("id", metavar="ID")
+    policy = verbs.add_parser("policy", help="Ask what a policy says.").add_subparsers(
+        metavar="check", required=True, parser_class=_Parser
+    )
+    checking = verb("check", policy_check, policy)
+    checking.add_argument(
+        "--policy", metavar="FILE", help="the policy; may be left out where each line carries its own"
+    )
+    checking.add_argument("--workspace", metavar="DIR", help="the workspace that paths are about")
+
+
+def _settings(options: argparse.Namespace) -> "Settings":
+    """The environment's settings, with what the command line says instead."""
+    from supervisor.core.duration import parse_duration
+    from supervisor.settings import from_environment
+
+    settings = from_environment()
+    if options.data_dir:
+        settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
+    if getattr(options, "policy", None):
+        settings = settings._replace(policy_file=Path(options.policy).expanduser().absolute())
+    if getattr(options, "max_uptime", None):
+        settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))
+    if getattr(options, "port", None):
+        if not (options.port.isdigit() and options.port.isascii() and int(options.port) <= 65535):
+            raise UserError(f"--port: `{options.port}` is not a port", "give a number from 0 (any free one) to 65535")
+        settings = settings._replace(port=int(options.port))
+    return settings
+
+
+def _client(options: argparse.Namespace) -> "Client":
+    from supervisor.client import must_find
+
+    return must_find(_settings(options).data_dir)
+
+
+def _id(text: str) -> str:
+    """An id as it may stand in a URL's path."""
+    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
+        raise UserError(f"`{text}` is not an id", "copy it from `gatehouse approvals`, `sessions` or `rules list`")
+    return text
+
+
+def _complain(text: str) -> None:
+    from supervisor.core.display import visible
+
+    print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr)
+
+
+def _report_bug() -> int:
+    import traceback
+
+    from supervisor.core.redact import Redactor
+
+    print("gatehouse: this is a bug in Gatehouse; please report it with the text below", file=sys.stderr)
+    print(f"gatehouse {__version__}, Python {sys.version}", file=sys.stderr)
+    print(Redactor().text(traceback.format_exc()), file=sys.stderr)
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

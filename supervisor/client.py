@@ -1,0 +1,77 @@
+"""How the CLI speaks to a running supervisor: the operator's JSON API over loopback, with the token of the data folder.
+
+Only the standard library, and imported where it is used: a verb must not wait for a web framework to load.
+"""
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from supervisor.errors import GatehouseError, UserError
+
+NOT_RUNNING = "start one with `gatehouse up` or `make up`"
+
+
+class Client:
+    """One supervisor, found by its data folder."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self.port = port
+        self._token = token
+
+    def get(self, path: str, **query: Any) -> Any:
+        """GET; the JSON answer."""
+        given = {name: value for name, value in query.items() if value is not None}
+        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None)
+
+    def post(self, path: str, **body: Any) -> Any:
+        """POST with a JSON body of the fields that aren't None; the JSON answer."""
+        return self._ask("POST", path, {name: value for name, value in body.items() if value is not None})
+
+    def delete(self, path: str) -> Any:
+        """DELETE; the JSON answer."""
+        return self._ask("DELETE", path, None)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise UserError(f"the supervisor on port {self.port} doesn't answer", NOT_RUNNING) from error
+        finally:
+            connection.close()
+        data = json.loads(text) if text else None
+        if answer.status >= 400:
+            raise _error(answer.status, data)
+        return data
+
+
+def find(data_dir: Path) -> Client | None:
+    """The running supervisor of a data folder, or None."""
+    try:
+        contact = json.loads((data_dir / "supervisor.json").read_text())
+        token = (data_dir / "operator.token").read_text().strip()
+        client = Client(int(contact["port"]), token)
+        client.get("/api/status")
+    except (OSError, ValueError, KeyError, GatehouseError):
+        return None
+    return client
+
+
+def must_find(data_dir: Path) -> Client:
+    """The running supervisor of a data folder; `UserError` where none runs."""
+    client = find(data_dir)
+    if client is None:
+        raise UserError(f"no Gatehouse runs on {data_dir}", NOT_RUNNING)
+    return client
+
+
+def _error(status: int, data: Any) -> GatehouseError:
+    if not isinstance(data, dict):
+        return UserError(f"the supervisor answered {status}")
+    return UserError(str(data.get("why") or data.get("error")), str(data.get("remedy") or ""))

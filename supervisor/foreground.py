@@ -1,0 +1,294 @@
+"""The supervisor in a terminal: `gatehouse up`, `run` and `review`, and `doctor`.
+
+`run` and `review` use the supervisor of the data folder where one runs, and are one themselves for as long as their session lasts
+where none does. What an agent prints is escaped before it reaches this terminal, but for `--tty`, where the person gives the
+terminal to the program knowingly.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from supervisor import client as running
+from supervisor.core.display import visible
+from supervisor.core.sessions import Kind, Session
+from supervisor.errors import GatehouseError, PolicyError, SandboxError, UserError
+from supervisor.settings import Settings, inherited
+
+FOLLOW_EVERY_S = 0.3
+
+
+def keep_running(settings: Settings, *, open_browser: bool) -> int:
+    """`gatehouse up`."""
+    _check(settings)
+    return _in_loop(_keep_running(settings, open_browser=open_browser))
+
+
+def supervise(
+    settings: Settings,
+    *,
+    workspace: Path,
+    open_browser: bool,
+    kind: Kind,
+    command: tuple[str, ...] = (),
+    base: str | None = None,
+    tty: bool = False,
+) -> int:
+    """`gatehouse run` and `gatehouse review`: the exit code of the CLI."""
+    client = running.find(settings.data_dir)
+    if client is not None:
+        if tty:
+            raise UserError(
+                "a Gatehouse runs already, and can't take this terminal", "leave --tty out, or stop it first"
+            )
+        wanted = {
+            "workspace": str(workspace.absolute()),
+            "kind": kind,
+            "command": list(command),
+            "base": base,
+            "max_uptime_s": settings.max_uptime_s,
+        }
+        return _follow(client, wanted, open_browser=open_browser)
+    _check(settings)
+    from supervisor.session_manager import StartSession
+
+    asked = StartSession(
+        workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
+    )
+    return _in_loop(_supervise(settings, asked, open_browser=open_browser))
+
+
+def doctor(settings: Settings) -> int:
+    """Print every finding; 1 where something that is needed is missing."""
+    from supervisor.doctor import findings
+
+    found = asyncio.run(findings(settings))
+    for finding in found:
+        mark = "ok  " if finding.ok else "FAIL" if finding.needed else "note"
+        print(f"{mark}  {finding.name}: {visible(finding.detail, one_line=True)}")
+        if not finding.ok and finding.remedy:
+            print(f"      -> {visible(finding.remedy, one_line=True)}")
+    return 0 if all(finding.ok or not finding.needed for finding in found) else 1
+
+
+# -- a supervisor of our own -----------------------------------------------------------------------------------------------
+
+
+async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
+    from supervisor.app import Supervisor, handle_signals
+
+    async with Supervisor(settings) as supervisor:
+        handle_signals(supervisor)
+        for line in supervisor.findings:
+            _say(f"found at start: {line}")
+        _say_url(supervisor.login_url(), open_browser)
+        await supervisor.wait_for_stop()
+        _say("stopping")
+    return 0
+
+
+async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool) -> int:
+    from supervisor.app import Supervisor, handle_signals, run_session
+
+    async with Supervisor(settings) as supervisor:
+        handle_signals(supervisor)
+        for line in supervisor.findings:
+            _say(f"found at start: {line}")
+        teller = _Teller(raw=wanted.tty)
+        supervisor.parts.sessions.on_output(teller.output)
+        supervisor.parts.sessions.on_change(teller.session)
+
+        def started(session_id: str) -> None:
+            teller.session_id = session_id
+            _say_url(supervisor.login_url(), open_browser and not wanted.tty)
+
+        with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
+            return await run_session(supervisor, wanted, started)
+
+
+class _Teller:
+    """Prints what happens to one session: its output on standard output, the rest on standard error."""
+
+    def __init__(self, *, raw: bool) -> None:
+        self.session_id: str | None = None
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._told: set[str] = set()
+        self._copying_since: float | None = None
+
+    def output(self, session_id: str, data: bytes) -> None:
+        if session_id != self.session_id:
+            return
+        if self._raw:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(visible(self._decoder.decode(data).replace("\r\n", "\n")))
+            sys.stdout.flush()
+
+    def session(self, session: Session) -> None:
+        if self.session_id is not None and session.id != self.session_id:
+            return
+        lines = list(session.notices)
+        if session.agent_exited_at is not None and session.ended_at is None:
+            lines.append(
+                f"the agent has exited with {session.exit_code}; its changes that wait for an answer are in the inbox"
+            )
+        if session.ended_at is not None:
+            lines.append(f"the session has ended: {session.end_reason}")
+        for line in lines:
+            if line not in self._told:
+                self._told.add(line)
+                _say(line)
+
+
+@contextlib.contextmanager
+def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
+    """Give this terminal to the agent: keys go in as they are typed, its size is kept up; restored whatever happens."""
+    import signal
+    import termios
+    import tty
+
+    stdin = sys.stdin.fileno()
+    if not os.isatty(stdin):
+        raise UserError("--tty needs a terminal", "leave it out")
+    loop = asyncio.get_running_loop()
+
+    def sandbox() -> Any:
+        return supervisor.parts.sessions.running(teller.session_id) if teller.session_id else None
+
+    def resize() -> None:
+        inside = sandbox()
+        if inside is not None:
+            size = shutil.get_terminal_size()
+            inside.resize(size.lines, size.columns)
+
+    def typed() -> None:
+        data = os.read(stdin, 4096)
+        inside = sandbox()
+        if inside is not None and inside.master_fd is not None and data:
+            resize()
+            with contextlib.suppress(OSError):
+                os.write(inside.master_fd, data)
+
+    before = termios.tcgetattr(stdin)
+    tty.setraw(stdin)
+    loop.add_reader(stdin, typed)
+    loop.add_signal_handler(signal.SIGWINCH, resize)
+    try:
+        yield
+    finally:
+        loop.remove_reader(stdin)
+        loop.remove_signal_handler(signal.SIGWINCH)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+# -- a supervisor that runs already --------------------------------------------------------------------------------------------
+
+
+def _follow(client: running.Client, wanted: dict[str, Any], *, open_browser: bool) -> int:
+    """Start a session there, print its output here, end it at ^C."""
+    session = client.post("/api/sessions", **wanted)
+    path = f"/api/sessions/{session['id']}"
+    _say_url(client.post("/api/login-token")["url"], open_browser)
+    offset, told = 0, set[str]()
+    try:
+        while True:
+            session = client.get(path)
+            for notice in session["notices"]:
+                if notice not in told:
+                    told.add(notice)
+                    _say(notice)
+            part = client.get(f"{path}/output", offset=offset)
+            offset = part["next_offset"]
+            sys.stdout.write(part["text"])
+            sys.stdout.flush()
+            if session["state"] == "ended" and not part["text"]:
+                break
+            if not part["text"]:
+                time.sleep(FOLLOW_EVERY_S)
+    except KeyboardInterrupt:
+        client.post(f"{path}/stop", reason="^C in the terminal that started it")
+        _say("stopping the session")
+        return 0
+    _say(f"the session has ended: {session['end_reason']}")
+    if session["started_at"] is None and session["agent_exited_at"] is None:
+        raise SandboxError(session["end_reason"])
+    return int(session["exit_code"] or 0) if session["agent_exited_at"] is not None else 0
+
+
+# -- small ---------------------------------------------------------------------------------------------------------------
+
+
+def _check(settings: Settings) -> None:
+    """What should be said in one line before anything is started."""
+    from supervisor.core.policy_text import parse_policy
+
+    try:
+        parse_policy(settings.policy_file.read_text(encoding="utf-8"), str(settings.policy_file))
+    except OSError as error:
+        raise PolicyError(
+            f"{settings.policy_file}: {error.strerror}", "give a policy with --policy or GATEHOUSE_POLICY"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{settings.policy_file}: is not UTF-8 text", "give a policy with --policy") from error
+
+
+def _in_loop(main: Any) -> int:
+    _set_up_logs()
+    try:
+        with asyncio.Runner() as runner:
+            code: int = runner.run(main)
+            return code
+    except BaseExceptionGroup as group:
+        expected = group.subgroup(GatehouseError)
+        if expected is not None:
+            raise _first(expected) from group
+        raise
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: Any = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, BaseException)
+    return error
+
+
+def _set_up_logs() -> None:
+    """Warnings and worse as lines on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr, flush=True)
+
+
+def _say_url(url: str, open_browser: bool) -> None:
+    _say(f"open {url}")
+    if open_browser and inherited("DISPLAY", "WAYLAND_DISPLAY"):
+        import webbrowser
+
+        with contextlib.suppress(webbrowser.Error):
+            webbrowser.open(url)

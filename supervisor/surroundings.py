@@ -1,0 +1,327 @@
+"""What stands around one session: its sandbox's plan, its channels, its doors. Part of the composition root, beside `app`.
+
+`session_manager` says when; this says with which parts. It decides nothing about actions: that is the gate's.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from supervisor import settings as environment
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.brokers.exec import ExecBroker
+from supervisor.brokers.network import NetworkBroker
+from supervisor.core.actions import Exec, category_of
+from supervisor.core.approvals import Request, is_open
+from supervisor.core.egress_wire import Credential
+from supervisor.core.sessions import Session
+from supervisor.errors import UserError
+from supervisor.gate import Gate
+from supervisor.process import run
+from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
+from supervisor.sandbox.programs import find_program
+from supervisor.session_manager import StartSession
+from supervisor.settings import ROOT, Settings
+from supervisor.store import requests as request_store
+from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.snapshot import make_copy
+
+PROXY_PORT = 3128
+AGENT_PORT = 3701
+INSIDE = "/opt/gatehouse"
+_CA_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "UV_NATIVE_TLS_CA",
+    "DENO_CERT",
+)
+RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
+NO_GIT_NOTICE = "the workspace is no git repository: the review has no diff, and git features are off"
+
+type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
+
+
+class SessionParts:
+    """The parts of one session that end with it."""
+
+    def __init__(self, channel: WorkspaceChannel) -> None:
+        self.channel = channel
+        self.stop_door: Callable[[], Awaitable[None]] | None = None
+
+
+class Surroundings:
+    """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a socket, and gives what stops it."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        gate: Gate,
+        queue: ApprovalQueue,
+        network: NetworkBroker,
+        ca_bundle: Path,
+        serve_agent: ServeAgent,
+    ) -> None:
+        self._settings = settings
+        self._gate = gate
+        self._queue = queue
+        self._network = network
+        self._ca_bundle = ca_bundle
+        self._serve_agent = serve_agent
+        self._parts: dict[str, SessionParts] = {}
+        self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
+        self.exec_broker: ExecBroker | None = None
+
+    def channel(self, session_id: str) -> WorkspaceChannel | None:
+        """The workspace channel of a session that hasn't ended."""
+        parts = self._parts.get(session_id)
+        return parts.channel if parts else None
+
+    # -- session_manager.Surroundings -------------------------------------------------------------------------------------
+
+    async def plan(self, wanted: StartSession) -> dict[str, Any]:
+        """The facts of a session that its kind brings; `UserError` where it can't be started so."""
+        if wanted.kind == "agent":
+            if not wanted.command:
+                raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
+            find_program(wanted.command[0], environment.search_path(), Path.home())
+            return {}
+        notices = []
+        base = await self._checked_base(wanted.workspace, wanted.base)
+        if base is None:
+            notices.append(NO_GIT_NOTICE)
+        recorded = not self._settings.anthropic_api_key
+        if recorded:
+            notices.append(RECORDED_NOTICE)
+        return {
+            "command": ("gatehouse-review", "--base", base or "none"),
+            "base": base,
+            "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
+            "policy_text": "" if recorded else _model_policy(self._model_url()),
+            "notices": tuple(notices),
+        }
+
+    def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
+        """The agent's sandbox."""
+        command, binds = self._program(session)
+        door = f"http://127.0.0.1:{AGENT_PORT}"
+        env = self._environment(session) | {
+            "GATEHOUSE_URL": door,
+            "GATEHOUSE_TOKEN": token,
+            "GATEHOUSE_SESSION": session.id,
+        }
+        if self._settings.anthropic_api_key:
+            env["ANTHROPIC_API_KEY"] = self._placeholder
+        return self._base_spec(session, command, env, binds, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
+
+    def tool_spec(self, session: Session, action: Exec) -> Spec:
+        """The sandbox of one command: no token, no key, no agent's door."""
+        command = ("/bin/bash", "-c", action.command)
+        spec = self._base_spec(session, command, self._environment(session), (), ports=(PROXY_PORT,), tty=False)
+        return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
+
+    def open(self, session: Session) -> None:
+        """Judge its actions, and be ready to apply its changes."""
+        self._gate.open_session(session)
+        self._parts[session.id] = SessionParts(
+            WorkspaceChannel(
+                session_id=session.id,
+                workspace=Path(session.workspace),
+                folder=self._settings.sessions_dir / session.id,
+                gate=self._gate,
+                protected=(self._settings.data_dir,),
+            )
+        )
+
+    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> None:
+        """Make the private copy."""
+        target = self._settings.sessions_dir / session.id / "merged"
+        await make_copy(Path(session.workspace), target, exclude=(self._settings.data_dir,), on_progress=on_progress)
+
+    async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
+        """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
+        parts = self._parts[session.id]
+        await parts.channel.start()
+        credentials = (self._credential(),) if self._settings.anthropic_api_key else ()
+        await self._network.open_session(session.id, listeners[PROXY_PORT], credentials)
+        parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
+
+    async def lend_proxy(self, session_id: str, listeners: Mapping[int, socket.socket]) -> None:
+        """Serve the proxy's socket of a tool sandbox as its session's."""
+        await self._network.open_session(session_id, listeners[PROXY_PORT])
+
+    async def final_pass(self, session: Session, why: str) -> None:
+        """Compare the whole copy with the host; nothing where no copy was made."""
+        if (self._settings.sessions_dir / session.id / "merged").is_dir():
+            await self._parts[session.id].channel.final_pass(why)
+
+    def waits_for_person(self, session_id: str) -> bool:
+        """Whether a change of a file waits for an answer, or an approved one for being applied."""
+        return any(_is_change(request) and is_open(request) for request in self._open_requests(session_id))
+
+    async def until_something_is_answered(self, session_id: str) -> None:
+        """Return when any request of the session changed; after a second in any case, so that no lost event can hang a session."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._queue.next_change_in_session(session_id)
+
+    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
+        """Deny what waits; with `keep_changes`, all but changes of files."""
+        self._gate.close_requests(session_id, why, keep=_is_change if keep_changes else lambda request: False)
+
+    async def detach(self, session: Session) -> None:
+        """Close the doors, stop watching, and judge nothing of it any more."""
+        self._gate.close_session(session.id)
+        parts = self._parts.pop(session.id, None)
+        await self._network.close_session(session.id)
+        if self.exec_broker is not None:
+            self.exec_broker.forget_session(session.id)
+        if parts is not None:
+            if parts.stop_door is not None:
+                await parts.stop_door()
+            await parts.channel.stop()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _open_requests(self, session_id: str) -> list[Request]:
+        return [
+            request
+            for request in self._queue.read(lambda c: request_store.of_session(c, session_id))
+            if is_open(request)
+        ]
+
+    def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+        if session.kind == "review":
+            return _reviewer(session.base)
+        path, binds = find_program(session.command[0], environment.search_path(), Path.home())
+        return (path, *session.command[1:]), binds
+
+    def _base_spec(
+        self,
+        session: Session,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        binds: tuple[tuple[Path, str], ...],
+        *,
+        ports: tuple[int, ...],
+        tty: bool,
+    ) -> Spec:
+        settings = self._settings
+        return Spec(
+            command=command,
+            workspace_lower=Path(session.workspace),
+            workspace_merged=settings.sessions_dir / session.id / "merged",
+            env=env,
+            masked=(settings.data_dir,),
+            readonly_binds=binds,
+            ca_bundle=self._ca_bundle,
+            ports=ports,
+            limits=Limits(
+                cpu_s=int(settings.cpu_s),
+                memory_bytes=settings.memory_bytes,
+                processes=settings.processes,
+                output_bytes=settings.output_bytes,
+            ),
+            tty=tty,
+        )
+
+    def _environment(self, session: Session) -> dict[str, str]:
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+            "HOME": HOME,
+            "USER": "agent",
+            "LOGNAME": "agent",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
+            "HTTP_PROXY": proxy,
+            "HTTPS_PROXY": proxy,
+            "http_proxy": proxy,
+            "https_proxy": proxy,
+            "NO_PROXY": "127.0.0.1,localhost,::1",
+            "no_proxy": "127.0.0.1,localhost,::1",
+            "NODE_USE_ENV_PROXY": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+        }
+        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL")
+        env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
+        if session.kind == "review":
+            env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
+            env["GATEHOUSE_REVIEW_MODEL"] = self._settings.review_model
+        return env
+
+    def _model_url(self) -> str:
+        return self._settings.anthropic_base_url or "https://api.anthropic.com"
+
+    def _credential(self) -> Credential:
+        scheme, _, rest = self._model_url().partition("://")
+        host = rest.split("/")[0]
+        return Credential(
+            placeholder=self._placeholder,
+            secret=self._settings.anthropic_api_key,
+            header="x-api-key",
+            hosts=(host,),
+            scheme="http" if scheme == "http" else "https",
+        )
+
+    async def _checked_base(self, workspace: Path, base: str | None) -> str | None:
+        """The base revision, `auto` where none was given, None outside a git repository."""
+        git = ("git", "-C", str(workspace), "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+        env = environment.inherited("PATH") | {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }
+        inside = await run((*git, "rev-parse", "--git-dir"), env=env)
+        if not inside.ok:
+            if base not in (None, "none"):
+                raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
+            return None
+        if base in (None, "auto", "none"):
+            return base or "auto"
+        found = await run((*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"), env=env)
+        if not found.ok:
+            raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
+        return base
+
+
+def _is_change(request: Request) -> bool:
+    return category_of(request.action) == "filesystem"
+
+
+def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """The review agent's command, and the Python and libraries that it needs, shown read-only below /opt/gatehouse."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    prefix = Path(sys.base_prefix).resolve()
+    libraries = Path(sys.prefix) / "lib" / version / "site-packages"
+    binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
+    python = f"/usr/bin/{version}"
+    if not prefix.is_relative_to("/usr"):
+        binds.append((prefix, f"{INSIDE}/python"))
+        python = f"{INSIDE}/python/bin/{version}"
+    elif prefix != Path("/usr"):
+        python = f"{prefix}/bin/{version}"
+    return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)
+
+
+def _model_policy(url: str) -> str:
+    """The session's own rule: its agent may reach its model. Everything else stays as the policy says."""
+    rule = f"network(POST {url.rstrip('/')}/v1/messages**)"
+    return f"version: 1\nallow:\n  - rule: '{rule}'\n    why: the model of this session's review\n"

@@ -1,0 +1,100 @@
+"""What the CLI prints: one function per shape. All of it is escaped by `display.visible`; ids and words come first, to be cut by tools."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from supervisor.core.display import visible
+from supervisor.core.duration import format_duration
+
+if TYPE_CHECKING:
+    from supervisor.client import Client
+
+POLL_S = 0.5
+
+
+def approval_lines(request: dict[str, Any]) -> str:
+    """A waiting request: id, category, exact action, why, the agent's reason."""
+    lines = [
+        f"{request['id']}  {request['category']:<10}  {_one(request['title'])}",
+        f"    asked because: {_one(request['why'])}",
+    ]
+    if request["reason"]:
+        lines.append(f"    the agent says: {_one(request['reason'])}")
+    return "\n".join(lines)
+
+
+def session_line(session: dict[str, Any]) -> str:
+    """A session: id, state, time left or the reason of its end, workspace, command."""
+    ended = session["state"] == "ended"
+    until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
+    return f"{session['id']}  {session['state']:<8}  {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+
+
+def rule_line(rule: dict[str, Any]) -> str:
+    """A rule: id, effect, text, source, matches."""
+    hits = f"{rule['hits']} matches" if rule["hits"] else "never matched"
+    return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_one(rule['rule'])}  ({_one(rule['source'])}; {hits})"
+
+
+def audit_line(record: dict[str, Any]) -> str:
+    """An audit record for people: time, event, and the fields that say most."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
+    said = [
+        f"{name}={_one(_text(record[name]))}"
+        for name in record
+        if name not in ("seq", "at", "event", "prev", "fingerprint")
+    ]
+    return f"{at}  {record.get('event', '?'):<18}  {' '.join(said)}"
+
+
+def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
+    """Print the log; with `follow`, go on until ^C."""
+    offset = _print_audit_from(path, 0, as_json)
+    while follow:
+        time.sleep(POLL_S)
+        offset = _print_audit_from(path, offset, as_json)
+    return 0
+
+
+def watch_approvals(client: "Client") -> int:
+    """Print requests as they come and as they are answered, until ^C."""
+    shown: dict[str, dict[str, Any]] = {}
+    while True:
+        waiting = {request["id"]: request for request in client.get("/api/requests", status="pending")}
+        for request_id in [one for one in shown if one not in waiting]:
+            request = client.get(f"/api/requests/{request_id}")["request"]
+            print(f"{request_id}  {request['status']}: {_one(request['why'])}", flush=True)
+            del shown[request_id]
+        for request_id, request in waiting.items():
+            if request_id not in shown:
+                print(approval_lines(request), flush=True)
+        shown = waiting
+        time.sleep(POLL_S)
+
+
+def _print_audit_from(path: Path, offset: int, as_json: bool) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                break  # being written
+            offset += len(raw)
+            text = raw.decode(errors="replace").rstrip("\n")
+            print(text if as_json else audit_line(json.loads(text)))
+    sys.stdout.flush()
+    return offset
+
+
+def _one(text: str) -> str:
+    return visible(text, one_line=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
