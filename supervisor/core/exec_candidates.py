@@ -12,7 +12,8 @@ from supervisor.core.exec_patterns import compile_pattern
 from supervisor.core.exec_rules import judge
 from supervisor.core.exec_tables import program_name, tables
 from supervisor.core.shell import parse
-from supervisor.core.shell_words import PLAIN, RESERVED, Word
+from supervisor.core.shell_outline import RESERVED
+from supervisor.core.shell_words import PLAIN, Word
 from supervisor.errors import PolicyError
 
 MAX_RULE_CHARS = 1_000

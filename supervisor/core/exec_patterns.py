@@ -12,14 +12,14 @@ import msgspec
 
 from supervisor.core.exec_tables import (
     basename,
-    has_program,
     opaque_words,
     program_name,
     runs_input,
     subcommand_at,
     tables,
 )
-from supervisor.core.shell_words import ASSIGNMENT, GiveUp, Piece, Word, from_bytes_text, pieces, spans, to_bytes_text
+from supervisor.core.shell_outline import GiveUp, spans
+from supervisor.core.shell_words import ASSIGNMENT, Piece, Word, from_bytes_text, pieces, to_bytes_text
 from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
@@ -60,6 +60,11 @@ class ExecPattern(msgspec.Struct, frozen=True):
     words: tuple[PatternWord, ...]
     has_tail: bool
     is_bare: bool
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every word is spelled out."""
+        return not self.has_tail and all(word.literal is not None for word in self.words)
 
     def behind(self, start: int) -> "ExecPattern | None":
         """The pattern from word `start` on, None where that word isn't spelled out."""
@@ -128,8 +133,17 @@ def _name(piece: Piece) -> str:
 # --- covering: for allow ----------------------------------------------------------------------------------------
 
 
-def covers(pattern: ExecPattern, words: Sequence[Word], inside: frozenset[int], *, is_exception: bool = False) -> bool:
+def covers(
+    pattern: ExecPattern,
+    words: Sequence[Word],
+    inside: frozenset[int],
+    *,
+    opaque: frozenset[int] | None = None,
+    is_exception: bool = False,
+) -> bool:
     """Whether the pattern allows the command; the words `inside` a payload are judged elsewhere.
+
+    `opaque`: `opaque_words(words)` where the caller has it already.
 
     A word that only a rule may allow which spells it out (an opaque argument) must meet a literal word. A word with an
     expansion never equals a literal; it is covered by a wildcard where it can't become an opaque argument: the program
@@ -142,7 +156,8 @@ def covers(pattern: ExecPattern, words: Sequence[Word], inside: frozenset[int], 
         return False
     if len(words) < len(pattern.words) or (len(words) > len(pattern.words) and not pattern.has_tail):
         return False
-    opaque = opaque_words(words)
+    if opaque is None:
+        opaque = opaque_words(words)
     for i, word in enumerate(words[1:], start=1):
         wanted = pattern.words[i] if i < len(pattern.words) else None
         if wanted is not None and word.is_literal and word.text == wanted.literal:
@@ -194,8 +209,8 @@ def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     if not _touches_name(pattern.words[0], words[0]):
         return False
     wanted = pattern.words[1:]
-    return any(_touches_plain(wanted, form, pattern.has_tail) for form in _forms(words)) or (
-        pattern.has_tail and _touches_loosely(pattern, words)
+    return any(_touches_plain(wanted, form, pattern.has_tail) for form in _forms(words)) or _touches_loosely(
+        pattern, words
     )
 
 
@@ -230,12 +245,13 @@ def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
     program = tables().programs.get(basename(words[0].text))
     if program is not None and program.globals:
         forms.append(words[subcommand_at(program, words) :])
-    elif has_program(words[0].text) or len(words) > 2:
+    else:
         i = 1
         while i < len(words) and words[i].text.startswith("-"):
             i += 1
-        forms.append(words[i:])
-        forms.append(words[i + 1 :])
+        if i > 1:
+            # Without the options that lead; the last of them may have taken the first operand for its value.
+            forms.extend((words[i:], words[i + 1 :]) if "=" not in words[i - 1].text else (words[i:],))
     return forms
 
 
@@ -255,12 +271,18 @@ def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
             longs.append(text.partition("=")[0])
         elif text.startswith("-"):
             letters |= {_SAME_LETTER.get((name, letter), letter) for letter in text[1:]}
-    for option in (wanted.literal or "" for wanted in pattern.words[1:]):
-        if option.startswith("-") and not _has_option(name, option, letters, longs):
-            return False
-    operands = [w for w in pattern.words[1:] if w.literal is None or not w.literal.startswith("-")]
+    operands: list[PatternWord] = []
+    for wanted in pattern.words[1:]:
+        if wanted.literal is not None and wanted.literal.startswith("-"):
+            if not _has_option(name, wanted.literal, letters, longs):
+                return False
+        elif wanted.parts and wanted.parts[0].startswith("-"):
+            if not any(wanted.matches(word.text) for word in words[1:]):
+                return False
+        else:
+            operands.append(wanted)
     has_options = len(operands) < len(pattern.words) - 1
-    return has_options and _operands_fit(operands, words)
+    return has_options and _operands_fit(operands, words, has_tail=pattern.has_tail)
 
 
 def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str]) -> bool:
@@ -278,7 +300,7 @@ def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str])
     return all(_SAME_LETTER.get((name, letter), letter) in given_letters for letter in option[1:])
 
 
-def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word]) -> bool:
+def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word], *, has_tail: bool) -> bool:
     """Whether the operands begin with the wanted ones, where a word behind an option may be that option's value."""
     reached = {0}
     for i in range(1, len(words)):
@@ -287,7 +309,9 @@ def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word]) -> bool:
         follows_option = words[i - 1].text.startswith("-")
         next_reached = set(reached) if follows_option else set()
         for at in reached:
-            if at == len(wanted) or wanted[at].matches(words[i].text):
-                next_reached.add(min(at + 1, len(wanted)))
+            if at == len(wanted):
+                next_reached |= {at} if has_tail else set()
+            elif wanted[at].matches(words[i].text):
+                next_reached.add(at + 1)
         reached = next_reached
     return len(wanted) in reached

@@ -20,14 +20,14 @@ import msgspec
 
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
 from supervisor.core.exec_tables import (
-    Payload,
-    Unwrapped,
     basename,
+    free_directory,
     is_shell_state,
+    opaque_words,
     program_name,
     runs_input,
-    unwrap,
 )
+from supervisor.core.exec_wrappers import Payload, Unwrapped, unwrap
 from supervisor.core.shell import Command, Script, parse
 from supervisor.core.shell_words import Word
 
@@ -35,7 +35,8 @@ __all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge"]
 
 MAX_DEPTH = 8
 MAX_JUDGED = 2_000
-MAX_SCANNED_CHARS = 300_000
+MAX_SCANNED_CHARS = 100_000
+MAX_NESTED_CHARS = 20_000
 
 type Decision = Literal["allow", "ask", "deny"]
 type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
@@ -80,17 +81,23 @@ class Rules[K: Hashable]:
     def __bool__(self) -> bool:
         return bool(self.by_name or self.anywhere or self.bare)
 
-    def every(self) -> Iterator[_Rule[K]]:
+    def every(self) -> list[_Rule[K]]:
         """All rules."""
-        yield from self.bare
-        yield from self.anywhere
-        for rules in self.by_name.values():
-            yield from rules
+        return [*self.bare, *self.anywhere, *(rule for rules in self.by_name.values() for rule in rules)]
 
-    def named(self, name: str) -> Iterator[_Rule[K]]:
+    def plausible(self, texts: set[str]) -> list[_Rule[K]]:
+        """The rules with a wildcard in the name whose other words are among the texts (an option: any option is)."""
+        has_options = any(text.startswith("-") for text in texts)
+        return [
+            rule
+            for rule in self.anywhere
+            if all(has_options if w.startswith("-") else w in texts for p in rule.pattern.words[1:] if (w := p.literal))
+        ]
+
+    def named(self, name: str) -> Sequence[_Rule[K]]:
         """The rules whose name could be this command's."""
-        yield from self.by_name.get(basename(name), ())
-        yield from self.anywhere
+        found = self.by_name.get(basename(name), ())
+        return [*found, *self.anywhere] if self.anywhere else found
 
 
 def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
@@ -131,13 +138,15 @@ class _Judge[K: Hashable]:
         self.asked: dict[K, str] = {}
         self.allowed: dict[K, None] = {}
         self.open: list[str] = []
+        self.spelled = 0
+        self.nested_chars = 0
 
     def judge(self) -> Judgement[K]:
+        if self.roots and not _within(self.cwd, self.roots):
+            self.problem("a working directory outside the workspace")
         script = parse(self.text)
         self.visit(script, 0)
-        for text in script.deny_texts:
-            self.scan(text)
-        self.bare(script)
+        self.bare()
         shown = tuple(show(words) for words in self.found)
         if self.denied:
             return self.verdict("deny", self.denied, shown)
@@ -158,6 +167,8 @@ class _Judge[K: Hashable]:
     def visit(self, script: Script, depth: int) -> bool:
         """Judge every command of a script; whether each is allowed."""
         self.problems.extend(script.constructs)
+        for text in script.deny_texts:
+            self.scan(text)
         places = _Places(self.cwd, self.roots)
         is_allowed = True
         for command in script.commands:
@@ -169,8 +180,19 @@ class _Judge[K: Hashable]:
             is_allowed = self.command(command.words, script, depth, ()) and is_allowed
         if script.bodies and any(runs_input(command.words) for command in script.commands):
             for body in script.bodies:
-                self.visit(parse(body), depth + 1) if depth < MAX_DEPTH else self.scan(body)
+                self.look_into(body, depth)
         return is_allowed
+
+    def look_into(self, text: str, depth: int) -> None:
+        """Deny and ask rules see a text that a shell would run; that nothing allows it was noted by the caller."""
+        if depth < MAX_DEPTH and self.has_budget(text):
+            self.visit(parse(text), depth + 1)
+        else:
+            self.scan(text)
+
+    def has_budget(self, text: str) -> bool:
+        self.nested_chars += len(text)
+        return self.nested_chars <= MAX_NESTED_CHARS
 
     def note(self, words: tuple[Word, ...]) -> bool:
         self.found.append(words)
@@ -191,26 +213,25 @@ class _Judge[K: Hashable]:
             self.scan(" ".join(word.text for word in words))
             return False
         self.restrict(words)
-        self.check_name(words, script)
+        self.check_name(words, script, depth)
         unwrapped = unwrap(words)
         if unwrapped is None:
             return self.cover(words, frozenset(), tails)
         if depth >= MAX_DEPTH:
             self.problem(f"more than {MAX_DEPTH} levels of wrappers")
-            for i in range(1, len(words)):
-                self.restrict(words[i:])
-                self.scan(words[i].text)
+            self.restrict_anywhere(words[1:])
+            self.scan(" ".join(word.text for word in words))
             return False
         return self.wrapped(words, unwrapped, script, depth, tails)
 
-    def check_name(self, words: tuple[Word, ...], script: Script) -> None:
+    def check_name(self, words: tuple[Word, ...], script: Script, depth: int) -> None:
         name = words[0]
         if not name.is_literal:
             self.problem(f"an expansion in the name of a command (`{name.text[:40]}`)")
         elif is_shell_state(name.text) or (basename(name.text) == "exec" and len(words) == 1):
             self.problem(f"`{name.text}`")
             if name.text in ("eval", "trap") and len(words) > 1:
-                self.visit(parse(" ".join(word.text for word in words[1:])), MAX_DEPTH)
+                self.look_into(" ".join(word.text for word in words[1:]), depth)
         elif not name.text:
             self.problem("a command without a name")
         elif script.has_input and runs_input(words):
@@ -235,15 +256,23 @@ class _Judge[K: Hashable]:
     ) -> bool:
         if unwrapped.problem:
             self.problem(unwrapped.problem)
-        for guess in unwrapped.guesses:
-            self.restrict(guess)
-            self.scan(guess[0].text)
+        if unwrapped.guesses:
+            self.restrict_anywhere(unwrapped.guesses)
+            self.scan("\n".join(word.text for word in unwrapped.guesses if " " in word.text))
         rules = [*self.covering(words, unwrapped.inside), *(t for t in tails if covers(t[1], words, unwrapped.inside))]
+        # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside but what is in force
+        # against any rule (constructs, deny and ask).
+        spelled = [key for key, pattern in rules if pattern.is_exact]
+        self.spelled += bool(spelled)
         is_allowed = True
         for payload in unwrapped.payloads:
             # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a rule for the payload.
             rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
             is_allowed = self.payload(payload, script, depth, rest) and is_allowed
+        self.spelled -= bool(spelled)
+        if spelled:
+            self.allowed.update(dict.fromkeys(spelled))
+            return True
         if unwrapped.harmless and unwrapped.payloads:
             return is_allowed
         return self.cover(words, unwrapped.inside, tails) and is_allowed
@@ -251,9 +280,11 @@ class _Judge[K: Hashable]:
     def payload(self, payload: Payload, script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         if payload.text is None:
             return self.command(payload.words, script, depth + 1, tails)
+        if not self.has_budget(payload.text):
+            self.problem("too much text inside other text to judge")
+            self.scan(payload.text)
+            return False
         inner = parse(payload.text)
-        for text in inner.deny_texts:
-            self.scan(text)
         if payload.dialect != "bash" and _NOT_POSIX.search(payload.text):
             self.problem("a shell text that shells read differently")
         if script.has_input and not inner.has_input:
@@ -265,17 +296,24 @@ class _Judge[K: Hashable]:
     def covering(self, words: tuple[Word, ...], inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
         """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
         found: list[tuple[K, ExecPattern]] = []
-        for form, skipped in self.forms(words, inside):
+        rules = self.allow.named(words[0].text)
+        if not rules:
+            return found
+        for form in self.forms(words, inside):
+            opaque = opaque_words(form)
             found = [
                 (rule.key, rule.pattern)
-                for rule in self.allow.named(words[0].text)
-                if covers(rule.pattern, form, skipped) and not any(touches(e, words) for e in rule.exceptions)
+                for rule in rules
+                if covers(rule.pattern, form, inside, opaque=opaque)
+                and not any(touches(e, words) for e in rule.exceptions)
             ]
             if found:
                 break
         return found
 
     def cover(self, words: tuple[Word, ...], inside: frozenset[int], tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+        if self.spelled:
+            return True
         keys = [key for key, pattern in tails if covers(pattern, words, inside)]
         keys = keys or [key for key, _ in self.covering(words, inside)]
         if keys:
@@ -284,33 +322,45 @@ class _Judge[K: Hashable]:
         self.open.append(show(words))
         return False
 
-    def forms(
-        self, words: tuple[Word, ...], inside: frozenset[int]
-    ) -> Iterator[tuple[tuple[Word, ...], frozenset[int]]]:
+    def forms(self, words: tuple[Word, ...], inside: frozenset[int]) -> Iterator[tuple[Word, ...]]:
         """The command, and the command without `-C DIR` where DIR is in the workspace (which is `cd DIR`, and free)."""
-        yield words, inside
-        if len(words) > 3 and words[1].text == "-C" and program_name(words[0].text) == "git" and not inside:
-            folder = words[2]
-            if folder.is_literal and _within(_join(self.cwd, folder.text), self.roots) and self.cwd_is_known():
-                yield (words[0], *words[3:]), inside
+        yield words
+        folder = free_directory(words) if not inside and program_name(words[0].text) else None
+        if folder is not None and _within(_join(self.cwd, folder.text), self.roots) and self.cwd_is_known():
+            yield (words[0], *words[3:])
 
     def cwd_is_known(self) -> bool:
         return not any(words[0].text == "cd" for words in self.found)
 
     def restrict(self, words: tuple[Word, ...]) -> None:
         """Deny and ask rules: what touches the command, or might once its expansions are known."""
-        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
-            if not rules or not words:
-                continue
-            for rule in rules.named(words[0].text):
-                if any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
-                    continue
-                if touches(rule.pattern, words):
-                    found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text}): `{show(words)}`")
-                elif might_touch(rule.pattern, words):
-                    self.problem(f"an expansion that may make `{show(words)}` what exec({rule.pattern.text}) names")
+        name = words[0].text
+        self.hold(words, self.deny.named(name), self.denied, "denied")
+        self.hold(words, self.ask.named(name), self.asked, "asked")
 
-    def bare(self, script: Script) -> None:
+    def hold(self, words: tuple[Word, ...], rules: Sequence[_Rule[K]], found: dict[K, str], verb: str) -> None:
+        for rule in rules:
+            if rule.key in found:
+                continue
+            if any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
+                continue
+            if touches(rule.pattern, words):
+                found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{show(words)}`"
+            elif might_touch(rule.pattern, words):
+                self.problem(f"an expansion that may make `{show(words)}` what exec({rule.pattern.text}) names")
+
+    def restrict_anywhere(self, words: tuple[Word, ...]) -> None:
+        """The same for a command that may begin at any of the words."""
+        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+            anywhere = rules.plausible({word.text for word in words})
+            if not rules.by_name and not anywhere:
+                continue
+            for i, word in enumerate(words):
+                named = [*rules.by_name.get(basename(word.text), ()), *anywhere]
+                if named:
+                    self.hold(words[i : i + _WINDOW], named, found, verb)
+
+    def bare(self) -> None:
         for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
             for rule in rules.bare:
                 excepted = bool(self.found) and not self.problems
@@ -326,31 +376,23 @@ class _Judge[K: Hashable]:
         if not self.deny and not self.ask:
             return
         if len(text) > MAX_SCANNED_CHARS:
-            rules = self.deny or self.ask
-            for rule in rules.every():
-                self.denied.setdefault(rule.key, f"{len(text)} characters are too long to check the deny rules on")
+            why = f"{len(text)} characters are too long to check the rules on"
+            self.denied.update((rule.key, why) for rule in self.deny.every())
+            self.asked.update((rule.key, why) for rule in self.ask.every())
             return
-        for words in _rough_commands(text):
-            self.restrict(words)
+        for part in _ROUGH_BREAK.split(text):
+            self.restrict_anywhere(tuple(Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()))
+        if _ROUGH_QUOTES.search(text):
+            bare = _ROUGH_QUOTES.sub("", text)
+            self.restrict_anywhere(tuple(Word(token) for token in _ROUGH_SPLIT.split(bare) if token))
 
 
+# How many words of a command that is only guessed at are looked at.
+_WINDOW = 40
 _NOT_POSIX = re.compile(r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b")
 _ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
 _ROUGH_QUOTES = re.compile(r"['\"\\]")
 _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
-
-
-def _rough_commands(text: str) -> Iterator[tuple[Word, ...]]:
-    """Every run of tokens that could be a command: from each token to the next operator, at most 40 tokens."""
-    for part in _ROUGH_BREAK.split(text):
-        tokens = [Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()]
-        for i in range(len(tokens)):
-            yield tuple(tokens[i : i + 40])
-    if "'" in text or '"' in text or "\\" in text:
-        bare = _ROUGH_QUOTES.sub("", text)
-        tokens = [Word(token) for token in _ROUGH_SPLIT.split(bare) if token]
-        for i in range(len(tokens)):
-            yield tuple(tokens[i : i + 40])
 
 
 def show(words: Sequence[Word]) -> str:

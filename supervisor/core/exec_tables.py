@@ -1,8 +1,8 @@
-"""What is known of programs: which wrap a command, and which arguments turn one into something else.
+"""What is known of programs: which arguments turn one into something else.
 
-Decides, for one command's words, where a payload stands and which words no wildcard may cover. The knowledge is data
-(`data/wrappers.yaml`, `data/opaque_arguments.yaml`), read once, so that a reader can extend it; this module only
-knows how to apply it. It must err to the side of "opaque" and "uncertain": both only ever lead to a question.
+Decides, for one command's words, which of them no wildcard may cover, and reads both tables (`data/wrappers.yaml`,
+`data/opaque_arguments.yaml`), once. The knowledge is data, so that a reader can extend it; this module only knows how to
+apply it. It must err to the side of "opaque": that only ever leads to a question.
 """
 
 import re
@@ -15,11 +15,10 @@ import msgspec
 import yaml
 
 from supervisor.core.exec_scripts import is_plain_awk, is_plain_sed
-from supervisor.core.shell_words import ASSIGNMENT, Word
+from supervisor.core.shell_words import Word
 
 _DATA = Path(__file__).parent / "data"
 SYSTEM_DIRECTORIES = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"})
-UNKNOWN_WORDS = Word("...", is_literal=False, splits=True)
 
 
 class Wrapper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +50,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     script: Literal["", "sed", "awk"] = ""
     bundle_first: bool = False
     everything: bool = False
+    stops: bool = False
     globals: frozenset[str] = frozenset()
     global_flags: frozenset[str] = frozenset()
     free_dirs: frozenset[str] = frozenset()
@@ -92,9 +92,13 @@ class _Names[T]:
 
     def get(self, name: str) -> T | None:
         found = self.exact.get(name)
-        if found is None:
-            found = next((value for prefix, value in self.prefixes if name.startswith(prefix)), None)
-        return found
+        return self._by_prefix(name) if found is None else found
+
+    def _by_prefix(self, name: str) -> T | None:
+        for prefix, value in self.prefixes:
+            if name.startswith(prefix):
+                return value
+        return None
 
 
 class _Tables:
@@ -150,11 +154,14 @@ def runs_input(words: Sequence[Word]) -> bool:
         return False
     operands = [word for word in words[1:] if not word.text.startswith("-") and not word.text.startswith("+")]
     texts = {word.text for word in words[1:]}
+    if texts == {"-v"} and name not in _SHELLS:
+        return False
     if not operands or texts & {"-", "-s", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}:
         return not texts & {"--version", "--help", "-V", "-c", "-e"} or bool(texts & {"-", "-s"})
     return name in _ALWAYS_READ_INPUT
 
 
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "rbash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "yash"})
 _ALWAYS_READ_INPUT = frozenset(
     [
         "ssh",
@@ -205,6 +212,14 @@ def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     return frozenset(_opaque(program, words, 1))
 
 
+def free_directory(words: Sequence[Word]) -> Word | None:
+    """The folder of `git -C DIR ...` and the like, which is the same as `cd DIR` before the command."""
+    program = tables().programs.get(basename(words[0].text))
+    if program is None or len(words) < 4 or words[1].text not in program.free_dirs or not words[1].is_literal:
+        return None
+    return words[2] if words[2].is_literal else None
+
+
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:
     """The position of the first word that is neither an option nor an option's value; the end where there is none."""
     i = 1
@@ -248,6 +263,8 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> set[int]:
                 found.add(i)
                 if takes_next and i + 1 < len(words):
                     found.add(i + 1)
+            elif program.stops and not word.text.startswith("-") and not (i > start and _may_take_value(words[i - 1])):
+                return found
     if program.script:
         found |= _script_words(program.script, words, start)
     return found
@@ -261,8 +278,8 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
     """Whether the word is (or could become) an opaque argument, and whether the next word may be its value."""
     text = word.text
     if not word.is_literal:
-        could_be_option = word.splits or not word.prefix or word.prefix.startswith("-") or bool(program.operands)
-        return (could_be_option and (not options_ended or bool(program.operands))), False
+        could_be_option = word.splits or not word.prefix or word.prefix.startswith("-")
+        return (could_be_option and not options_ended) or _could_match(program.operands, word), False
     if program.operands and _searcher(program.operands).search(text):
         return True, False
     if options_ended or not text:
@@ -278,6 +295,16 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
     if program.bundle_first and is_first:
         return _opaque_bundle(msgspec.structs.replace(program, valued=""), text), True
     return False, False
+
+
+def _could_match(patterns: Sequence[str], word: Word) -> bool:
+    """Whether an expansion could make the word match one of the patterns, as far as the start of both tells."""
+    for pattern in patterns:
+        head = re.match(r"\^([A-Za-z0-9_:/.]*)(?![*?+{|])", pattern)
+        start = head[1] if head else ""
+        if word.splits or word.prefix.startswith(start) or start.startswith(word.prefix):
+            return True
+    return False
 
 
 def _opaque_bundle(program: Program, letters: str) -> bool:
@@ -297,13 +324,15 @@ def _script_words(kind: str, words: Sequence[Word], start: int) -> set[int]:
     i = start
     while i < len(words):
         text = words[i].text
-        attached = re.match(r"--expression=|--source=|-[nErsuzi]*e(?=.)", text) if kind == "sed" else None
+        attached = re.match(r"--expression=|--source=|-[nErsuz]*e(?=.)", text) if kind == "sed" else None
         if kind == "sed" and (text in ("-e", "--expression") or re.fullmatch(r"-[nErsuz]+e", text)):
             has_script = True
             i += 1
             if i < len(words) and not (words[i].is_literal and is_plain(words[i].text)):
                 found.add(i)
-        elif attached and not text.startswith("-i"):
+        elif kind == "sed" and len(text) > 2 and "--expression".startswith(text.partition("=")[0]):
+            found.add(i)
+        elif attached:
             has_script = True
             if not (words[i].is_literal and is_plain(text[attached.end() :])):
                 found.add(i)
@@ -315,243 +344,3 @@ def _script_words(kind: str, words: Sequence[Word], start: int) -> set[int]:
                 found.add(i)
         i += 1
     return found
-
-
-# --- wrappers ---------------------------------------------------------------------------------------------------
-
-
-class Payload(msgspec.Struct, frozen=True):
-    """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a shell program.
-
-    `is_fed`: the payload gets arguments or input that nobody knows yet.
-    """
-
-    words: tuple[Word, ...] = ()
-    text: str | None = None
-    start: int = 0
-    dialect: str = "bash"
-
-
-class Unwrapped(msgspec.Struct, frozen=True):
-    """`harmless`: judge only the payloads. `own`: positions that are judged as part of a payload, not as arguments.
-
-    `problem`: why no rule may allow it. `is_uncertain`: the place of the payload isn't known; `guesses` are for deny rules.
-    """
-
-    payloads: tuple[Payload, ...] = ()
-    harmless: bool = False
-    inside: frozenset[int] = frozenset()
-    problem: str | None = None
-    guesses: tuple[tuple[Word, ...], ...] = ()
-
-
-_GUESSES = 60
-
-
-def unwrap(words: Sequence[Word]) -> Unwrapped | None:
-    """What the command `words` runs in turn; None where its program is no wrapper or runs nothing here."""
-    name = basename(words[0].text)
-    wrapper = tables().wrappers.get(name)
-    if wrapper is None:
-        return None
-    match wrapper.form:
-        case "find":
-            return _unwrap_find(words)
-        case "shell":
-            return _unwrap_shell(wrapper, words, name)
-        case "module":
-            return _unwrap_module(words)
-        case "words":
-            return _unwrap_words(wrapper, words)
-        case "argv" | "joined":
-            return _unwrap_argv(wrapper, words)
-
-
-def _guess(words: Sequence[Word], start: int = 1) -> tuple[tuple[Word, ...], ...]:
-    return tuple(tuple(words[i:]) for i in range(start, min(len(words), start + _GUESSES)))
-
-
-def _dynamic(word: Word) -> Word:
-    return msgspec.structs.replace(word, is_literal=False, prefix="", splits=False)
-
-
-def _option(wrapper: Wrapper, text: str) -> int:
-    """How many words the option takes, or 0 where it isn't known."""
-    if text in wrapper.flags or (wrapper.digits and re.fullmatch(r"-[0-9]+", text)):
-        return 1
-    if text in wrapper.valued or text in wrapper.replaces:
-        return 2
-    for option in (*wrapper.valued, *wrapper.replaces):
-        if option.startswith("--") and text.startswith(option + "="):
-            return 1
-        if len(option) == 2 and text.startswith(option) and not text.startswith("--"):
-            return 1
-    if wrapper.bundles and re.fullmatch(rf"-[{re.escape(wrapper.bundles)}]+", text):
-        return 1
-    return 0
-
-
-def _unwrap_argv(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
-    i, operands, replaced, assigns = 1, wrapper.operands, "", False
-    while i < len(words):
-        word = words[i]
-        if not word.is_literal:
-            return Unwrapped(problem=f"an expansion among the words of `{words[0].text}`", guesses=_guess(words))
-        text = word.text
-        if text == "--":
-            i += 1
-            break
-        if wrapper.assigns and ASSIGNMENT.match(text):
-            assigns = True
-            i += 1
-        elif text.startswith("-"):
-            taken = _option(wrapper, text)
-            if taken == 0:
-                return _unknown_option(words, text)
-            for option in wrapper.replaces:
-                if text.startswith(option):
-                    replaced = (
-                        words[i + 1].text if taken == 2 and i + 1 < len(words) else text[len(option) :].lstrip("=")
-                    )
-            i += taken
-        elif operands:
-            operands -= 1
-            i += 1
-        else:
-            break
-    while operands and i < len(words):
-        operands -= 1
-        i += 1
-    problem = "an assignment before a command" if assigns else None
-    if i >= len(words):
-        return Unwrapped(problem=problem) if assigns else None
-    return _payload_of(wrapper, words, i, replaced, problem)
-
-
-def _unknown_option(words: Sequence[Word], option: str) -> Unwrapped | None:
-    # `command -v x` and `env --version` run nothing; `env -S 'x y'` does.
-    name = basename(words[0].text)
-    if (name, option) in {("command", "-v"), ("command", "-V"), ("command", "-pv")} or option in (
-        "--version",
-        "--help",
-    ):
-        return None
-    texts = [w.text for w in words[1:] if " " in w.text]
-    attached = [w.text[2:] for w in words[1:] if w.text.startswith("-S")]
-    return Unwrapped(
-        problem=f"`{words[0].text} {option}`: what it runs can't be told",
-        guesses=_guess(words),
-        payloads=tuple(Payload(text=text) for text in (*texts, *attached)),
-    )
-
-
-def _payload_of(wrapper: Wrapper, words: Sequence[Word], start: int, replaced: str, problem: str | None) -> Unwrapped:
-    payload = list(words[start:])
-    if replaced:
-        payload = [_dynamic(word) if replaced in word.text else word for word in payload]
-    if not payload[0].is_literal:
-        problem = problem or f"an expansion in the name of what `{words[0].text}` runs"
-    inside = frozenset(range(start, len(words)))
-    if wrapper.form == "joined":
-        if any(not word.is_literal for word in payload) or wrapper.tail:
-            problem = problem or f"an expansion in what `{words[0].text}` runs"
-        text = " ".join(word.text for word in payload)
-        return Unwrapped(
-            (Payload(text=text, start=start, dialect="sh"),), wrapper.harmless, inside, problem, _guess(words, start)
-        )
-    if wrapper.tail and not replaced:
-        payload.append(UNKNOWN_WORDS)
-    return Unwrapped((Payload(words=tuple(payload), start=start),), wrapper.harmless, inside, problem)
-
-
-def _unwrap_find(words: Sequence[Word]) -> Unwrapped | None:
-    payloads: list[Payload] = []
-    inside: set[int] = set()
-    i = 1
-    while i < len(words):
-        if words[i].text not in ("-exec", "-execdir", "-ok", "-okdir"):
-            i += 1
-            continue
-        end = i + 1
-        while (
-            end < len(words) and words[end].text != ";" and not (words[end].text == "+" and words[end - 1].text == "{}")
-        ):
-            end += 1
-        payload = tuple(_dynamic(word) if "{}" in word.text else word for word in words[i + 1 : end])
-        if not payload:
-            return Unwrapped(problem="`find -exec` without a command")
-        payloads.append(Payload(words=payload, start=i + 1))
-        inside |= set(range(i, min(end + 1, len(words))))
-        i = end + 1
-    if not payloads:
-        return None
-    problem = None if all(p.words[0].is_literal for p in payloads) else "an expansion in the name of what `find` runs"
-    return Unwrapped(tuple(payloads), inside=frozenset(inside), problem=problem)
-
-
-def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapped | None:
-    """`bash -c TEXT`, also bundled (`-lc`); None where the shell runs a file or its input."""
-    i = 1
-    while i < len(words):
-        text = words[i].text
-        if not words[i].is_literal and text.startswith("-"):
-            return Unwrapped(problem=f"an expansion among the options of `{name}`", guesses=_guess(words))
-        if not text.startswith(("-", "+")) and name not in ("su", "runuser", "script"):
-            return None
-        bundled = re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", text)
-        if bundled or text in ("--command", "--session-command"):
-            return _shell_text(wrapper, words, i, name)
-        attached = re.match(r"--(?:session-)?command=(.*)", text, re.DOTALL)
-        if attached:
-            return Unwrapped((Payload(text=attached[1]),), problem=f"`{name} --command`")
-        i += 2 if text in wrapper.valued else 1
-    return None
-
-
-def _shell_text(wrapper: Wrapper, words: Sequence[Word], option: int, name: str) -> Unwrapped:
-    known = all(_option(wrapper, word.text) for word in words[1 : option + 1])
-    # Bash takes the first word behind its options as the text: `bash -c -x 'text'`.
-    at = option + 1
-    while at < len(words) and words[at].text.startswith(("-", "+")):
-        at += 1
-        known = False
-    if at >= len(words):
-        return Unwrapped(problem=f"`{name} -c` without a text")
-    text = words[at]
-    problem = None if known else f"options of `{name}` that aren't known here"
-    if not text.is_literal:
-        problem = f"an expansion in the text of `{name} -c`"
-    guesses = () if known and text.is_literal else _guess(words)
-    dialect = "bash" if name in ("bash", "rbash") else "sh"
-    if name not in ("bash", "rbash", "sh", "dash", "ash", "zsh", "ksh", "mksh"):
-        problem = problem or f"the text of `{name}` is read by another grammar"
-    payload = Payload(text=text.text, start=at, dialect=dialect)
-    return Unwrapped((payload,), wrapper.harmless, frozenset(range(1, at + 1)), problem, guesses)
-
-
-def _unwrap_module(words: Sequence[Word]) -> Unwrapped | None:
-    """`python -m NAME ARGS` runs NAME; in any other place `-m` is an opaque argument."""
-    if len(words) < 3 or words[1].text != "-m":
-        return None
-    if not words[2].is_literal:
-        return Unwrapped(problem="an expansion in the name of a module")
-    return Unwrapped((Payload(words=tuple(words[2:]), start=2),), inside=frozenset(range(2, len(words))))
-
-
-def _unwrap_words(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
-    at = next((i for i, word in enumerate(words) if i and word.text in wrapper.after), -1)
-    if at < 0:
-        return None
-    start = at + 1 + (at + 1 < len(words) and words[at + 1].text == "--")
-    if start >= len(words):
-        return None
-    payload = tuple(words[start:]) + ((UNKNOWN_WORDS,) if wrapper.tail else ())
-    if words[start].text.startswith("-") or not words[start].is_literal:
-        return Unwrapped(
-            problem=f"what `{words[0].text} {words[at].text}` runs can't be told", guesses=_guess(words, start)
-        )
-    return Unwrapped(
-        (Payload(words=payload, start=start),),
-        inside=frozenset(range(start, len(words))),
-        guesses=_guess(words, start + 1),
-    )

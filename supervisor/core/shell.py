@@ -5,7 +5,7 @@ Decides which commands a line would run and what in it no rule may allow (`const
 limit was reached: whatever can't be judged whole becomes a construct, and `deny_texts` keeps deny rules applying.
 
 Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds commands anywhere
-(in substitutions too), and `shell_words.outline`, a strict reader of a small part of it. A line without a
+(in substitutions too), and `shell_outline.outline`, a strict reader of a small part of it. A line without a
 construct is one on which both read exactly the same commands from exactly the same words. tree-sitter-bash has
 known mis-parses (a here-document's line, redirections followed by words); a difference is a construct.
 """
@@ -18,18 +18,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from supervisor.core.shell_words import (
-    GiveUp,
-    Outline,
-    Simple,
-    Span,
-    Word,
-    from_bytes_text,
-    outline,
-    resolve,
-    spans,
-    to_bytes_text,
-)
+from supervisor.core.shell_outline import GiveUp, Outline, Simple, Span, outline, spans
+from supervisor.core.shell_words import Word, from_bytes_text, resolve, to_bytes_text
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -113,7 +103,7 @@ _STRUCTURE = frozenset(
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A simple command: `words[0]` is its name. `is_joined` and `in_loop`: see `shell_words.Simple`."""
+    """A simple command: `words[0]` is its name. `is_joined` and `in_loop`: see `shell_outline.Simple`."""
 
     words: tuple[Word, ...]
     is_joined: bool = False
@@ -157,15 +147,21 @@ def hidden_character(text: str) -> str | None:
 
 def without_hidden(text: str) -> str:
     """The text as it would look and, at best, run: CR is a newline, the other hidden characters are nothing."""
-    shown = (" " if c in "\v\f" else "\n" if c == "\r" else c for c in text)
-    return "".join(c for c in shown if c in "\n\t" or hidden_character(c) is None)
+    text = _CONTROL.sub("", text.replace("\r", "\n").replace("\v", " ").replace("\f", " "))
+    if text.isascii():
+        return text
+    return "".join(c for c in text if c <= "\x7f" or hidden_character(c) is None)
 
 
-@lru_cache(maxsize=512)
 def parse(text: str) -> Script:
     """The commands of a bash text. Never raises; see `Script`."""
     if len(text) > MAX_CHARS:
         return Script((), (f"too long to judge: {len(text)} characters, at most {MAX_CHARS}",), (text,))
+    return _parse(text)
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> Script:
     hidden = hidden_character(text)
     if hidden is not None:
         clean = without_hidden(text)
