@@ -9,6 +9,8 @@ Each function gives the why of a refusal, or None.
 import re
 from dataclasses import dataclass
 
+from supervisor.core import hosts
+
 MOST_HEAD_BYTES = 64 * 1024
 MOST_PATH_BYTES = 16 * 1024
 MOST_HEADERS = 200
@@ -47,7 +49,10 @@ class Head:
 
 def canonical_host(text: str) -> str | None:
     """The host as rules see it and as it is dialled, or None where it isn't a valid name or address."""
-    return _canonical_tmp(text)
+    try:
+        return hosts.canonical_host(text)
+    except ValueError:
+        return None
 
 
 def split_authority(text: str) -> tuple[str, int | None] | None:
@@ -55,7 +60,7 @@ def split_authority(text: str) -> tuple[str, int | None] | None:
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return None
-    host = canonical_host(match["host"].strip("[]"))
+    host = canonical_host(match["host"])
     port = int(match["port"]) if match["port"] else None
     if host is None or (port is not None and not 0 < port < 65536):
         return None
@@ -125,40 +130,15 @@ def destination(request: Head, host: str, port: int) -> str | None:
     return None
 
 
-def server_name(sni: str | None, host: str) -> str | None:
-    """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing."""
-    if sni is None:
+def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | None:
+    """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing.
+
+    `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a valid name).
+    """
+    if sni is None and not was_sent:
         return None
+    sni = sni or ""
     named = canonical_host(sni)
     if named != host:
         return f"TLS names `{named or 'no valid host'}`, but the connection goes to `{host}`"
     return None
-
-
-def _canonical_tmp(text: str) -> str | None:
-    import ipaddress
-    import socket
-
-    import idna
-
-    t = text.strip("[]")
-    if not t or any(ord(c) <= 32 or ord(c) == 127 for c in t):
-        return None
-    try:
-        return str(ipaddress.ip_address(t))
-    except ValueError:
-        pass
-    t = t.removesuffix(".")
-    try:
-        t = idna.encode(t, uts46=True).decode() if not t.isascii() else t.lower()
-    except idna.IDNAError:
-        return None
-    last = t.rsplit(".", 1)[-1]
-    if last[:1].isdigit():
-        try:
-            return str(ipaddress.ip_address(socket.inet_aton(t)))
-        except (OSError, ValueError):
-            return None
-    if not re.fullmatch(r"(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", t) or len(t) > 253:
-        return None
-    return t

@@ -32,6 +32,8 @@ log = structlog.get_logger("egress")
 
 # Responses of unknown length are passed on as they come; a short one of known length is sent in one piece.
 BUFFERED_BYTES = 64 * 1024
+# The number of the extension `server_name`: RFC 6066.
+_SERVER_NAME = 0
 QUESTION = "gatehouse_question"
 _BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
@@ -170,7 +172,8 @@ class Guard:
         connection.server_name_ok = False
         host, port = connection.target
         sni = data.context.client.sni
-        why = checks.server_name(sni, host)
+        was_sent = any(kind == _SERVER_NAME for kind, _ in data.client_hello.extensions)
+        why = checks.server_name(sni, host, was_sent=was_sent)
         if why is None:
             connection.server_name_ok = True
         else:

@@ -256,7 +256,7 @@ async def answer_of(reader: asyncio.StreamReader) -> bytes:
         for line in head.split(b"\r\n"):
             if line.lower().startswith(b"content-length:"):
                 return head + await reader.readexactly(int(line.split(b":")[1]))
-        if status_of(head) in (101, 204):
+        if status_of(head) in (101, 204) or b"Connection established" in head:
             return head
         return head + await reader.read()
 
