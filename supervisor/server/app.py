@@ -45,6 +45,7 @@ def build_operator_app(
     door refuses a browser as HTML; the API's errors stay JSON.
     """
     live = Live(parts, auth)
+    # The document's path is that of litestar's whole documentation router: its catch-all answers in HTML, and stays below it.
     app = Litestar(
         route_handlers=[*operator_api.handlers(), live.handler(), *page_handlers, *_static()],
         guards=[require_caller],
@@ -53,8 +54,8 @@ def build_operator_app(
         openapi_config=OpenAPIConfig(
             title="Gatehouse, the operator's API",
             version=supervisor.__version__,
-            path="/api",
-            render_plugins=[JsonRenderPlugin()],
+            path="/api/openapi.json",
+            render_plugins=[JsonRenderPlugin(path="/")],
         ),
         state=State({"parts": parts, "auth": auth, "live": live}),
         logging_config=None,
@@ -75,8 +76,8 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
             title="Gatehouse, the agent's API",
             version=supervisor.__version__,
             description="Ask, wait, report. Nothing here answers a request.",
-            path="/v1",
-            render_plugins=[JsonRenderPlugin()],
+            path="/v1/openapi.json",
+            render_plugins=[JsonRenderPlugin(path="/")],
         ),
         state=State({"parts": parts}),
         logging_config=None,

@@ -4,6 +4,7 @@ The body is made here and nowhere else, whether a handler raised, no route match
 An unexpected exception is logged with its trace and answered without a detail: its text may hold what the caller may not see.
 """
 
+import traceback
 from http import HTTPStatus
 from typing import Any
 
@@ -45,6 +46,8 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
         return error.status_code, ErrorBody(
             error=_word(error.status_code), why=visible(_detail(error)), remedy=_REMEDIES.get(error.status_code, "")
         )
+    if isinstance(error, RecursionError):  # of the JSON decoder: nothing of ours recurses
+        return 400, ErrorBody(error=_word(400), why="the body is nested too deeply", remedy=_REMEDIES[400])
     return 500, ErrorBody(
         error="internal error",
         why="this is a mistake in Gatehouse",
@@ -56,7 +59,9 @@ def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     """Litestar's exception handler for everything."""
     status, body = body_of(error)
     if status == 500 and not isinstance(error, GatehouseError):
-        log.error("request failed", path=request.scope["path"], exc_info=error)
+        # As text, not as `exc_info`: a renderer may print local variables, and they hold bodies and credentials.
+        trace = "".join(traceback.format_exception(error))
+        log.error("request failed", path=request.scope["path"], trace=request.app.state["parts"].redactor.text(trace))
     headers = getattr(error, "headers", None) if isinstance(error, HTTPException) else None
     return Response(msgspec.json.encode(body), status_code=status, media_type=MediaType.JSON, headers=headers)
 
