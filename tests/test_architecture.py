@@ -41,9 +41,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
     "app": BELOW_SERVER | {"egress", "server", "surroundings"},
     "surroundings": BELOW_SERVER | {"egress", "server"},
-    # What the CLI speaks to a running supervisor with. It must load in no time.
+    # The CLI and what it is split into, each imported by the verbs that need it; `client` and `terminal` load in no time.
     "client": BASE,
-    "cli": BELOW_SERVER | {"egress", "server", "app", "client"},
+    "terminal": BASE | {"core"},
+    "doctor": BELOW_SERVER | {"egress", "server"},
+    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
+    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground"},
 }
 
 # Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.
@@ -77,7 +80,7 @@ PROCESS_STARTERS = re.compile(
     r"|os\.(fork\w*|exec[lv]\w*|spawn\w+|posix_spawnp?|system|popen|startfile))$"
 )
 CLOCK_READERS = re.compile(
-    r"^(time\.(time|monotonic|perf_counter|process_time|clock_gettime|localtime|gmtime|thread_time)(_ns)?"
+    r"^(time\.(time|monotonic|perf_counter|process_time|clock_gettime|thread_time)(_ns)?"
     r"|datetime\.(datetime\.)?(now|utcnow|today)|datetime\.date\.today)$"
 )
 ENVIRONMENT = re.compile(r"^os\.(environb?|getenvb?|putenv|unsetenv)(\..*)?$")
