@@ -214,6 +214,7 @@ class Bubblewrap:
             try:
                 self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="gatehouse-"))
                 self._host = read_host(self._dir / "etc")
+                Cgroup.sweep()
             except OSError as error:
                 raise SandboxError(f"no place for the sandbox's /etc: {error}", "check the data directory") from error
         return self._host

@@ -28,10 +28,20 @@ class Cgroup:
         for version, parents in ((2, _parent_v2()), (1, _parents_v1())):
             group = cls({}, version)
             for controller, parent in parents.items():
-                group._add(controller, parent / f"{PREFIX}{name}", memory_bytes, processes)
+                group._add(controller, parent / f"{PREFIX}{os.getpid()}-{name}", memory_bytes, processes)
             if group._directories:
                 return group
         return None
+
+    @staticmethod
+    def sweep() -> None:
+        """Remove the empty groups of supervisors that were killed. A group's name begins with its maker's pid."""
+        for parent in {*_parent_v2().values(), *_parents_v1().values()}:
+            for directory in parent.glob(f"{PREFIX}*"):
+                maker = directory.name.removeprefix(PREFIX).partition("-")[0]
+                if maker.isdigit() and not Path("/proc", maker).exists():
+                    with contextlib.suppress(OSError):  # it isn't empty
+                        directory.rmdir()
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ async def trial(backend: "Bubblewrap") -> Finding:
             result = await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
             return _bad(name, error.message, "mend what is named above first")
-        if result.exit_code != 0 or result.stdout != b"ok\n" or "made" not in os.listdir(spec.workspace_merged):
+        if result.exit_code != 0 or result.stdout != b"ok\n" or not _holds(spec.workspace_merged, "made"):
             why = (result.killed_why or (result.stdout + result.stderr).decode(errors="replace").strip())[-200:]
             return _bad(name, f"it started, but isn't as it must be: {why}", "report this")
     return Finding(name=name, ok=True, detail="started, isolated and ended")
@@ -183,6 +183,10 @@ def _trial_spec(folder: Path) -> Spec:
 
 def _is_setuid(program: str) -> bool:
     return bool(Path(program).stat().st_mode & 0o4000)
+
+
+def _holds(folder: Path, name: str) -> bool:
+    return (folder / name).exists()
 
 
 def _bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> Finding:

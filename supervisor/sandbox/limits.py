@@ -19,6 +19,7 @@ from supervisor.sandbox.base import Limits
 from supervisor.sandbox.cgroups import Cgroup
 
 INTERVAL_S = 0.2
+CPU_MARGIN_S = 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Address space that a program reserves for writing but never touches (thread stacks, heaps of node, bun and JVMs) is no
@@ -74,7 +75,8 @@ def rlimits(limits: Limits) -> dict[int, int]:
         resource.RLIMIT_NICE: 0,
     }
     if limits.cpu_s is not None:
-        bounds[resource.RLIMIT_CPU] = max(1, limits.cpu_s)
+        # A little above the bound, so that the watchdog, which can say why, comes first.
+        bounds[resource.RLIMIT_CPU] = max(1, limits.cpu_s) + CPU_MARGIN_S
     return bounds
 
 
