@@ -41,11 +41,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
     "app": BELOW_SERVER | {"egress", "server", "surroundings"},
     "surroundings": BELOW_SERVER | {"egress", "server"},
-    # The CLI and what it is split into, each imported by the verbs that need it; `client` and `terminal` load in no time.
+    # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,
-    "terminal": BASE | {"core"},
+    "terminal": BASE | {"core", "client"},
     "doctor": BELOW_SERVER | {"egress", "server"},
-    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
+    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor"},
     "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground"},
 }
 
