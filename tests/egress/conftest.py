@@ -75,3 +75,23 @@ async def http(plain_origin: Origin) -> Origin:
 async def https(tls_origin: Origin) -> Origin:
     tls_origin.reset()
     return tls_origin
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def egress_with_table(
+    tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[FakeSupervisor]:
+    table: dict[str, tuple[str, ...]] = request.module.TABLE
+    async with running_egress(tmp_path_factory.mktemp("table"), upstream_ca, names=table) as supervisor:
+        yield supervisor
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxy_with_table(egress_with_table: FakeSupervisor) -> AsyncIterator[Proxy]:
+    """A new session of an egress whose names are the module's `TABLE`."""
+    egress_with_table.reset()
+    session_id = f"session-{next(_count)}"
+    async with serving(egress_with_table, session_id) as proxy:
+        yield proxy
+    egress_with_table.send(CloseSession(session_id=session_id))
+    egress_with_table.send(ForbidEndpoints(endpoints=()))

@@ -205,11 +205,13 @@ class Proxy:
         """A TLS stream inside of CONNECT; `sni` "" means the target's host, None means none."""
         reader, writer = await self.open()
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if b" 200 " not in head.split(b"\r\n", 1)[0]:
-            rest = await reader.read()
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b" 200 " not in head.split(b"\r\n", 1)[0]:
+                raise RefusedTunnelError(head + await reader.read())
+        except BaseException:
             writer.close()
-            raise RefusedTunnelError(head + rest)
+            raise
         context = ssl.create_default_context(cafile=str(trust))
         context.check_hostname = False
         if alpn:

@@ -1,0 +1,181 @@
+"""Private, metadata and own addresses, by every spelling, by name and by redirect: never dialled, whatever the answer says."""
+
+from pathlib import Path
+
+import pytest
+import trustme
+from egress_harness import NAMES, Origin, Proxy, allow, body_of, status_of
+
+from supervisor.core.egress_wire import Answer, Question
+from supervisor.egress import addresses
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LOOPBACK = [
+    "127.0.0.1",
+    "127.1",
+    "127.0.1",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.1",
+    "0177.0.0.1",
+    "017700000001",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:7f00:1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::]",
+    "[::127.0.0.1]",
+    "[::1]",
+    "0.0.0.0",
+    "0",
+    "[::]",
+    "localhost",
+    "LOCALHOST.",
+    "127.0.0.1.",
+    "\uff11\uff12\uff17.0.0.1",
+    "loopback.test",
+    "mapped.test",
+    "nat64.test",
+    "any.test",
+    "two-answers.test",
+]
+METADATA = [
+    "169.254.169.254",
+    "2852039166",
+    "0xa9fea9fe",
+    "169.254.43518",
+    "[::ffff:169.254.169.254]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[fd00:ec2::254]",
+    "100.100.100.200",
+    "metadata.test",
+]
+PRIVATE = [
+    "10.0.0.1",
+    "192.168.1.1",
+    "172.16.0.1",
+    "100.64.0.1",
+    "169.254.1.1",
+    "[fe80::1]",
+    "[fc00::1]",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+]
+TABLE = {
+    **NAMES,
+    "localhost": ("127.0.0.1",),
+    "loopback.test": ("127.0.0.1",),
+    "mapped.test": ("::ffff:127.0.0.1",),
+    "nat64.test": ("64:ff9b::7f00:1",),
+    "any.test": ("0.0.0.0",),
+    "metadata.test": ("169.254.169.254",),
+    "two-answers.test": ("93.184.215.14", "127.0.0.1"),
+    "zone.test": ("fe80::1%lo",),
+}
+
+
+def without_the_address(question: Question) -> Answer:
+    """An allow that names no address: by a host rule, or by a person."""
+    return Answer(question_id=question.question_id, decision="allow", settle=True)
+
+
+@pytest.mark.parametrize("host", [*LOOPBACK, *METADATA, *PRIVATE, "zone.test"])
+async def test_an_allow_that_does_not_name_the_address_reaches_none(
+    proxy_with_table: Proxy, http: Origin, host: str
+) -> None:
+    proxy_with_table.supervisor.decide = without_the_address
+    target = f"{host}:{http.port}"
+    for request in (
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n",
+        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
+    ):
+        assert status_of(await proxy_with_table.send(request.encode())) in (400, 403)
+    assert http.untouched
+
+
+@pytest.mark.parametrize("host", [*METADATA, "0.0.0.0", "[::]", "224.0.0.1", "255.255.255.255", "[64:ff9b::7f00:1]"])
+async def test_metadata_and_nowhere_are_refused_even_where_a_rule_names_them(
+    proxy_with_table: Proxy, http: Origin, host: str
+) -> None:
+    proxy_with_table.supervisor.decide = allow
+    target = f"{host}:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) in (400, 403)
+    assert http.untouched
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "localhost", "origin.test"])
+async def test_gatehouse_is_refused_even_where_a_rule_names_it(
+    proxy_with_table: Proxy, http: Origin, host: str
+) -> None:
+    proxy_with_table.forbid(("127.0.0.1", http.port))
+    target = f"{host}:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) == 403
+    assert "Gatehouse itself" in body_of(answer)["why"]
+    assert http.untouched
+
+
+async def test_a_listener_on_every_address_is_refused_at_each(proxy_with_table: Proxy, http: Origin) -> None:
+    proxy_with_table.forbid(("0.0.0.0", http.port))
+    target = f"127.0.0.2:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) == 403
+    assert http.untouched
+
+
+async def test_a_private_address_that_a_rule_names_is_reached(proxy_with_table: Proxy, http: Origin) -> None:
+    target = f"127.0.0.1:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) == 200
+
+
+async def test_a_redirect_is_a_request_like_any_other(proxy_with_table: Proxy, http: Origin) -> None:
+    """The proxy follows none; the client's next request is judged anew."""
+    location = f"http://169.254.169.254:{http.port}/latest/meta-data/"
+    http.respond = lambda head: f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    target = f"127.0.0.1:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) == 302
+    http.reset()
+    host = f"169.254.169.254:{http.port}"
+    assert status_of(await proxy_with_table.send(f"GET {location} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())) == 403
+    assert http.untouched
+
+
+async def test_a_name_is_looked_up_only_after_it_was_allowed(proxy_with_table: Proxy, http: Origin) -> None:
+    """A look-up is a message to whoever owns the name. What isn't in the table has no address: the refusal would say so."""
+    proxy_with_table.supervisor.decide = lambda question: Answer(
+        question_id=question.question_id, decision="deny", why="no"
+    )
+    target = f"stolen-data.unknown.test:{http.port}"
+    request = f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+    assert body_of(await proxy_with_table.send(request))["why"] == "no"
+    proxy_with_table.supervisor.decide = allow
+    assert "has no address" in body_of(await proxy_with_table.send(request))["why"]
+
+
+async def test_addresses_that_the_rules_refuse_are_not_dialled(proxy_with_table: Proxy, http: Origin) -> None:
+    proxy_with_table.supervisor.decide = lambda question: (
+        allow(question)
+        if question.after is None
+        else Answer(question_id=question.question_id, decision="deny", why="this network is denied")
+    )
+    target = f"origin.test:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert body_of(answer)["why"] == "this network is denied"
+    assert http.untouched
+
+
+@pytest.mark.parametrize(
+    "text", ["", "localhost", "127.0.0.1:80", "1.2.3", "fe80::1%lo", "::ffff:127.0.0.1%lo", "[::1]"]
+)
+async def test_only_literals_are_dialled(text: str) -> None:
+    assert addresses.refusal(text, 80, private_ok=True, forbidden=frozenset()) is not None
+
+
+async def test_public_addresses_are_reached(authority: trustme.CA, tmp_path: Path) -> None:
+    for text in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"):
+        assert addresses.refusal(text, 443, private_ok=False, forbidden=frozenset()) is None

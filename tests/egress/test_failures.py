@@ -1,0 +1,243 @@
+"""Whatever breaks, nothing is let through: hooks that raise, a supervisor that is gone or silent, floods.
+
+Each broken egress is a process of its own, in which one named part raises (`broken_egress.py`).
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+from pathlib import Path
+
+import pytest
+from egress_harness import (
+    Origin,
+    Proxy,
+    RefusedTunnelError,
+    answer_of,
+    body_of,
+    running_egress,
+    serving,
+    status_of,
+)
+
+from supervisor.core.egress_wire import Answer, Question
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BEFORE = [
+    f"{how}.{hook}"
+    for how in ("Guard", "Raw")
+    for hook in (
+        "client_connected",
+        "next_layer",
+        "http_connect",
+        "requestheaders",
+        "tls_clienthello",
+        "server_connect",
+    )
+    if (how, hook) != ("Raw", "client_connected")  # only says earlier what each other step finds by itself
+]
+INSIDE = [
+    "Admission.admit",
+    "Admission._pin",
+    "checks.split_authority",
+    "checks.connect",
+    "checks.head",
+    "checks.destination",
+    "checks.server_name",
+    "secrets.swaps",
+    "addresses.refusal",
+    "GuardedTls.tls_start_client",
+    "GuardedTls.tls_start_server",
+]
+# What these break is after the verdict or not on every path; the request that is refused by the supervisor stays refused.
+AFTER = [
+    "layers.refusal_response",
+    "Guard.responseheaders",
+    "Guard.response",
+    "Guard.error",
+    "Raw.responseheaders",
+    "Raw.response",
+]
+
+
+async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> list[int]:
+    """The status of a plain request and of one by CONNECT and TLS; 0 where the connection was just cut."""
+    target = f"origin.test:{http.port}"
+    plain = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(3):
+            plain = status_of(await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()))
+    target = f"origin.test:{https.port}"
+    try:
+        async with asyncio.timeout(3):
+            reader, writer = await proxy.tunnel(target, trust=ca_file)
+    except RefusedTunnelError as refused:
+        return [plain, status_of(refused.answer)]
+    except (ssl.SSLError, OSError, asyncio.IncompleteReadError, TimeoutError):
+        return [plain, 0]
+    writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    try:
+        async with asyncio.timeout(3):
+            return [plain, status_of(await answer_of(reader))]
+    except (OSError, asyncio.IncompleteReadError, TimeoutError):
+        return [plain, 0]
+    finally:
+        writer.close()
+
+
+async def test_the_harness_lets_through_what_is_not_broken(
+    tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
+        ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
+        assert await attempts(proxy, http, https, ca_file) == [200, 200]
+
+
+# Where a part is only on one of the two paths, the other path goes on.
+ONE_PATH = {
+    "http_connect": {"https"},
+    "tls_clienthello": {"https"},
+    "connect": {"https"},
+    "server_name": {"https"},
+    "tls_start_client": {"https"},
+    "tls_start_server": {"https"},
+}
+
+
+@pytest.mark.parametrize("part", [*BEFORE, *INSIDE])
+async def test_a_part_that_raises_lets_nothing_through(
+    tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
+        plain, tls = await attempts(proxy, http, https, ca_file)
+    assert tls != 200
+    assert not https.received
+    if part.partition(".")[2] not in ONE_PATH:
+        assert plain != 200
+        assert http.untouched
+    assert "text of a client" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("part", AFTER)
+async def test_what_is_denied_stays_denied_whatever_else_breaks(
+    tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin, part: str
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor:
+        supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
+        async with serving(supervisor, "s") as proxy:
+            statuses = await attempts(proxy, http, https, tmp_path / "ca" / "mitmproxy-ca-cert.pem")
+            assert statuses == ([0, 0] if part == "layers.refusal_response" else [403, 403])
+    assert http.untouched
+    assert https.untouched
+
+
+def request_to(origin: Origin) -> bytes:
+    target = f"origin.test:{origin.port}"
+    return f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
+
+
+async def test_when_the_supervisor_is_gone_what_waits_is_refused_and_egress_ends(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: None
+        sending = asyncio.create_task(proxy.send(request_to(http)))
+        await supervisor.until(Question)
+        supervisor.sock.close()
+        answer = await sending
+        assert status_of(answer) == 403
+        assert "supervisor is gone" in body_of(answer)["why"]
+        assert await supervisor.child.wait() == 0
+    assert http.untouched
+
+
+async def test_a_kept_connection_is_refused_too_when_the_supervisor_is_gone(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+        reader, writer = await proxy.open()
+        writer.write(request_to(http))
+        assert status_of(await answer_of(reader)) == 200
+        http.reset()
+        supervisor.sock.close()
+        writer.write(request_to(http))
+        assert status_of(await answer_of(reader)) != 200
+        writer.close()
+    assert http.untouched
+
+
+async def test_a_silent_supervisor_is_a_denial(
+    tmp_path: Path, upstream_ca: Path, http: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the hold and 10 s of grace; shortened by a negative hold."""
+    async with running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: None
+        answer = await proxy.send(request_to(http))
+    assert status_of(answer) == 403
+    assert "in time" in body_of(answer)["why"]
+    assert http.untouched
+
+
+async def test_an_answer_to_another_question_lets_nothing_through(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, hold_s=-9.5) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: Answer(question_id=question.question_id + 1, decision="allow")
+        assert status_of(await proxy.send(request_to(http))) == 403
+    assert http.untouched
+
+
+async def test_rubbish_on_the_channel_ends_egress(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor:
+        supervisor.sock.send(b"\xc1 this is no message")
+        assert await supervisor.child.wait() == 0
+
+
+async def test_too_many_open_questions_of_a_session_are_denied_at_once(
+    tmp_path: Path, upstream_ca: Path, http: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: None
+        writers = []
+        for _ in range(256):
+            _, writer = await proxy.open()
+            writer.write(request_to(http))
+            writers.append(writer)
+        await supervisor.until(Question, 256)
+        answer = await proxy.send(request_to(http))
+        assert status_of(answer) == 403
+        assert "too many" in body_of(answer)["why"]
+        async with serving(supervisor, "other") as other:  # another session isn't held up
+            supervisor.decide = lambda question: Answer(
+                question_id=question.question_id, decision="allow", private_ok=True
+            )
+            assert status_of(await other.send(request_to(http))) == 200
+        for writer in writers:
+            writer.close()
+
+
+async def test_egress_gives_up_what_it_does_not_need(tmp_path: Path, upstream_ca: Path) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor:
+        status = Path(f"/proc/{supervisor.child.pid}/status").read_text()
+        assert "NoNewPrivs:\t1" in status
+        limits = Path(f"/proc/{supervisor.child.pid}/limits").read_text()
+        assert next(line for line in limits.splitlines() if "core file" in line).split()[4] == "0"
+        environment = Path(f"/proc/{supervisor.child.pid}/environ").read_bytes() if os.geteuid() == 0 else b""
+        assert b"KEY" not in environment
+
+
+async def test_egress_killed_leaves_nothing_open(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: None
+        reader, writer = await proxy.open()
+        writer.write(request_to(http))
+        await supervisor.until(Question)
+        os.kill(supervisor.child.pid, signal.SIGKILL)
+        assert await answer_of(reader) == b""
+        writer.close()
+        await supervisor.ended.wait()
+    assert http.untouched
