@@ -197,7 +197,8 @@ class Supervisor:
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
-            parts.network.forbid(tuple((address, self.port) for address in ("127.0.0.1", "::1", "localhost")))
+            parts.network.forbid((("127.0.0.1", self.port), ("::1", self.port)))
+            parts.gate.forbid_endpoints(frozenset({("127.0.0.1", self.port), ("::1", self.port)}))
             await parts.network.start(self._tasks)
             self._write_contact()
             parts.audit.record(

@@ -8,6 +8,7 @@ which the gate turns into a denial; the next write tries again, so that a freed 
 `EVENTS` names every event that can stand in the file.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -126,11 +127,19 @@ class Audit:
 
     def _read_end(self) -> int:
         """Continue the chain of an existing file. Gives the bytes of a torn last line, which is dropped."""
-        data = self._path.read_bytes() if self._path.is_file() else b""
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) != len(data):
-            os.ftruncate(self._descriptor, len(whole))
-        self._size = len(whole)
+        size = os.fstat(self._descriptor).st_size if self._path.is_file() else 0
+        tail = b""
+        with self._path.open("rb") if size else contextlib.nullcontext() as file:
+            # Doubled until a whole last line is in it: a log of gigabytes costs no more than its last line.
+            length = _TAIL_BYTES
+            while file is not None and len(tail) < size and tail.count(b"\n") < 2:
+                file.seek(max(0, size - length))
+                tail, length = file.read(), length * 2
+        whole = tail[: tail.rfind(b"\n") + 1]
+        torn = len(tail) - len(whole)
+        if torn:
+            os.ftruncate(self._descriptor, size - torn)
+        self._size = size - torn
         last = whole.rstrip(b"\n").rpartition(b"\n")[2]
         try:
             self._seq = int(json.loads(last)["seq"]) if last else 0
@@ -139,7 +148,7 @@ class Audit:
                 f"{self._path}: the last line is no audit record", "move the file away to start a new one"
             ) from error
         self._previous = line_hash(last) if last else GENESIS
-        return len(data) - len(whole)
+        return torn
 
     def _flush_when_wanted(self) -> None:
         while not self._stopped:

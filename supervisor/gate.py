@@ -104,6 +104,8 @@ class Gate:
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
         self._hits: Counter[str] = Counter()
+        self._uses = {rule: hits for rule, (hits, _) in queue.read(rule_hits.read).items()}
+        self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
         self._tasks: asyncio.TaskGroup | None = None
 
     # -- wiring -----------------------------------------------------------------------------------------------------
@@ -122,6 +124,10 @@ class Gate:
             work.close()
             raise RuntimeError("the gate has no task group yet")
         return self._tasks.create_task(work, name=name)
+
+    def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:
+        """Gatehouse's own listeners, as (address, port): no rule lets an agent reach them."""
+        self._own_endpoints = endpoints
 
     def open_session(self, session: Session) -> None:
         """Actions of this session may be judged from now on."""
@@ -399,7 +405,14 @@ class Gate:
             return Verdict(decision="deny", why="the session has ended", remedy="start a new session")
         try:
             policy = self.policies.for_session(session.policy_text)
-            return evaluate(policy, action, now=self._clock.now(), session_id=session_id)
+            return evaluate(
+                policy,
+                action,
+                now=self._clock.now(),
+                session_id=session_id,
+                forbidden_endpoints=self._own_endpoints,
+                uses=self._uses,
+            )
         except Exception as error:  # law 3: whatever goes wrong in here is a denial
             log.exception("verdict failed")
             return Verdict(decision="deny", why=f"the rules could not be evaluated: {type(error).__name__}")
@@ -516,5 +529,6 @@ class Gate:
         return msgspec.convert(fields, Action)  # type: ignore[no-any-return]
 
     def _count(self, verdict: Verdict) -> None:
-        for rule in verdict.rules or ((verdict.rule,) if verdict.rule else ()):
-            self._hits[rule] += 1
+        if verdict.rule_id is not None:
+            self._hits[verdict.rule_id] += 1
+            self._uses[verdict.rule_id] = self._uses.get(verdict.rule_id, 0) + 1

@@ -127,11 +127,11 @@ def fingerprint(action: Action) -> str:
     """BLAKE2b-256 over the category and every field, hex.
 
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
-    is injective, because MessagePack marks the type and length of every value.
+    is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
+    led to is evidence for the rules, checked anew each time; what a person approves is the name.
     """
-    fields = [getattr(action, name) for name in action.__struct_fields__]
-    encoded = msgspec.msgpack.encode([category_of(action), *fields], enc_hook=None)
-    return content_hash(encoded)
+    fields = [getattr(action, name) for name in action.__struct_fields__ if name != "resolved"]
+    return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
 
 
 def subject(action: Action) -> str:
@@ -161,7 +161,9 @@ def title(action: Action) -> str:
             return f"{action.method} {action.scheme}://{action.host}{port}{action.path}"
         case Git():
             words = ["git", action.operation, *action.flags, action.remote or "", *action.refspecs]
-            return action.command or " ".join(word for word in words if word)
+            notes = [note for note, is_so in (("forces", action.force), ("deletes", action.delete)) if is_so]
+            text = action.command or " ".join(word for word in words if word)
+            return f"{text} ({', '.join(notes)})" if notes else text
         case Packages():
             return action.command or " ".join([action.manager, action.operation, *action.flags, *action.names])
         case Proposal():

@@ -4,11 +4,9 @@ Markup is escaped by the templates; this is about what escaping leaves alone: an
 a right-to-left override that makes `gpj.exe` read as `exe.jpg`, a zero-width space inside a host name.
 """
 
-import unicodedata
-
 _KEPT = {"\n", "\t"}
-# Format characters (Cf) are all made visible; so are separators that look like nothing or break lines.
-_INVISIBLE = {"\u2028", "\u2029", "\u115f", "\u1160", "\u3164", "\uffa0", "\u2800"}
+# Letters by their category, that show nothing.
+_INVISIBLE = {"\u115f", "\u1160", "\u3164", "\uffa0", "\u2800"}
 
 
 def visible(text: str, *, one_line: bool = False) -> str:
@@ -23,6 +21,8 @@ def _visible_char(char: str, one_line: bool) -> str:
         return char
     if char == "\n":
         return "\\n"
-    if char in _INVISIBLE or unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn"):
+    # Not printable: controls, format characters, surrogates, unassigned, and every space but the plain one (a no-break space
+    # makes one word of what looks like two).
+    if char in _INVISIBLE or not char.isprintable():
         return f"\\u{{{ord(char):x}}}"
     return char

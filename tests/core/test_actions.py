@@ -1,0 +1,109 @@
+"""Actions: law 2 says that two actions that would do different things never share a fingerprint."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import actions
+from supervisor.core.actions import (
+    Action,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+    decode,
+    encode,
+    fingerprint,
+    subject,
+    title,
+)
+
+_words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_some = st.none() | _words
+_tuples = st.lists(_words, max_size=3).map(tuple)
+ACTIONS: st.SearchStrategy[Action] = st.one_of(
+    st.builds(Exec, command=_words, cwd=_words),
+    st.builds(
+        FileChange,
+        operation=st.sampled_from(["write", "edit", "delete", "rename"]),
+        path=_words,
+        to=_some,
+        before=_some,
+        after=_some,
+        mode=st.none() | st.integers(0, 0o7777),
+        link_target=_some,
+        hazards=_tuples,
+    ),
+    st.builds(
+        Network,
+        operation=st.sampled_from(["connect", "request"]),
+        host=_words,
+        port=st.integers(1, 65535),
+        method=_some,
+        path=_some,
+        body_hash=_some,
+    ),
+    st.builds(
+        Git, operation=_words, remote=_some, refspecs=_tuples, force=st.booleans(), delete=st.booleans(), flags=_tuples
+    ),
+    st.builds(Packages, manager=_words, operation=_words, names=_tuples, flags=_tuples),
+    st.builds(Proposal, effect=st.sampled_from(["allow", "ask", "deny"]), rule=_words, why=_words),
+)
+
+
+@given(ACTIONS, ACTIONS)
+def test_unequal_actions_never_share_a_fingerprint(one: Action, other: Action) -> None:
+    assert (fingerprint(one) == fingerprint(other)) == (one == other)
+
+
+@given(ACTIONS)
+def test_an_action_survives_its_record(action: Action) -> None:
+    assert decode(encode(action)) == action
+    assert fingerprint(decode(encode(action))) == fingerprint(action)
+    assert title(action) is not None
+
+
+def test_words_that_join_to_the_same_text_are_different_actions() -> None:
+    left = Packages(manager="npm", operation="install", names=("a", "b c"))
+    right = Packages(manager="npm", operation="install", names=("a b", "c"))
+    assert fingerprint(left) != fingerprint(right)
+
+
+def test_where_a_name_resolved_to_is_evidence_and_not_the_action() -> None:
+    one = Network(operation="connect", host="example.org", port=443, resolved=("192.0.2.1",))
+    other = Network(operation="connect", host="example.org", port=443, resolved=("192.0.2.2",))
+    assert fingerprint(one) == fingerprint(other)
+
+
+def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
+    write = FileChange(operation="write", path="a.py", after="1")
+    edit = FileChange(operation="edit", path="a.py", after="2")
+    assert subject(write) == subject(edit)
+    assert subject(Exec(command="ls")) != subject(Exec(command="ls -l"))
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (Exec(command="make test"), "make test"),
+        (FileChange(operation="chmod", path="run.sh", mode=0o755), "chmod 755 run.sh"),
+        (FileChange(operation="symlink", path="a", link_target="/etc"), "symlink a -> /etc"),
+        (Network(operation="connect", host="example.org", port=443), "connect example.org:443"),
+        (
+            Network(operation="request", host="h", port=8080, scheme="http", method="GET", path="/x"),
+            "GET http://h:8080/x",
+        ),
+        (Git(operation="push", remote="origin", refspecs=("main",), force=True), "git push origin main (forces)"),
+        (Packages(manager="npm", operation="install", names=("a",), flags=("-D",)), "npm install -D a"),
+        (Proposal(effect="allow", rule="exec(ls)"), "allow exec(ls)"),
+    ],
+)
+def test_titles_are_exact(action: Action, text: str) -> None:
+    assert title(action) == text
+
+
+def test_every_category_has_an_action_type() -> None:
+    types = (Exec, FileChange, Network, Git, Packages, Proposal)
+    assert {one.__struct_config__.tag for one in types} == set(actions.CATEGORIES)

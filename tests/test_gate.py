@@ -1,0 +1,412 @@
+"""The gate: every ask becomes a recorded verdict, only an allowed or approved one becomes a Grant, once, for just that action."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
+from supervisor.audit import Audit
+from supervisor.core.actions import Action, Exec, FileChange, Network, Proposal
+from supervisor.core.approvals import Request, status
+from supervisor.core.redact import Redactor
+from supervisor.core.sessions import Session, SessionId
+from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
+from supervisor.gate import Gate, Grant, Refused
+from supervisor.kill_switch import KillSwitch
+from supervisor.policy_files import PolicyFiles
+from supervisor.store import requests as store
+from supervisor.store.engine import open_database
+from tests.fakes.clock import FakeClock
+
+POLICY = """
+version: 1
+allow: [network(allowed.example.org)]
+ask: [network(asked.example.org)]
+deny:
+  - rule: network(denied.example.org)
+    why: it tracks people
+"""
+
+
+def connect(host: str) -> Network:
+    return Network(operation="connect", host=host, port=443)
+
+
+def session(name: str, policy_text: str = "") -> Session:
+    return Session(
+        id=SessionId(name),
+        kind="agent",
+        workspace="/w",
+        command=("true",),
+        token_hash="",
+        created_at=0,
+        deadline_at=1e12,
+        policy_text=policy_text,
+    )
+
+
+class World:
+    """A gate with everything real but the clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._is_closed = False
+        self.clock = FakeClock()
+        self.redactor = Redactor(["hunter2hunter2"])
+        self.policy = folder / "policy.yaml"
+        if not self.policy.exists():
+            self.policy.write_text(POLICY)
+        self.engine = open_database(folder / "gatehouse.db")
+        self.audit = Audit(folder / "audit.log", self.clock, self.redactor)
+        self.queue = ApprovalQueue(self.engine)
+        self.kill_switch = KillSwitch(folder / "stopped")
+        self.gate = Gate(
+            policies=PolicyFiles(self.policy, folder / "saved.yaml", self.clock),
+            queue=self.queue,
+            audit=self.audit,
+            kill_switch=self.kill_switch,
+            clock=self.clock,
+            redactor=self.redactor,
+        )
+        for name in ("s1", "s2"):
+            self.gate.open_session(session(name))
+
+    def ask(self, action: Action, session_id: str = "s1", **more: Any) -> Request:
+        return self.gate.ask(action, session_id=session_id, **more)
+
+    def events(self, *names: str) -> list[dict[str, Any]]:
+        records = [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+        return [record for record in records if not names or record["event"] in names]
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.audit.close()
+            self.engine.dispose()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    async with asyncio.TaskGroup() as group:
+        yield group
+
+
+def granted(result: Grant | Refused) -> Grant:
+    assert isinstance(result, Grant), result
+    return result
+
+
+def refused(result: Grant | Refused) -> Refused:
+    assert isinstance(result, Refused)
+    return result
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("allowed.example.org", "allowed"),
+        ("denied.example.org", "denied"),
+        ("other.example.net", "pending"),
+        ("asked.example.org", "pending"),
+    ],
+)
+def test_an_ask_becomes_what_the_rules_say_and_is_recorded(world: World, host: str, expected: str) -> None:
+    request = world.ask(connect(host))
+    assert status(request) == expected
+    (record,) = world.events("request_asked")
+    assert (record["verdict"], record["rule"], record["why"]) == (request.decision, request.rule, request.why)
+
+
+def test_the_why_travels(world: World) -> None:
+    request = world.ask(connect("denied.example.org"))
+    answer = refused(world.gate.claim(request.id, "s1"))
+    assert "it tracks people" in answer.why
+    assert answer.why == request.why == world.events("request_asked")[0]["why"]
+    assert answer.rule == request.rule == "network(denied.example.org)"
+
+
+def test_a_written_ask_is_sticky_and_an_unmatched_one_is_not(world: World) -> None:
+    assert world.ask(connect("asked.example.org")).sticky
+    assert not world.ask(connect("other.example.net")).sticky
+
+
+def test_a_proposal_is_always_asked(world: World) -> None:
+    world.policy.write_text("version: 1\nmodes: {network: allow, filesystem: allow, git: allow}\n")
+    assert status(world.ask(Proposal(effect="allow", rule="network(*.example.org)"))) == "pending"
+
+
+# -- grants ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_grant_is_given_once_and_used_once(world: World) -> None:
+    action = connect("allowed.example.org")
+    request = world.ask(action)
+    grant = granted(world.gate.claim(request.id, "s1"))
+    assert "used" in refused(world.gate.claim(request.id, "s1")).why or status(world.gate.get(request.id)) == "used"
+    grant.use(action)
+    with pytest.raises(RefusedError, match="used before"):
+        grant.use(action)
+
+
+def test_a_grant_is_for_the_judged_action_only(world: World) -> None:
+    request = world.ask(
+        Network(operation="request", host="allowed.example.org", port=443, scheme="https", method="GET", path="/a")
+    )
+    grant = granted(world.gate.claim(request.id, "s1"))
+    with pytest.raises(RefusedError, match="not the action that was judged"):
+        grant.use(
+            Network(operation="request", host="allowed.example.org", port=443, scheme="https", method="GET", path="/b")
+        )
+    with pytest.raises(RefusedError, match="used before"):  # a wrong try spends it
+        grant.use(world.gate.action_of(request))
+
+
+def test_pending_denied_expired_and_foreign_requests_give_no_grant(world: World) -> None:
+    pending = world.ask(connect("other.example.net"))
+    refused(world.gate.claim(pending.id, "s1"))
+    world.gate.resolve(pending.id, "approved", by="operator")
+    refused(world.gate.claim(pending.id, "s2"))
+    granted(world.gate.claim(pending.id, "s1"))
+    closed = world.ask(connect("closed.example.net"))
+    world.gate.close(closed.id, "the session ended")
+    assert refused(world.gate.claim(closed.id, "s1")).why == "the session ended"
+    with pytest.raises(NotFoundError):
+        world.gate.claim("nonsense", "s1")
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_given_once_and_says_by_whom(world: World) -> None:
+    request = world.ask(connect("other.example.net"))
+    answered = world.gate.resolve(request.id, "denied", by="operator (browser)", reason="use the mirror")
+    assert status(answered) == "denied"
+    with pytest.raises(UserError, match="already denied"):
+        world.gate.resolve(request.id, "approved", by="operator")
+    (record,) = world.events("request_answered")
+    assert (record["by"], record["reason"], record["answer"]) == ("operator (browser)", "use the mirror", "denied")
+    assert refused(world.gate.claim(request.id, "s1")).why == "denied by operator (browser): use the mirror"
+
+
+def test_an_answer_to_another_request_than_was_shown_is_refused(world: World) -> None:
+    request = world.ask(connect("other.example.net"))
+    with pytest.raises(UserError, match="not the request that was shown"):
+        world.gate.resolve(request.id, "approved", by="operator", shown_fingerprint="0" * 64)
+    assert status(world.gate.get(request.id)) == "pending"
+
+
+def test_a_superseded_or_expired_request_can_not_be_approved(world: World) -> None:
+    older = world.ask(Exec(command="x"))
+    world.gate.close(older.id, "expired")
+    with pytest.raises(UserError, match="already expired"):
+        world.gate.resolve(older.id, "approved", by="operator")
+
+
+def test_identical_asks_are_one_request_and_are_counted(world: World) -> None:
+    first = world.ask(connect("other.example.net"))
+    second = world.ask(connect("other.example.net"))
+    assert (second.id, second.asked_times) == (first.id, 2)
+    assert world.ask(connect("other.example.net"), session_id="s2").id != first.id
+
+
+def test_what_a_person_denied_stays_denied_in_this_session(world: World) -> None:
+    request = world.ask(connect("other.example.net"))
+    world.gate.resolve(request.id, "denied", by="operator")
+    again = world.ask(connect("other.example.net"))
+    assert (again.id, status(again)) == (request.id, "denied")
+    assert status(world.ask(connect("other.example.net"), session_id="s2")) == "pending"
+
+
+def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> None:
+    world.policy.write_text("version: 1\nmodes: {filesystem: ask}\n")
+    older = world.ask(FileChange(operation="write", path="a.txt", after="1" * 64))
+    newer = world.ask(FileChange(operation="write", path="a.txt", after="2" * 64))
+    older = world.gate.get(older.id)
+    assert status(older) == "superseded"
+    assert older.superseded_by == newer.id
+    assert older.answer == "denied"
+    assert [status(one) for one in (newer, world.ask(FileChange(operation="write", path="b.txt", after="1" * 64)))] == [
+        "pending",
+        "pending",
+    ]
+    with pytest.raises(UserError, match="already superseded"):
+        world.gate.resolve(older.id, "approved", by="operator")
+
+
+def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: World) -> None:
+    asked = [world.ask(connect(host)) for host in ("a.example.net", "b.example.net", "c.example.com")]
+    rule_id = world.gate.policies.add_rule("allow", "network(*.example.net)", why="", by="operator")
+    world.gate.rejudge_pending(by=f"rule {rule_id}")
+    assert [status(world.gate.get(request.id)) for request in asked] == ["approved", "approved", "pending"]
+    assert {record["by"] for record in world.events("request_answered")} == {f"rule {rule_id}"}
+
+
+def test_a_flood_is_denied_and_not_queued(world: World) -> None:
+    for number in range(MOST_PENDING_PER_SESSION):
+        assert status(world.ask(connect(f"h{number}.example.net"))) == "pending"
+    assert status(world.ask(connect("one-more.example.net"))) == "denied"
+    assert status(world.ask(connect("one-more.example.net"), session_id="s2")) == "pending"
+
+
+# -- failing closed ----------------------------------------------------------------------------------------------------
+
+
+def test_the_kill_switch_denies_everything_and_voids_approvals(world: World) -> None:
+    approved = world.ask(connect("other.example.net"))
+    world.gate.resolve(approved.id, "approved", by="operator")
+    world.kill_switch.stop("look into this")
+    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "deny"
+    assert "look into this" in refused(world.gate.claim(approved.id, "s1")).why
+    world.kill_switch.resume()
+    granted(world.gate.claim(approved.id, "s1"))
+
+
+def test_an_unknown_or_ended_session_is_denied(world: World) -> None:
+    assert world.gate.judge(connect("allowed.example.org"), "nobody").decision == "deny"
+    world.gate.close_session("s1")
+    assert status(world.ask(connect("allowed.example.org"))) == "denied"
+
+
+async def test_without_an_audit_nothing_is_allowed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    approved = world.ask(connect("other.example.net"))
+    world.gate.resolve(approved.id, "approved", by="operator")
+
+    def fails(*_: object, **__: object) -> int:
+        raise StorageError("the audit log can't be written: No space left on device")
+
+    monkeypatch.setattr(world.audit, "record", fails)
+    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "deny"
+    assert status(world.ask(connect("allowed.example.org"))) == "denied"
+    assert "can't be written" in refused(world.gate.claim(approved.id, "s1")).why
+    assert (
+        "can't be written"
+        in refused(await world.gate.decide(connect("allowed.example.org"), session_id="s1", hold_s=1)).why
+    )
+    monkeypatch.undo()
+    granted(world.gate.claim(approved.id, "s1"))
+
+
+def test_an_exception_in_the_rules_is_a_denial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("supervisor.gate.evaluate", fails)
+    verdict = world.gate.judge(connect("allowed.example.org"), "s1")
+    assert (verdict.decision, "ZeroDivisionError" in verdict.why) == ("deny", True)
+
+
+def test_a_policy_that_breaks_keeps_the_last_good_one(world: World) -> None:
+    world.policy.write_text("version: 1\nallow: [network(*.com)")
+    assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "allow"
+    assert world.gate.judge(connect("denied.example.org"), "s1").decision == "deny"
+    assert world.gate.policies.banner is not None
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+async def test_decide_waits_for_the_answer(world: World, tasks: asyncio.TaskGroup) -> None:
+    deciding = tasks.create_task(world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=30))
+    await asyncio.sleep(0)
+    (request,) = world.queue.read(lambda c: store.pending(c))
+    world.gate.resolve(request.id, "approved", by="operator")
+    grant = granted(await deciding)
+    grant.use(connect("other.example.net"))
+    world.gate.settle(grant, "done", {"status": 200})
+    assert world.gate.get(request.id).outcome == {"ok": True, "status": 200}
+
+
+async def test_a_hold_that_runs_out_leaves_the_request_in_the_inbox_and_a_later_try_finds_the_answer(
+    world: World,
+) -> None:
+    first = refused(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
+    assert first.decision == "ask"
+    assert first.request_id is not None
+    assert status(world.gate.get(first.request_id)) == "pending"
+    world.gate.resolve(first.request_id, "approved", by="operator")
+    granted(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
+    again = refused(await world.gate.decide(connect("other.example.net"), session_id="s1", hold_s=0))
+    assert again.request_id != first.request_id  # one approval, one connection
+
+
+async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(world: World, tmp_path: Path) -> None:
+    request = world.ask(Exec(command="make deploy"))
+    world.gate.resolve(request.id, "approved", by="operator")  # no handler yet: as if the supervisor died here
+    world.close()
+    reborn = World(tmp_path)
+    carried: list[Request] = []
+
+    async def carry_out(ready: Request) -> None:
+        carried.append(ready)
+        grant = granted(reborn.gate.claim(ready.id, ready.session_id))
+        grant.use(reborn.gate.action_of(ready))
+        reborn.gate.settle(grant, "done", {})
+
+    async with asyncio.TaskGroup() as tasks:
+        reborn.gate.on_ready("exec", "agent_api", carry_out)
+        reborn.gate.run_handlers_in(tasks)
+        reborn.gate.offer_ready()
+    assert [one.id for one in carried] == [request.id]
+    assert status(reborn.gate.get(request.id)) == "used"
+    async with asyncio.TaskGroup() as tasks:
+        reborn.gate.run_handlers_in(tasks)
+        reborn.gate.offer_ready()
+    assert len(carried) == 1
+    reborn.close()
+
+
+async def test_a_wait_begun_anew_after_a_restart_finds_the_answer(
+    world: World, tmp_path: Path, tasks: asyncio.TaskGroup
+) -> None:
+    request = world.ask(connect("other.example.net"))
+    world.close()
+    reborn = World(tmp_path)
+    waiting = tasks.create_task(reborn.gate.wait(request.id, 30))
+    await asyncio.sleep(0)
+    reborn.gate.resolve(request.id, "approved", by="operator")
+    assert status(await waiting) == "approved"
+    reborn.close()
+
+
+async def test_a_channel_that_fails_is_said_and_takes_nobody_along(world: World) -> None:
+    async def fails(_: Request) -> None:
+        raise RuntimeError("no hunter2hunter2 here")
+
+    request = world.ask(Exec(command="x"))
+    async with asyncio.TaskGroup() as tasks:
+        world.gate.on_ready("exec", "agent_api", fails)
+        world.gate.run_handlers_in(tasks)
+        world.gate.resolve(request.id, "approved", by="operator")
+    outcome = world.gate.get(request.id).outcome
+    assert outcome == {"ok": False, "error": "carrying it out failed: no [redacted] here"}
+
+
+# -- secrets -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_out(
+    world: World, tmp_path: Path
+) -> None:
+    action = Exec(command="curl -H 'x-key: hunter2hunter2' https://example.org")
+    request = world.ask(action, reason="with hunter2hunter2")
+    world.gate.resolve(request.id, "approved", by="operator", reason="hunter2hunter2 is fine")
+    grant = granted(world.gate.claim(request.id, "s1"))
+    grant.use(world.gate.action_of(request))
+    world.gate.settle(grant, "done", {"stdout": "hunter2hunter2"})
+    world.close()
+    for path in tmp_path.iterdir():
+        assert b"hunter2hunter2" not in path.read_bytes(), path

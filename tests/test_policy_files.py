@@ -1,0 +1,114 @@
+"""Policy files: the last good one stays, nothing opens by accident, and what was saved is there after a crash."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.actions import Network
+from supervisor.core.rules import evaluate
+from supervisor.errors import NotFoundError, PolicyError
+from supervisor.policy_files import PolicyFiles
+from tests.fakes.clock import FakeClock
+
+BASE = "version: 1\nallow: [network(a.example.org)]\n"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    return path
+
+
+def opened(base: Path) -> PolicyFiles:
+    return PolicyFiles(base, base.with_name("saved.yaml"), FakeClock())
+
+
+def verdict(files: PolicyFiles, host: str, session_text: str = "") -> str:
+    policy = files.for_session(session_text)
+    return evaluate(policy, Network(operation="connect", host=host, port=443), now=0).decision
+
+
+def test_a_changed_file_is_in_force_at_the_next_decision(base: Path) -> None:
+    files = opened(base)
+    assert verdict(files, "b.example.org") == "ask"
+    base.write_text("version: 1\nallow: [network(b.example.org)]\n")
+    assert (verdict(files, "a.example.org"), verdict(files, "b.example.org")) == ("ask", "allow")
+
+
+@pytest.mark.parametrize("broken", ["version: 1\nallow: [network(", "allow: 3", "version: 1\nallwo: []", "\xff\xfe"])
+def test_a_broken_file_keeps_the_last_good_policy_and_raises_a_banner(base: Path, broken: str) -> None:
+    files = opened(base)
+    base.write_bytes(broken.encode("latin-1"))
+    assert verdict(files, "a.example.org") == "allow"
+    assert "the last good policy stays in force" in (files.banner or "")
+    base.write_text(BASE)
+    assert files.banner is None
+
+
+def test_a_vanished_file_keeps_the_last_good_policy(base: Path) -> None:
+    files = opened(base)
+    base.unlink()
+    assert verdict(files, "a.example.org") == "allow"
+    assert files.banner is not None
+
+
+def test_with_no_good_policy_ever_everything_is_denied(tmp_path: Path) -> None:
+    files = opened(tmp_path / "absent.yaml")
+    assert verdict(files, "a.example.org") == "deny"
+    assert "everything is denied" in (files.banner or "")
+
+
+def test_saved_rules_that_never_parsed_may_hold_denials_so_nothing_is_allowed(base: Path) -> None:
+    base.with_name("saved.yaml").write_text("version: 1\ndeny: [")
+    assert verdict(opened(base), "a.example.org") == "deny"
+
+
+def test_a_saved_rule_survives_and_can_be_removed(base: Path) -> None:
+    rule_id = opened(base).add_rule("deny", "network(a.example.org)", why="no more", by="operator")
+    files = opened(base)
+    assert verdict(files, "a.example.org") == "deny"
+    saved = next(rule for rule in files.current().rules if rule.id == rule_id)
+    assert (saved.why, saved.added_by, saved.added_at) == ("no more", "operator", FakeClock().now())
+    assert files.remove_rule(rule_id) == "network(a.example.org)"
+    assert verdict(opened(base), "a.example.org") == "allow"
+    with pytest.raises(NotFoundError):
+        files.remove_rule(rule_id)
+
+
+@pytest.mark.parametrize(
+    "rule", ["network(*)", "network(*.com)", "nonsense", "network(", "sandbox(x)", "network(a.example.org)\nallow: x"]
+)
+def test_a_rule_that_may_not_be_saved_leaves_the_file_as_it_was(base: Path, rule: str) -> None:
+    files = opened(base)
+    files.add_rule("allow", "network(ok.example.org)", why="", by="operator")
+    before = base.with_name("saved.yaml").read_bytes()
+    with pytest.raises(PolicyError):
+        files.add_rule("allow", rule, why="", by="operator")
+    assert base.with_name("saved.yaml").read_bytes() == before
+
+
+def test_a_saved_file_that_a_person_broke_is_not_built_upon(base: Path) -> None:
+    files = opened(base)
+    files.add_rule("allow", "network(ok.example.org)", why="", by="operator")
+    base.with_name("saved.yaml").write_text("version: 1\nallow: [")
+    with pytest.raises(PolicyError):
+        files.add_rule("allow", "network(more.example.org)", why="", by="operator")
+    assert verdict(files, "ok.example.org") == "allow"
+
+
+def test_a_session_has_rules_of_its_own_and_no_other_session_has_them(base: Path) -> None:
+    files = opened(base)
+    text = "version: 1\nallow: [network(model.example.org)]\n"
+    assert verdict(files, "model.example.org", text) == "allow"
+    assert verdict(files, "model.example.org") == "ask"
+    files.add_rule("deny", "network(model.example.org)", why="", by="operator")
+    assert verdict(files, "model.example.org", text) == "deny"
+
+
+def test_watchers_hear_of_changes(base: Path) -> None:
+    files = opened(base)
+    heard: list[str | None] = []
+    files.on_change = lambda: heard.append("changed")
+    files.add_rule("allow", "network(ok.example.org)", why="", by="operator")
+    assert heard == ["changed"]
