@@ -97,7 +97,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, watched: Watched) -> None:
-        """Begin; the thread runs while there is something to watch."""
+        """Begin; the thread looks while there is something to watch, and sleeps otherwise."""
         with self._changed:
             self._watched.append(watched)
             if self._thread is None:
@@ -116,15 +116,13 @@ class Watchdog:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if not self._watched:
-                    self._thread = None
-                    return
+                while not self._watched:
+                    self._changed.wait()
+                # A pause first: what has just been started has used nothing yet.
+                self._changed.wait_for(lambda: not self._watched, INTERVAL_S)
                 watched = list(self._watched)
             for one in watched:
                 self._look(one)
-            with self._changed:
-                if self._watched:
-                    self._changed.wait(INTERVAL_S)
 
     def _look(self, one: Watched) -> None:
         try:

@@ -5,10 +5,10 @@ it is judged, and the resolved paths are the ones that are mounted. It must neve
 that would show the whole machine or a home directory, is an error.
 """
 
+import functools
 import os
 import pwd
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -92,12 +92,12 @@ def _judge_copy(spec: Spec) -> None:
         )
 
 
-def _homes() -> Iterator[str]:
+@functools.cache
+def _homes() -> tuple[str, ...]:
     """Home directories of people: what lies there is keys and mail, not one project."""
-    for entry in pwd.getpwall():
-        is_person = entry.pw_uid == os.getuid() or entry.pw_uid >= 1000
-        if is_person and entry.pw_dir.startswith("/") and entry.pw_dir not in ("/", "/nonexistent"):
-            yield entry.pw_dir
+    people = [entry for entry in pwd.getpwall() if entry.pw_uid == os.getuid() or entry.pw_uid >= 1000]
+    homes = {entry.pw_dir for entry in people if entry.pw_dir.startswith("/")}
+    return tuple(sorted(homes - {"/", "/nonexistent"}))
 
 
 def _within(path: Path, places: list[Path]) -> bool:

@@ -44,12 +44,12 @@ async def sandbox() -> AsyncIterator[Bubblewrap]:
 
 
 def descriptors() -> set[str]:
-    return {link for name in os.listdir("/proc/self/fd") if (link := _link(name)) and not link.startswith("/proc")}
+    return {f"{path.name}:{link}" for path in Path("/proc/self/fd").iterdir() if (link := link_of(path))}
 
 
-def _link(name: str) -> str:
+def link_of(path: Path) -> str:
     with contextlib.suppress(OSError):
-        return f"{name}:{os.readlink(f'/proc/self/fd/{name}')}"
+        return str(path.readlink()) if path.exists() or "[" in str(path.readlink()) else ""
     return ""
 
 
@@ -142,7 +142,7 @@ async def test_two_sandboxes_have_networks_of_their_own(sandbox: Bubblewrap, pla
     one = await sandbox.start(place.spec("sleep", "30", ports=(3128,)), on_output=Capture())
     two = await sandbox.start(place.spec("sleep", "30", ports=(3128,)), on_output=Capture())
     assert one.listeners[3128].getsockname() == two.listeners[3128].getsockname()
-    nets = {os.readlink(f"/proc/{running.pid}/ns/net") for running in (one, two)} | {os.readlink("/proc/self/ns/net")}
+    nets = {link_of(Path("/proc", str(pid), "ns/net")) for pid in (one.pid, two.pid, os.getpid())}
     assert len(nets) == 3
     for running in (one, two):
         running.kill()
@@ -171,7 +171,7 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
 
     with pytest.raises(SandboxError, match="egress is away"):
         await sandbox.start(place.spec("touch", "ran", ports=(3128,)), on_output=Capture(), on_listeners=refuse)
-    with pytest.raises(SandboxError, match="no listening socket inside .*permission|no listening socket inside"):
+    with pytest.raises(SandboxError, match="no listening socket inside"):
         await sandbox.start(place.spec("touch", "ran", ports=(3128, 1)), on_output=Capture(), on_listeners=_occupied)
     monkeypatch.setattr(bubblewrap, "GATE", "exit 3")
     with pytest.raises(SandboxError, match="gave up"):
