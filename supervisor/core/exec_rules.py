@@ -21,9 +21,9 @@ import msgspec
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
 from supervisor.core.exec_tables import (
     basename,
-    free_directory,
     is_shell_state,
     opaque_words,
+    plain_form,
     program_name,
     runs_input,
 )
@@ -279,6 +279,9 @@ class _Judge[K: Hashable]:
 
     def payload(self, payload: Payload, script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         if payload.text is None:
+            if " " in payload.words[0].text:
+                # `hyperfine 'rm -rf x'`: a program of this kind gives its words to a shell.
+                self.scan("\n".join(word.text for word in payload.words))
             return self.command(payload.words, script, depth + 1, tails)
         if not self.has_budget(payload.text):
             self.problem("too much text inside other text to judge")
@@ -323,11 +326,16 @@ class _Judge[K: Hashable]:
         return False
 
     def forms(self, words: tuple[Word, ...], inside: frozenset[int]) -> Iterator[tuple[Word, ...]]:
-        """The command, and the command without `-C DIR` where DIR is in the workspace (which is `cd DIR`, and free)."""
+        """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR` into the workspace, which
+        is `cd DIR` and free."""
         yield words
-        folder = free_directory(words) if not inside and program_name(words[0].text) else None
-        if folder is not None and _within(_join(self.cwd, folder.text), self.roots) and self.cwd_is_known():
-            yield (words[0], *words[3:])
+        plain = plain_form(words) if not inside and program_name(words[0].text) else None
+        if plain is not None:
+            place = self.cwd
+            for folder in plain[1]:
+                place = _join(place, folder)
+            if place == self.cwd or (self.cwd_is_known() and _within(place, self.roots)):
+                yield plain[0]
 
     def cwd_is_known(self) -> bool:
         return not any(words[0].text == "cd" for words in self.found)

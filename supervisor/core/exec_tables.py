@@ -54,6 +54,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     globals: frozenset[str] = frozenset()
     global_flags: frozenset[str] = frozenset()
     free_dirs: frozenset[str] = frozenset()
+    free_flags: frozenset[str] = frozenset()
     subcommands: dict[str, "Program"] = {}
     each: "Program | None" = None
     known: frozenset[str] = frozenset()
@@ -197,11 +198,6 @@ def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{p})" if not p.startswith("(?i)") else f"(?i:{p[4:]})" for p in patterns))
 
 
-def has_program(name: str) -> bool:
-    """Whether the table knows opaque arguments of this program."""
-    return tables().programs.get(basename(name)) is not None
-
-
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that only a rule which spells them out may cover."""
     program = tables().programs.get(basename(words[0].text))
@@ -212,12 +208,25 @@ def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     return frozenset(_opaque(program, words, 1))
 
 
-def free_directory(words: Sequence[Word]) -> Word | None:
-    """The folder of `git -C DIR ...` and the like, which is the same as `cd DIR` before the command."""
+def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
+    """The command without the first options that change nothing, and the folders of `-C DIR` and the like among them.
+
+    `-C DIR` is the same as `cd DIR` before the command: whether it is free is the caller's to say. None where there are none.
+    """
     program = tables().programs.get(basename(words[0].text))
-    if program is None or len(words) < 4 or words[1].text not in program.free_dirs or not words[1].is_literal:
+    if program is None:
         return None
-    return words[2] if words[2].is_literal else None
+    folders: list[str] = []
+    i = 1
+    while i + 1 < len(words) and words[i].is_literal:
+        if words[i].text in program.free_flags:
+            i += 1
+        elif words[i].text in program.free_dirs and words[i + 1].is_literal:
+            folders.append(words[i + 1].text)
+            i += 2
+        else:
+            break
+    return ((words[0], *words[i:]), folders) if 1 < i < len(words) else None
 
 
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:
@@ -300,7 +309,7 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
 def _could_match(patterns: Sequence[str], word: Word) -> bool:
     """Whether an expansion could make the word match one of the patterns, as far as the start of both tells."""
     for pattern in patterns:
-        head = re.match(r"\^([A-Za-z0-9_:/.]*)(?![*?+{|])", pattern)
+        head = re.match(r"\^([A-Za-z0-9_:/]*)(?![*?+{|])", pattern)
         start = head[1] if head else ""
         if word.splits or word.prefix.startswith(start) or start.startswith(word.prefix):
             return True
