@@ -27,7 +27,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, Effect, category_of, fingerprint, subject, title
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, status
 from supervisor.core.redact import Redactor
-from supervisor.core.rules import Verdict, evaluate
+from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
 from supervisor.kill_switch import KillSwitch
@@ -149,6 +149,17 @@ class Gate:
         self._count(verdict)
         return verdict
 
+    def preview(self, policy: Policy, action: Action, session_id: str) -> Verdict:
+        """What `policy`, which need not be in force, says of an action. Records nothing, and grants nothing."""
+        return evaluate(
+            policy,
+            action,
+            now=self._clock.now(),
+            session_id=session_id,
+            forbidden_endpoints=self._own_endpoints,
+            uses=self._uses,
+        )
+
     def ask(
         self,
         action: Action,
@@ -177,7 +188,7 @@ class Gate:
                     remedy="wait for answers",
                 )
         request = Request(
-            id=RequestId(secrets.token_urlsafe(16)),
+            id=RequestId(secrets.token_hex(16)),
             session_id=session_id,
             origin=origin,
             action=self._redacted(action),
@@ -405,14 +416,7 @@ class Gate:
             return Verdict(decision="deny", why="the session has ended", remedy="start a new session")
         try:
             policy = self.policies.for_session(session.policy_text)
-            return evaluate(
-                policy,
-                action,
-                now=self._clock.now(),
-                session_id=session_id,
-                forbidden_endpoints=self._own_endpoints,
-                uses=self._uses,
-            )
+            return self.preview(policy, action, session_id)
         except Exception as error:  # law 3: whatever goes wrong in here is a denial
             log.exception("verdict failed")
             return Verdict(decision="deny", why=f"the rules could not be evaluated: {type(error).__name__}")
