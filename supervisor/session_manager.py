@@ -190,7 +190,7 @@ class SessionManager:
         facts: dict[str, Any] = {"command": wanted.command, "notices": ()}
         facts |= await self._surroundings.plan(msgspec.structs.replace(wanted, workspace=workspace))
         session = Session(
-            id=SessionId(secrets.token_urlsafe(16)),
+            id=SessionId(secrets.token_hex(16)),
             kind=wanted.kind,
             workspace=str(workspace),
             token_hash=content_hash(token.encode()),
