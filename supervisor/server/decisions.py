@@ -15,7 +15,7 @@ from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.display import visible
 from supervisor.core.policy_text import merge, parse_policy, parse_rule
-from supervisor.core.rules import Policy, evaluate
+from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
 from supervisor.errors import GatehouseError, StorageError, UserError
 from supervisor.server.parts import Parts
@@ -125,9 +125,7 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     action = parts.gate.action_of(request)
-    verdict = evaluate(
-        _with_rule(parts, request, effect, rule), action, now=parts.clock.now(), session_id=request.session_id
-    )
+    verdict = parts.gate.preview(_with_rule(parts, request, effect, rule), action, request.session_id)
     if verdict.decision != effect or verdict.rule is None:
         raise UserError(
             f"`{rule}` as a rule would not {effect} this: {verdict.why}", "choose a rule that matches the request"

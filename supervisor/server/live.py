@@ -127,8 +127,8 @@ class Live:
         self._parts = parts
         self._auth = auth
         self._clients: set[_Client] = set()
-        self._last_status: Status | None = None
         self._farewell: str | None = None
+        self._last_status = self.status()
         parts.queue.on_change(self._request_changed)
         parts.sessions.on_change(self._session_changed)
         parts.sessions.on_output(self._output_grew)

@@ -37,7 +37,7 @@ def rules(parts: Parts) -> list[RuleView]:
     hits = parts.queue.read(rule_hits.read)
     saved = str(parts.settings.data_dir / "policy.yaml")
     found = sorted(parts.policies.current().rules, key=lambda rule: _ORDER.index(rule.effect))
-    return [_view(rule, parts, hits.get(rule.text, (0, None)), can_remove=rule.source == saved) for rule in found]
+    return [_view(rule, parts, hits.get(rule.id, (0, None)), can_remove=rule.source == saved) for rule in found]
 
 
 def warnings(parts: Parts) -> tuple[str, ...]:
