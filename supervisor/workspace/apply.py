@@ -124,7 +124,8 @@ class Applier:
                     os.close(writing)
                 self._at("written")
                 status = self._place(fd, temporary, leaf, name, host)
-        return Known("file", mode, digest, None, signature_of(status))
+        seen_mode = mode | (stat.S_ISUID if "setuid" in action.hazards else 0)
+        return Known("file", seen_mode, digest, None, signature_of(status))
 
     def _put_link(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Callable[[FileChange], None]
@@ -253,7 +254,8 @@ def _is_done(action: FileChange, host: Seen | None) -> bool:
 def _known(action: FileChange, host: Seen | None) -> Known | None:
     if host is None:
         return None
-    return Known(host.kind, host.mode & PERMISSIONS, host.digest, host.target, host.signature)
+    seen_bit = stat.S_ISUID if "setuid" in action.hazards else 0
+    return Known(host.kind, host.mode & PERMISSIONS | seen_bit, host.digest, host.target, host.signature)
 
 
 def _rebuilt(

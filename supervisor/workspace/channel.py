@@ -46,6 +46,7 @@ log = structlog.get_logger("workspace")
 FULL_COMPARISON_S = 30.0
 # Where something is held back or not watched, time is all that wakes us.
 IMPATIENT_S = 1.0
+DIGESTS_AT_ONCE = 64
 LARGEST_EDIT_BYTES = 16 << 20
 COPY_INSIDE = "/workspace/merged/"
 
@@ -88,7 +89,7 @@ class WorkspaceChannel:
         self._turn = asyncio.Lock()
         self._edits: dict[str, tuple[str, str, bool]] = {}
         self._opened: _Opened | None = None
-        self._loop: asyncio.Task[None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -97,8 +98,11 @@ class WorkspaceChannel:
         async with self._turn:
             opened = await self._open()
             await opened.comparison.run(None)
-        if self._loop is None:
-            self._loop = self._gate.run(self._follow(), f"workspace-{self.session_id}")
+        if not self._loops:
+            self._loops = [
+                self._gate.run(self._follow(), f"workspace-{self.session_id}"),
+                self._gate.run(self._fill_digests(), f"workspace-digests-{self.session_id}"),
+            ]
 
     async def final_pass(self, why: str) -> None:
         """Compare everything once more: what is allowed is applied before this returns, all else is on record as asked.
@@ -117,10 +121,11 @@ class WorkspaceChannel:
 
     async def stop(self) -> None:
         """Stop watching and give all descriptors back. The copy and its snapshots stay on disk. May be called twice."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.wait({self._loop})
-            self._loop = None
+        loops, self._loops = self._loops, []
+        for loop in loops:
+            loop.cancel()
+        if loops:
+            await asyncio.wait(loops)
         async with self._turn:
             opened, self._opened = self._opened, None
             if opened is not None:
@@ -148,6 +153,17 @@ class WorkspaceChannel:
                 log.exception("comparing failed", session=self.session_id)
                 await asyncio.sleep(IMPATIENT_S)
                 watcher.wake()
+
+    async def _fill_digests(self) -> None:
+        """Learn what both sides agreed on, a few files at a time, while the copy still shows it: so that later a file
+        that the person changed can be told from one that only looks changed."""
+        sides = self._now.sides
+        names = sides.without_digest()
+        for at in range(0, len(names), DIGESTS_AT_ONCE):
+            async with self._turn:
+                if self._opened is None:
+                    return
+                await asyncio.to_thread(sides.fill_digests, names[at : at + DIGESTS_AT_ONCE])
 
     async def _open(self) -> _Opened:
         """Open both sides and recover, once. FileNotFoundError where there is no finished copy."""
@@ -251,6 +267,7 @@ class WorkspaceChannel:
             known = await _to_end(lambda: self._now.applier.apply(action, request.id, grant.use))
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error), "stale": isinstance(error, StaleError)})
+            self._now.comparison.look_at(name)
             self._look_again(name)
             return
         detail: dict[str, object] = {"path": action.path, "operation": action.operation, "hash": action.after}

@@ -106,6 +106,10 @@ class Comparison:
             for finding in await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last):
                 await self._follow_up(finding, last)
 
+    def look_at(self, name: str) -> None:
+        """The host may have changed at this path: compare it next time, whether or not the copy changes."""
+        self._compared.pop(name, None)
+
     def forget(self, name: str) -> None:
         """The path was changed by us: look at it anew, with no memory of what was asked."""
         self._asked.pop(name, None)
@@ -136,7 +140,7 @@ class Comparison:
             for folder, listing in listings.items():
                 paths += len(listing)
                 waiting |= self._differing(folder, listing, ignored, found, everything=folders is None)
-        await asyncio.to_thread(self._add_asked, found)
+        await asyncio.to_thread(self._add_asked, found, everything=folders is None)
         if folders is None:
             self._watcher.keep_only(visited)
         return found
@@ -197,12 +201,13 @@ class Comparison:
                 into.add(name)
         return into
 
-    def _add_asked(self, found: dict[str, bool]) -> None:
-        """What was asked about and is another thing now, wherever it is: its folder may be gone with it."""
+    def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
+        """What was asked about and is another thing now, wherever it is: its folder may be gone with it. With
+        `everything` all of it, because the host may have changed."""
         for name in list(self._asked):
             if name not in found:
                 now = signature_at(self._sides.copy, name)
-                if now is None or now != self._compared.get(name):
+                if everything or now is None or now != self._compared.get(name):
                     found[name] = now is not None
 
     # -- looking (in a thread) ----------------------------------------------------------------------------------------

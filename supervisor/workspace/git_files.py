@@ -51,7 +51,6 @@ def git_environment() -> dict[str, str]:
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_LITERAL_PATHSPECS": "1",
     }
 
 
@@ -94,7 +93,8 @@ async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
         if not waiting:
             break
         command = git_command(repository, "check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
-        text = b"".join(os.fsencode(name) + b"\0" for name in waiting)
+        # With `./` in front no name is taken for a pathspec with magic (`:(glob)x`).
+        text = b"".join(b"./" + os.fsencode(name) + b"\0" for name in waiting)
         done = await run(
             command,
             env=git_environment(),
@@ -110,7 +110,7 @@ async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
             source, _, pattern, path = fields[at : at + 4]
             answered += 1
             if source and not pattern.startswith(b"!"):
-                out.add(os.fsdecode(path))
+                out.add(os.fsdecode(path.removeprefix(b"./")))
         if done.exit_code in (0, 1):
             break
         waiting = waiting[answered + 1 :]  # it ends at the first path that it refuses

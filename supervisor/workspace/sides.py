@@ -7,10 +7,14 @@ agreement that the journal doesn't have.
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from supervisor.core.changes import Known
+from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.journal import Intent, Journal, replay
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 
 COPY = "merged"
 BLOBS = "blobs"
@@ -58,6 +62,29 @@ class Sides:
         while known is not None and parent and parent not in self._baseline:
             self._set(parent, Known("dir", 0o755))
             parent = _folder(parent)
+
+    def without_digest(self) -> list[str]:
+        """The files of which only signatures are known."""
+        return [name for name, known in self._baseline.items() if known.kind == "file" and known.digest is None]
+
+    def fill_digests(self, names: Sequence[str]) -> None:
+        """Read those of the copy's files that still are as they were when both sides agreed, and remember their digests.
+
+        Not in the journal: after a crash they are had again, or a path counts as changed on the host: the careful side.
+        """
+        for name in names:
+            self._fill_digest(name)
+
+    def _fill_digest(self, name: str) -> None:
+        known = self._baseline.get(name)
+        if known is None or known.digest is not None or known.copy_signature is None:
+            return
+        try:
+            seen = look(self.copy, name)
+        except (OSError, GatehouseError, UnsteadyError, TooLargeError):
+            return
+        if seen is not None and seen.signature == known.copy_signature and name in self._baseline:
+            self._baseline[name] = msgspec.structs.replace(known, digest=seen.digest)
 
     def _set(self, name: str, known: Known | None) -> None:
         siblings = self._children.setdefault(_folder(name), set())

@@ -1,0 +1,188 @@
+"""A session's workspace as it really is: host folder, private copy, and the real gate on a database of its own."""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.audit import Audit
+from supervisor.clock import RealClock
+from supervisor.core.approvals import Request, status
+from supervisor.core.redact import Redactor
+from supervisor.core.sessions import Session, SessionId
+from supervisor.gate import Gate
+from supervisor.kill_switch import KillSwitch
+from supervisor.policy_files import PolicyFiles
+from supervisor.store import requests as store
+from supervisor.store.engine import open_database
+from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.snapshot import CopyReport, make_copy
+
+POLICY = """\
+version: 1
+allow: ["filesystem(free/**)"]
+deny: ["filesystem(closed/**)"]
+"""
+SESSION = "session-of-this-test"
+
+
+def git(folder: Path, *words: str) -> str:
+    """Real git, with an identity."""
+    command = ["git", "-C", str(folder), "-c", "user.name=Test", "-c", "user.email=test@example.org", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def make_repository(folder: Path, files: dict[str, str]) -> Path:
+    """A repository with these files committed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    git(folder, "init", "-q", "-b", "main")
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+class Desk:
+    """One session: `host` and `copy` are the two sides, and the methods are what the person and the agent do."""
+
+    def __init__(self, data: Path, host: Path, *, policy: str = POLICY) -> None:
+        data.mkdir(parents=True, exist_ok=True)
+        self.data, self.host = data, host
+        self.folder = data / "sessions" / SESSION
+        self.copy = self.folder / "merged"
+        (data / "base.yaml").write_text(policy)
+        clock, redactor = RealClock(), Redactor()
+        self.engine = open_database(data / "gatehouse.db")
+        self.audit = Audit(data / "audit.log", clock, redactor)
+        self.queue = ApprovalQueue(self.engine)
+        self.gate = Gate(
+            policies=PolicyFiles(data / "base.yaml", data / "policy.yaml", clock),
+            queue=self.queue,
+            audit=self.audit,
+            kill_switch=KillSwitch(data / "stopped"),
+            clock=clock,
+            redactor=redactor,
+        )
+        self.report: CopyReport | None = None
+        self.channel = self.new_channel()
+
+    def new_channel(self, at: Callable[[str], None] = lambda step: None) -> WorkspaceChannel:
+        self.channel = WorkspaceChannel(
+            session_id=SESSION,
+            workspace=self.host,
+            folder=self.folder,
+            gate=self.gate,
+            protected=(self.data,),
+            at=at,
+        )
+        return self.channel
+
+    @contextlib.asynccontextmanager
+    async def running(self, *, copy: bool = True, start: bool = True) -> AsyncIterator["Desk"]:
+        """The session lives inside this."""
+        session = Session(
+            id=SessionId(SESSION),
+            kind="agent",
+            workspace=str(self.host),
+            command=("true",),
+            token_hash="",
+            created_at=0.0,
+            deadline_at=1e12,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            self.gate.run_handlers_in(tasks)
+            for origin in ("workspace", "agent_api"):
+                self.gate.on_ready("filesystem", origin, lambda request: self.channel.carry_out(request))  # type: ignore[arg-type]
+            self.gate.open_session(session)
+            if copy:
+                self.report = await make_copy(self.host, self.copy, exclude=(self.data,))
+            if start:
+                await self.channel.start()
+            try:
+                yield self
+            finally:
+                await self.channel.stop()
+
+    def close(self) -> None:
+        self.audit.close()
+        self.engine.dispose()
+
+    # -- the person ---------------------------------------------------------------------------------------------------
+
+    def approve(self, request: Request) -> None:
+        self.gate.resolve(request.id, "approved", by="tester")
+
+    def deny(self, request: Request) -> None:
+        self.gate.resolve(request.id, "denied", by="tester", reason="no")
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def requests(self, path: str | None = None) -> list[Request]:
+        """Oldest first."""
+        found = self.queue.read(lambda c: store.of_session(c, SESSION))[::-1]
+        return [request for request in found if path is None or request.action.path == path]  # type: ignore[union-attr]
+
+    def pending(self) -> dict[str, Request]:
+        return {r.action.path: r for r in self.queue.read(lambda c: store.pending(c, SESSION))}  # type: ignore[union-attr]
+
+    async def until(self, condition: Callable[[], object], what: str = "") -> None:
+        """Wait, a change of a request or a moment at a time, until it holds."""
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def asked(self, path: str) -> Request:
+        """The pending request for a path, as soon as there is one."""
+        await self.until(lambda: path in self.pending(), f"a request for {path}")
+        return self.pending()[path]
+
+    async def settled(self, request: Request) -> Request:
+        done = await self.gate.wait_settled(request.id, 20)
+        assert done.settled_at is not None or status(done) not in ("pending", "approved", "allowed"), done
+        return done
+
+    async def compared(self) -> None:
+        """What the watcher would find, now."""
+        async with self.channel._turn:
+            opened = await self.channel._open()
+            opened.ignores.forget()
+            await opened.comparison.run(None)
+
+    async def approve_all(self, rounds: int = 10) -> None:
+        """Approve everything until nothing more is asked."""
+        for _ in range(rounds):
+            await self.compared()
+            waiting = list(self.pending().values())
+            if not waiting:
+                return
+            for request in waiting:
+                self.approve(request)
+                await self.settled(request)
+        raise AssertionError(f"still asked: {list(self.pending())}")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A small repository on the host."""
+    files = {
+        "README.md": "hello\n",
+        "src/app.py": "one = 1\ntwo = 2\nthree = 3\n",
+        "src/util.py": "x = 1\n",
+        "free/a.txt": "a\n",
+        "closed/c.txt": "c\n",
+        ".gitignore": "build/\n*.log\n",
+    }
+    return make_repository(tmp_path / "host", files)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, host: Path) -> "AsyncIterator[Desk]":
+    made = Desk(tmp_path / "data", host)
+    yield made  # type: ignore[misc]
+    made.close()

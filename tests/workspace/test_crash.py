@@ -1,0 +1,163 @@
+"""kill -9 at each step of an effect, in a real process, and what the next start makes of it."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.approvals import status
+from tests.workspace.conftest import Desk
+
+STEPS = {
+    "write": ["intended", "created", "written", "checked", "placed"],
+    "create": ["intended", "created", "written", "checked", "placed"],
+    "delete": ["intended", "placed"],
+    "mkdir": ["placed"],
+}
+
+
+def act(kind: str, desk: Desk) -> str:
+    """What the agent does; the path that it is about."""
+    match kind:
+        case "write":
+            (desk.copy / "src/app.py").write_text("new\n")
+            return "src/app.py"
+        case "create":
+            (desk.copy / "fresh/new.py").parent.mkdir()
+            (desk.copy / "fresh/new.py").write_text("new\n")
+            return "fresh/new.py"
+        case "delete":
+            (desk.copy / "src/app.py").unlink()
+            return "src/app.py"
+        case _:
+            (desk.copy / "folder").mkdir()
+            return "folder"
+
+
+def die_at(wanted: str):  # type: ignore[no-untyped-def]
+    def at(step: str) -> None:
+        if step == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return at
+
+
+def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> int:
+    """In a forked process: ask, approve, carry out, and be killed at the step. Its wait status."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1]
+
+    async def live() -> None:
+        desk = Desk(tmp_path / "data", host)
+        desk.new_channel(die_at(step))
+        async with desk.running():
+            path = act(kind, desk)
+            desk.approve(await desk.asked(path))
+            await asyncio.sleep(10)
+
+    try:
+        asyncio.run(live())
+    finally:
+        os._exit(7)
+
+
+@pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
+def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> None:
+    old = (host / "src/app.py").read_text()
+    how = run_and_die(tmp_path, host, kind, step)
+    assert os.WIFSIGNALED(how), (kind, step, how)
+    assert os.WTERMSIG(how) == signal.SIGKILL
+    # Whatever the step: the old content or the new, never a part.
+    now = (host / "src/app.py").read_text() if (host / "src/app.py").exists() else None
+    assert now in (old, {"write": "new\n", "delete": None}.get(kind, old))
+
+    async def next_start() -> None:
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running(copy=False):
+            (request,) = desk.requests()
+            done = await desk.settled(request)
+            assert status(done) == "used"
+            assert done.outcome["ok"], done.outcome
+            await desk.compared()
+            assert len(desk.requests()) == 1
+        desk.close()
+
+    asyncio.run(next_start())
+    expected = {
+        "write": lambda: (host / "src/app.py").read_text() == "new\n",
+        "create": lambda: (host / "fresh/new.py").read_text() == "new\n",
+        "delete": lambda: not (host / "src/app.py").exists(),
+        "mkdir": lambda: (host / "folder").is_dir(),
+    }
+    assert expected[kind]()
+    assert not list(host.rglob(".gatehouse-*"))
+
+
+def test_an_approval_that_was_not_yet_begun_is_carried_out_later(tmp_path: Path, host: Path) -> None:
+    """Approved, and the supervisor dies before its channel hears of it."""
+
+    async def first() -> None:
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running():
+            (desk.copy / "src/app.py").write_text("new\n")
+            request = await desk.asked("src/app.py")
+            await desk.channel.stop()
+            desk.gate._tasks = None
+            desk.approve(request)
+        desk.close()
+
+    async def second() -> None:
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running(copy=False, start=False):
+            desk.gate.offer_ready()
+            (request,) = desk.requests()
+            assert (await desk.settled(request)).outcome["ok"]
+        desk.close()
+
+    asyncio.run(first())
+    assert (host / "src/app.py").read_text() != "new\n"
+    asyncio.run(second())
+    assert (host / "src/app.py").read_text() == "new\n"
+
+
+def test_after_a_crash_the_hosts_edits_are_still_told_from_the_agents(tmp_path: Path, host: Path) -> None:
+    async def first() -> None:
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running():
+            (desk.copy / "free/a.txt").write_text("applied\n")
+            await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "applied\n")
+            await desk.until(lambda: all(r.settled_at for r in desk.requests()))
+            await desk.channel.stop()
+            (desk.copy / "src/app.py").write_text("agent\n")
+            (desk.copy / "free/late.txt").write_text("late\n")
+        desk.close()
+
+    async def second() -> None:
+        (host / "free/a.txt").write_text("person\n")
+        (host / "src/util.py").write_text("person\n")
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running(copy=False, start=False):
+            await desk.channel.final_pass("the supervisor died")
+            assert list(desk.pending()) == ["src/app.py"]
+        desk.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+    assert (host / "free/a.txt").read_text() == "person\n"
+    assert (host / "src/util.py").read_text() == "person\n"
+    assert (host / "free/late.txt").read_text() == "late\n"
+
+
+def test_a_copy_that_was_never_finished_is_passed_over(tmp_path: Path, host: Path) -> None:
+    async def live() -> None:
+        desk = Desk(tmp_path / "data", host)
+        desk.copy.mkdir(parents=True)
+        async with desk.running(copy=False, start=False):
+            await desk.channel.final_pass("the supervisor died")
+            assert desk.requests() == []
+        desk.close()
+
+    asyncio.run(live())

@@ -1,0 +1,290 @@
+"""What an agent may try with its copy, and what must come of it on the host: nothing, or a card of its own."""
+
+import contextlib
+import os
+import secrets
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.approvals import status
+from supervisor.core.changes import name_of
+from supervisor.errors import GatehouseError
+from supervisor.workspace.apply import Applier
+from supervisor.workspace.beneath import PathError, Root, is_git_name, split
+from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.scan import look
+from tests.workspace.conftest import Desk
+
+
+async def test_a_symlink_is_asked_and_never_followed(desk: Desk, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret\n")
+    async with desk.running():
+        (desk.copy / "free/link").symlink_to(outside)
+        (desk.copy / "free/file").symlink_to(outside / "secret.txt")
+        (desk.copy / "free/inner").symlink_to("a.txt")
+        inner = await desk.asked("free/inner")
+        assert (inner.action.hazards, inner.action.link_target) == (("symlink",), "a.txt")
+        await desk.until(lambda: desk.requests("free/link") and desk.requests("free/file"))
+        assert status(desk.requests("free/link")[0]) == status(desk.requests("free/file")[0]) == "denied"
+        (outside / "new.txt").write_text("x")
+        await desk.compared()
+        assert len(desk.requests()) == 3  # nothing below the links was looked at
+        assert b"secret" not in b"".join(path.read_bytes() for path in (desk.folder / "blobs").iterdir())
+        desk.approve(inner)
+        await desk.settled(inner)
+        assert (desk.host / "free/inner").readlink() == Path("a.txt")
+
+
+async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(desk: Desk, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (desk.host / "free/way").symlink_to(outside)
+    async with desk.running():
+        (desk.copy / "free/way").unlink()
+        (desk.copy / "free/way").mkdir()
+        (desk.copy / "free/way/x.txt").write_text("x\n")
+        await desk.until(lambda: any(r.settled_at for r in desk.requests("free/way/x.txt")))
+        assert list(outside.iterdir()) == []
+        request = await desk.channel.write("free/way/y.txt", b"y", "")
+        await desk.settled(request)
+        assert list(outside.iterdir()) == []
+
+
+def test_a_folder_that_is_swapped_for_a_symlink_during_apply(tmp_path: Path) -> None:
+    """A racing thread swaps the parent folder all the time; nothing may ever be written outside."""
+    host, outside = tmp_path / "host", tmp_path / "outside"
+    (host / "dir").mkdir(parents=True)
+    outside.mkdir()
+    blobs = BlobStore(tmp_path / "blobs")
+    after = blobs.keep(b"content")
+    root = Root(host)
+    stop = threading.Event()
+
+    def race() -> None:
+        while not stop.is_set():
+            # A step fails where `apply` has just made the missing folder anew: the next round goes on from there.
+            for step in (
+                lambda: (host / "dir").rename(host / secrets.token_hex(8)),
+                lambda: (host / "dir").symlink_to(outside),
+                lambda: (host / "dir").unlink(),
+                lambda: (host / "dir").mkdir(),
+            ):
+                with contextlib.suppress(OSError):
+                    step()
+
+    def also_race(step: str) -> None:
+        if step in ("intended", "checked", "created", "written"):
+            os.sched_yield()
+
+    racer = threading.Thread(target=race)
+    racer.start()
+    done = failed = 0
+    try:
+        for number in range(400):
+            action = FileChange(operation="write", path=f"dir/{number}", after=after, mode=0o644)
+            try:
+                Applier(root, blobs, None, at=also_race).apply(action, "r", lambda rebuilt: None)
+                done += 1
+            except (GatehouseError, OSError):
+                failed += 1
+    finally:
+        stop.set()
+        racer.join()
+    assert list(outside.iterdir()) == []
+    assert done
+    assert failed
+    root.close()
+    blobs.close()
+
+
+def test_a_symlink_in_place_of_the_file_is_replaced_not_followed(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    host.mkdir()
+    (tmp_path / "victim").write_text("victim\n")
+    blobs = BlobStore(tmp_path / "blobs")
+    root = Root(host)
+    action = FileChange(operation="write", path="x", after=blobs.keep(b"new"), mode=0o644)
+
+    def swap(step: str) -> None:
+        if step == "checked":
+            (host / "x").symlink_to(tmp_path / "victim")
+
+    with pytest.raises(GatehouseError, match="changed on the host"):
+        Applier(root, blobs, None, at=swap).apply(action, "r", lambda rebuilt: None)
+    assert (tmp_path / "victim").read_text() == "victim\n"
+    assert [path.name for path in host.iterdir()] == ["x"]  # no temporary file is left
+    root.close()
+    blobs.close()
+
+
+async def test_a_hard_link_on_the_host_keeps_its_content(desk: Desk, tmp_path: Path) -> None:
+    os.link(desk.host / "free/a.txt", tmp_path / "elsewhere")
+    async with desk.running():
+        assert (desk.copy / "free/a.txt").stat().st_nlink == 1
+        (desk.copy / "free/a.txt").write_text("changed\n")
+        await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "changed\n")
+        assert (tmp_path / "elsewhere").read_text() == "a\n"
+        (desk.copy / "free/a.txt").chmod(0o600)
+        await desk.until(lambda: stat.S_IMODE((desk.host / "free/a.txt").stat().st_mode) == 0o600)
+        assert stat.S_IMODE((tmp_path / "elsewhere").stat().st_mode) != 0o600
+
+
+async def test_hard_links_set_id_and_executables_in_the_copy_are_cards(desk: Desk) -> None:
+    async with desk.running():
+        os.link(desk.copy / "src/app.py", desk.copy / "free/linked.py")
+        (desk.copy / "free/tool").write_text("#!/bin/sh\n")
+        (desk.copy / "free/tool").chmod(0o755)
+        (desk.copy / "free/root").write_text("#!/bin/sh\n")
+        (desk.copy / "free/root").chmod(0o4755)
+        assert (await desk.asked("free/linked.py")).action.hazards == ("hardlink",)
+        assert (await desk.asked("free/tool")).action.hazards == ("new-executable",)
+        assert (await desk.asked("free/root")).action.hazards == ("setuid", "new-executable")
+        await desk.approve_all()
+        assert stat.S_IMODE((desk.host / "free/root").stat().st_mode) == 0o755
+        assert stat.S_IMODE((desk.host / "free/tool").stat().st_mode) == 0o755
+        assert (desk.host / "free/linked.py").stat().st_ino != (desk.host / "src/app.py").stat().st_ino
+
+
+async def test_a_grant_for_a_plain_file_does_not_make_an_executable(desk: Desk) -> None:
+    """The host's file lost its bit in between: what was a change of content would now also make it executable."""
+    (desk.host / "free/tool").write_text("1\n")
+    (desk.host / "free/tool").chmod(0o755)
+    async with desk.running():
+        async with desk.channel._turn:
+            action = FileChange(
+                operation="write",
+                path="free/tool",
+                before=content_hash(b"1\n"),
+                after=desk.channel._now.sides.blobs.keep(b"2\n"),
+                mode=0o755,
+            )
+            request = desk.gate.ask(action, session_id=desk.channel.session_id, origin="workspace")
+            (desk.host / "free/tool").chmod(0o644)
+        done = await desk.settled(request)
+        assert not done.outcome["ok"]
+        assert (desk.host / "free/tool").read_text() == "1\n"
+
+
+async def test_fifos_and_sockets_never_leave(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk.running():
+        os.mkfifo(desk.copy / "free/fifo")
+        with socket.socket(socket.AF_UNIX) as listener:
+            monkeypatch.chdir(desk.copy)  # a socket's path is short
+            listener.bind("free/sock")
+            await desk.until(lambda: desk.requests("free/fifo") and desk.requests("free/sock"))
+            await desk.compared()
+        for name, kind in (("free/fifo", "fifo"), ("free/sock", "socket")):
+            (request,) = desk.requests(name)
+            assert status(request) in ("expired", "denied")
+            assert status(request) == "denied" or f"a {kind} never leaves" in request.closed_why
+            assert not (desk.host / name).exists()
+
+
+async def test_names_of_any_bytes(desk: Desk) -> None:
+    names = [
+        b"free/caf\xe9.txt",
+        b"free/new\nline",
+        b"free/" + b"n" * 255,
+        "free/\u202egnp.exe".encode(),
+        b"free/:(glob)*",
+    ]
+    async with desk.running():
+        for name in names:
+            (desk.copy / os.fsdecode(name)).write_bytes(name)
+        await desk.compared()
+        await desk.approve_all()
+        for name in names:
+            assert (desk.host / os.fsdecode(name)).read_bytes() == name
+        assert {os.fsencode(name_of(request.action)) for request in desk.requests()} == set(names)
+        latin = next(request for request in desk.requests() if request.action.path_b64)
+        assert latin.action.path == "free/caf\\xe9.txt"
+
+
+async def test_case_twins_are_two_files(desk: Desk) -> None:
+    async with desk.running():
+        (desk.copy / "free/A.txt").write_text("twin\n")
+        await desk.until(lambda: (desk.host / "free/A.txt").exists())
+        assert (desk.host / "free/a.txt").read_text() == "a\n"
+
+
+async def test_our_own_data_is_out_of_bounds(host: Path) -> None:
+    """The data folder inside the workspace: not copied, and nothing is written to it under any name."""
+    desk = Desk(host / "data", host)
+    try:
+        async with desk.running():
+            assert not (desk.copy / "data").exists()
+            (desk.copy / "data").mkdir()
+            (desk.copy / "data/base.yaml").write_text("version: 1\nmodes: {exec: allow}\n")
+            await desk.compared()
+            await desk.approve_all()
+            request = await desk.channel.write("data/base.yaml", b"x", "")
+            if status(request) == "pending":
+                desk.approve(request)
+            await desk.settled(request)
+            assert "version: 1" in (host / "data/base.yaml").read_text()
+            assert not [r for r in desk.requests() if r.outcome and r.outcome["ok"]]
+    finally:
+        desk.close()
+
+
+async def test_a_very_large_file_is_refused_with_a_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.workspace.scan.LARGEST_FILE_BYTES", 1000)
+    async with desk.running():
+        (desk.copy / "free/big").write_bytes(b"x" * 2_000_000)
+        await desk.until(lambda: desk.requests("free/big"))
+        (request,) = desk.requests("free/big")
+        assert not request.outcome["ok"]
+        assert "too large" in request.outcome["error"]
+
+
+async def test_a_big_binary_travels_and_its_card_says_so(desk: Desk) -> None:
+    data = os.urandom(3 << 20)
+    async with desk.running():
+        (desk.copy / "image.bin").write_bytes(data)
+        (desk.copy / "small.bin").write_bytes(b"\0\1\2")
+        request, small = await desk.asked("image.bin"), await desk.asked("small.bin")
+        card = desk.channel.card(request)
+        assert (card.content, card.new_size, card.truncated) == ("large", len(data), True)
+        assert desk.channel.card(small).content == "binary"
+        desk.approve(request)
+        await desk.settled(request)
+        assert (desk.host / "image.bin").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("name", "is_git"),
+    [
+        (".git", True), (".GIT", True), (".g\u200cit", True), ("git~1", True), (".git.", True), (".git ", True),
+        (".git::$INDEX_ALLOCATION", True), (".gi\uff54", True), (".gitignore", False), ("git", False), (".github", False),
+    ],
+)  # fmt: skip
+def test_names_that_some_file_system_takes_for_git(name: str, is_git: bool) -> None:
+    assert is_git_name(name) is is_git
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", "a//b", "../a", "a/..", "./a", "a/./b", "/etc", "a\0b", "x/" * 300 + "y", "a/.git/b"]
+)
+def test_paths_that_are_no_plain_paths(name: str) -> None:
+    with pytest.raises(PathError):
+        split(name)
+
+
+def test_a_root_stays_the_folder_that_was_opened(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/x").write_text("a")
+    root = Root(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "c")
+    (tmp_path / "a").symlink_to("b")
+    seen = look(root, "x")
+    assert seen is not None
+    assert seen.digest == content_hash(b"a")
+    root.close()
