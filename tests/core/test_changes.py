@@ -1,0 +1,255 @@
+"""The three-way comparison as a table, edits, and names."""
+
+import os
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.actions import FileChange, content_hash, decode, encode, fingerprint
+from supervisor.core.changes import (
+    EditError,
+    Known,
+    Seen,
+    Want,
+    agree,
+    apply_edit,
+    conflict,
+    kind_of,
+    link_token,
+    name_fields,
+    name_of,
+    to_action,
+    want,
+)
+
+A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
+
+
+def file(digest: str, at: int = 1, mode: int = 0o644, links: int = 1) -> Seen:
+    # Other content is another signature, as the kernel's change time makes sure of.
+    return Seen("file", mode, (int(digest[:8], 16), at, at, 1, stat.S_IFREG | mode), digest, links=links)
+
+
+def link(target: str, at: int = 1) -> Seen:
+    return Seen("symlink", 0o777, (len(target), at, at, ord(target[0]), stat.S_IFLNK), target=target)
+
+
+def folder(mode: int = 0o755) -> Seen:
+    return Seen("dir", mode, (1, 1, 1, 1, stat.S_IFDIR | mode))
+
+
+def fifo() -> Seen:
+    return Seen("fifo", 0o644, (0, 1, 1, 1, stat.S_IFIFO))
+
+
+def known(seen: Seen, digest: str | None = None, host: Seen | None = None) -> Known:
+    """Both sides agreed on `seen`."""
+    return Known(seen.kind, seen.mode, digest or seen.digest, seen.target, (host or seen).signature, seen.signature)
+
+
+AGREED = known(file(A))
+TABLE = {
+    "nothing anywhere": (None, None, None, None),
+    "unchanged": (AGREED, file(A), file(A), None),
+    "touched": (AGREED, file(A, 2), file(A), None),
+    "changed by the agent": (AGREED, file(B, 2), file(A), Want("write", A, B, 0o644)),
+    "changed by the person": (AGREED, file(A), file(B, 2), None),
+    "touched by the agent, changed by the person": (AGREED, file(A, 2), file(B, 2), None),
+    "changed by both": (AGREED, file(B, 2), file(C, 2), Want("write", C, B, 0o644, hazards=("conflict",))),
+    "changed by both to the same": (AGREED, file(B, 2), file(B, 3), None),
+    "touched by the person": (AGREED, file(B, 2), file(A, 2), Want("write", A, B, 0o644)),
+    "deleted by the agent": (AGREED, None, file(A), Want("delete", A)),
+    "deleted by the person": (AGREED, file(A), None, None),
+    "deleted by both": (AGREED, None, None, None),
+    "deleted by the agent, changed by the person": (AGREED, None, file(B, 2), Want("delete", B, hazards=("conflict",))),
+    "changed by the agent, deleted by the person": (
+        AGREED,
+        file(B, 2),
+        None,
+        Want("write", None, B, 0o644, hazards=("conflict",)),
+    ),
+    "new": (None, file(B), None, Want("write", None, B, 0o644)),
+    "new by the person": (None, None, file(B), None),
+    "new by both": (None, file(A), file(B), Want("write", B, A, 0o644, hazards=("conflict",))),
+    "new by both and the same": (None, file(A), file(A), None),
+    "unknown content, person's file as it was": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        file(B, 2),
+        file(A),
+        Want("write", A, B, 0o644),
+    ),
+    "unknown content, person's file another": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        file(B, 2),
+        file(A, 2),
+        Want("write", A, B, 0o644, hazards=("conflict",)),
+    ),
+    "mode only": (AGREED, file(A, 2, 0o600), file(A), Want("chmod", A, A, 0o600)),
+    "executable": (AGREED, file(A, 2, 0o755), file(A), Want("chmod", A, A, 0o755, hazards=("new-executable",))),
+    "still executable": (
+        known(file(A, mode=0o755)),
+        file(B, 2, 0o755),
+        file(A, mode=0o755),
+        Want("write", A, B, 0o755),
+    ),
+    "set-id": (AGREED, file(A, 2, 0o4644), file(A), Want("chmod", A, A, 0o644, hazards=("setuid",))),
+    "set-id that was seen": (known(file(A, mode=0o4644)), file(A, 2, 0o4644), file(A), None),
+    "hard link": (None, file(A, links=2), None, Want("write", None, A, 0o644, hazards=("hardlink",))),
+    "symlink": (None, link("x"), None, Want("symlink", None, link_token("x"), link_target="x", hazards=("symlink",))),
+    "symlink the same": (known(link("x")), link("x", 2), link("x"), None),
+    "file to symlink": (
+        AGREED,
+        link("x"),
+        file(A),
+        Want("symlink", A, link_token("x"), link_target="x", hazards=("symlink",)),
+    ),
+    "symlink to file": (
+        known(link("x")),
+        file(A),
+        link("x"),
+        Want("write", link_token("x"), A, 0o644, hazards=("symlink",)),
+    ),
+    "new folder": (None, folder(), None, Want("mkdir", None, "dir", 0o755)),
+    "folder that both have": (None, folder(), folder(0o700), None),
+    "folder deleted": (known(folder()), None, folder(), Want("delete", "dir")),
+    "file to folder": (AGREED, folder(), file(A), Want("delete", A)),
+    "folder to file": (known(folder()), file(A), folder(), Want("delete", "dir")),
+    "fifo": (None, fifo(), None, Want("write", None, hazards=("fifo",))),
+    "fifo in place of a file": (AGREED, fifo(), file(A), Want("write", A, hazards=("fifo",))),
+}
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_what_the_copy_asks_of_the_host(case: str) -> None:
+    before, mine, host, expected = TABLE[case]
+    assert want(before, mine, host) == expected
+
+
+def test_a_folder_waits_for_what_is_in_it() -> None:
+    assert want(known(folder()), None, folder(), holds_known=True) is None
+    assert want(known(folder()), file(A), folder(), holds_known=True) is None
+    assert want(known(folder()), link("x"), folder(), holds_known=True) is None
+
+
+def test_only_special_files_are_never_carried_over() -> None:
+    assert want(None, fifo(), None).never  # type: ignore[union-attr]
+    assert not want(None, link("x"), None).never  # type: ignore[union-attr]
+
+
+_DIGESTS = st.sampled_from([A, B, C])
+_SEEN = st.one_of(
+    st.none(),
+    st.builds(file, _DIGESTS, st.integers(1, 3), st.sampled_from([0o644, 0o755])),
+    st.builds(link, st.sampled_from(["x", "y"]), st.integers(1, 3)),
+    st.builds(folder),
+)
+
+
+@given(_SEEN, _SEEN, _SEEN)
+def test_no_change_of_the_persons_is_overwritten_without_saying_so(
+    base: Seen | None, mine: Seen | None, host: Seen | None
+) -> None:
+    """If the host isn't as both sides agreed, whatever is wanted of it is a conflict; and a copy that didn't change wants nothing."""
+    agreed = known(base) if base else None
+    wanted = want(agreed, mine, host)
+    if wanted is not None:
+        same = (base is None and host is None) or (base is not None and host is not None and base.token == host.token)
+        same_mode = base is None or host is None or base.kind != "file" or base.mode == host.mode
+        assert ("conflict" in wanted.hazards) == (not (same and same_mode))
+        assert wanted.before == (host.token if host else None)
+    if mine == base:
+        assert wanted is None
+
+
+@given(_SEEN, _SEEN)
+def test_after_it_is_carried_out_nothing_more_is_wanted(mine: Seen | None, host: Seen | None) -> None:
+    """Step by step the host comes to have what the copy has, in at most two steps for one path."""
+    agreed = known(host) if host else None
+    for _ in range(3):
+        wanted = want(agreed, mine, host)
+        if wanted is None:
+            break
+        host = None if wanted.operation == "delete" else mine
+        agreed = known(host) if host else None
+    assert (mine is None and host is None) or (mine is not None and agree(mine, host))
+
+
+def test_conflict_knows_a_touch_from_a_change() -> None:
+    assert conflict(AGREED, file(A, 9)) == ()
+    assert conflict(AGREED, file(A, 9, 0o600)) == ("conflict",)
+    assert conflict(known(link("x")), link("x", 9)) == ()
+    assert conflict(known(link("x")), link("y", 9)) == ("conflict",)
+    assert conflict(known(folder()), folder(0o700)) == ()
+    assert conflict(known(folder()), file(A)) == ("conflict",)
+
+
+def test_states_of_different_kinds_never_share_a_token() -> None:
+    target = "x"
+    tokens = [file(content_hash(os.fsencode(target))).token, link(target).token, folder().token, fifo().token]
+    assert len(set(tokens)) == len(tokens)
+
+
+def test_kinds() -> None:
+    kinds = {
+        stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink", stat.S_IFIFO: "fifo",
+        stat.S_IFSOCK: "socket", stat.S_IFBLK: "device", stat.S_IFCHR: "device",
+    }  # fmt: skip
+    assert {mode: kind_of(mode | 0o644) for mode in kinds} == kinds
+
+
+@given(st.binary(min_size=1).filter(lambda raw: b"\0" not in raw))
+def test_any_name_survives_an_action_and_json(raw: bytes) -> None:
+    name = os.fsdecode(raw)
+    action = to_action(name, Want("write", None, A, 0o644))
+    assert os.fsencode(name_of(decode(encode(action)))) == raw  # type: ignore[arg-type]
+
+
+@given(st.binary(min_size=1), st.binary(min_size=1))
+def test_two_names_never_share_a_fingerprint(left: bytes, right: bytes) -> None:
+    marks = [fingerprint(to_action(os.fsdecode(raw), Want("delete", A))) for raw in (left, right)]
+    assert (marks[0] == marks[1]) == (left == right)
+
+
+def test_names_that_arent_utf8_are_shown_escaped() -> None:
+    assert name_fields("plain/ü") == ("plain/ü", None)
+    assert name_fields(os.fsdecode(b"caf\xe9")) == ("caf\\xe9", "Y2Fm6Q==")
+    with pytest.raises(ValueError):
+        name_of(FileChange(operation="write", path="x", path_b64="not base64!"))
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "replace_all", "result"),
+    [
+        ("a b c", "b", "x", False, "a x c"),
+        ("a b c", "a b c", "", False, ""),
+        ("b b", "b", "x", True, "x x"),
+        ("one\r\ntwo\r\n", "two", "2", False, "one\r\n2\r\n"),
+        ("a", "a", "aa", True, "aa"),
+        ("b b", "b", "x", False, EditError),
+        ("aaa", "aa", "x", False, EditError),  # overlapping: which one?
+        ("a", "b", "x", False, EditError),
+        ("a", "b", "x", True, EditError),
+        ("a", "", "x", False, EditError),
+        ("a", "a", "a", False, EditError),
+    ],
+)
+def test_edits(text: str, old: str, new: str, replace_all: bool, result: str | type) -> None:
+    if isinstance(result, str):
+        assert apply_edit(text, old, new, replace_all) == result
+    else:
+        with pytest.raises(EditError):
+            apply_edit(text, old, new, replace_all)
+
+
+@given(st.text(), st.text(min_size=1), st.text())
+def test_an_edit_changes_its_place_and_nothing_else(head: str, old: str, new: str) -> None:
+    text = f"{head}{old}"
+    try:
+        edited = apply_edit(text, old, new)
+    except EditError:
+        assert text.count(old) != 1 or old == new or text.find(old) != text.rfind(old)
+        return
+    at = text.index(old)
+    assert edited == text[:at] + new + text[at + len(old) :]

@@ -1,0 +1,136 @@
+"""Diffs: they say exactly what would change, they end, and hostile text stays text."""
+
+import difflib
+import random
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import text_diff
+from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.change_card import Side, make_card
+from supervisor.core.text_diff import TextDiff, diff, highlight, split_lines, unified
+
+
+def rebuilt(result: TextDiff, old: str) -> tuple[str, str]:
+    """The old text as the hunks see it, and what they make of it."""
+    old_lines = split_lines(old)
+    out_old: list[str] = []
+    out_new: list[str] = []
+    at = 0
+    for hunk in result.hunks:
+        start = hunk.old_start - 1 if hunk.old_count else hunk.old_start
+        out_old += old_lines[at:start]
+        out_new += old_lines[at:start]
+        at = start + hunk.old_count
+        for line, following in zip(hunk.lines, [*hunk.lines[1:], None], strict=True):
+            if line.kind == "note":
+                continue
+            end = "" if following is not None and following.kind == "note" else "\n"
+            if line.kind != "added":
+                out_old.append(line.text + end)
+            if line.kind != "removed":
+                out_new.append(line.text + end)
+    return "".join(out_old + old_lines[at:]), "".join(out_new + old_lines[at:])
+
+
+_TEXTS = st.one_of(st.text(alphabet="ab\n", max_size=60), st.text(max_size=60).filter(lambda text: "\0" not in text))
+
+
+@given(_TEXTS, _TEXTS)
+def test_a_diff_is_the_whole_truth(old: str, new: str) -> None:
+    result = diff(old.encode(), new.encode())
+    assert not result.truncated
+    assert rebuilt(result, old) == (old, new)
+    assert (not result.hunks) == (old == new)
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=30), st.lists(st.sampled_from("abcdef"), max_size=30))
+def test_it_is_as_short_as_can_be(old: list[str], new: list[str]) -> None:
+    """Against the longest common subsequence by the textbook's table."""
+    table = [[0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for i, left in enumerate(old):
+        for j, right in enumerate(new):
+            table[i + 1][j + 1] = table[i][j] + 1 if left == right else max(table[i][j + 1], table[i + 1][j])
+    common = table[-1][-1]
+    result = diff("".join(f"{x}\n" for x in old).encode(), "".join(f"{x}\n" for x in new).encode())
+    assert (result.added, result.removed) == (len(new) - common, len(old) - common)
+
+
+def test_it_reads_like_diff_u() -> None:
+    old = [f"line {number}\n" for number in range(40)]
+    new = [*old[:5], "new\n", *old[5:20], *old[21:]]
+    ours = unified(diff("".join(old).encode(), "".join(new).encode()), "a", "b")
+    theirs = "".join(difflib.unified_diff(old, new, "a", "b"))
+    assert ours == theirs
+
+
+def test_words_are_marked() -> None:
+    old, new = highlight("total = price * 2", "total = price * count")
+    assert old == (("total = price * ", False), ("2", True))
+    assert new == (("total = price * ", False), ("count", True))
+    assert highlight("abc", "xyz") == ((("abc", False),), (("xyz", False),))
+
+
+def test_binary_large_and_the_end_of_the_file() -> None:
+    assert diff(b"\0", b"a").binary
+    assert diff(b"\xff\xfe", b"a").binary
+    assert diff(b"a", b"x" * (text_diff.MOST_TEXT_BYTES + 1)).too_large
+    assert diff(b"a\n", b"a").hunks[0].lines[-1].kind == "note"
+    assert diff(b"same", b"same") == TextDiff()
+
+
+def test_only_a_newline_ends_a_line() -> None:
+    """Form feeds and U+2028 would otherwise let a line look like two, or hide what follows."""
+    (hunk,) = diff(b"", "a\x0cb\u2028c\rd\n".encode()).hunks
+    assert [line.text for line in hunk.lines] == ["a\x0cb\u2028c\rd"]
+
+
+def test_markup_and_hunk_headers_in_the_text_stay_text() -> None:
+    evil = "<script>alert(1)</script>\n@@ -1,1 +1,1 @@\n+++ b/x\n--- a/x\n"
+    (hunk,) = diff(b"", evil.encode()).hunks
+    assert [line.kind for line in hunk.lines] == ["added"] * 4
+    assert "".join(line.text + "\n" for line in hunk.lines) == evil
+
+
+def test_a_card_is_bounded_whatever_it_is_about() -> None:
+    many = b"".join(b"%d\n" % number for number in range(9000))
+    result = diff(b"", many)
+    assert result.truncated
+    assert result.added == 9000
+    assert sum(len(hunk.lines) for hunk in result.hunks) <= text_diff.MOST_SHOWN_LINES
+    long = diff(b"", b"x" * 100_000)
+    assert long.truncated
+    assert len(long.hunks[0].lines[0].text) <= text_diff.MOST_LINE_CHARS + 1
+
+
+def test_hostile_text_does_not_take_long() -> None:
+    """Texts that are worst for comparing: few different lines, in random order. The limit is generous: it is about never ending."""
+    chance = random.Random(1)
+    texts = ["".join(chance.choice("ab") + "\n" for _ in range(8000)).encode() for _ in range(2)]
+    started = time.perf_counter()
+    result = diff(*texts)
+    assert time.perf_counter() - started < 30
+    old, new = (text.decode() for text in texts)
+    if not result.truncated:
+        assert rebuilt(result, old) == (old, new)
+
+
+def test_a_card_shows_only_what_would_be_applied() -> None:
+    action = FileChange(
+        operation="write", path="a", before=content_hash(b"old\n"), after=content_hash(b"new\n"), mode=0o644
+    )
+    old, new = Side(b"old\n", 4, 0o644), Side(b"new\n", 4)
+    card = make_card(action, old, new, action.before)
+    assert card.content == "text"
+    assert not card.is_stale
+    assert [line.kind for line in card.diff.hunks[0].lines] == ["removed", "added"]
+    assert make_card(action, old, Side(b"forged\n", 7), action.before).diff.hunks == ()
+    stale = make_card(action, Side(b"person\n", 7), new, content_hash(b"person\n"))
+    assert stale.is_stale
+    assert [line.kind for line in stale.diff.hunks[0].lines] == ["added"]
+    gone = make_card(action, old, Side(None, None), action.before)
+    assert (gone.content, gone.notes) == ("large", ("the content is no longer kept",))
+    folder = make_card(FileChange(operation="mkdir", path="d", after="dir", mode=0o755), None, None, None)
+    assert folder.content == "none"
