@@ -40,6 +40,10 @@ class _Http(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # asyncio does so only for sockets made with a protocol number, which a socket from a sandbox need not be. With Nagle's
+        # algorithm on, the second of two small writes waits up to 40 ms for the peer's delayed acknowledgement.
+        with contextlib.suppress(OSError):  # not TCP
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > (self.limit_concurrency or OPERATOR_CONNECTIONS):
             transport.abort()
             return
