@@ -40,7 +40,6 @@ from supervisor.server.auth import OperatorAuth
 from supervisor.server.serve import listen, serve_agent, serve_operator
 from supervisor.session_manager import SessionManager, StartSession
 from supervisor.settings import Settings
-from supervisor.store import requests as request_store
 from supervisor.store.engine import open_database
 from supervisor.surroundings import Surroundings
 from supervisor.workspace.channel import WorkspaceChannel
@@ -59,9 +58,16 @@ class Contact(msgspec.Struct, frozen=True):
 
 
 class Parts:
-    """Every part of one supervisor. The server sees it as `server.parts.Parts`."""
+    """Every part of one supervisor. The server sees it as `server.parts.Parts`. `names` stands in for DNS (tests)."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None, sandbox: Sandbox | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        sandbox: Sandbox | None = None,
+        names: dict[str, tuple[str, ...]] | None = None,
+    ) -> None:
         self.settings = settings
         self.clock = clock or RealClock()
         self.redactor = Redactor([settings.anthropic_api_key])
@@ -81,7 +87,7 @@ class Parts:
             clock=self.clock,
             redactor=self.redactor,
         )
-        self.sandbox = sandbox or Bubblewrap()
+        self.sandbox: Sandbox = sandbox or Bubblewrap()
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
         inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate)
@@ -93,6 +99,7 @@ class Parts:
             ca_certificate=certificate,
             upstream_ca_bundle=upstream,
             hold_s=settings.hold_s,
+            names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
         self.surroundings = Surroundings(
@@ -156,8 +163,15 @@ class Parts:
 class Supervisor:
     """One running supervisor: `async with Supervisor(settings) as supervisor` starts it, and leaving stops it in order."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None, sandbox: Sandbox | None = None) -> None:
-        self.parts = Parts(settings, clock=clock, sandbox=sandbox)
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        sandbox: Sandbox | None = None,
+        names: dict[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.parts = Parts(settings, clock=clock, sandbox=sandbox, names=names)
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
         self._stop = asyncio.Event()
@@ -247,15 +261,13 @@ class Supervisor:
 
     def _report_unknown_effects(self) -> None:
         """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""
-        for request in self.parts.queue.read(request_store.unsettled):
+        for request in self.parts.queue.unsettled():
             if request.origin != "egress" and type(request.action).__name__ != "FileChange":
                 outcome = {
                     "ok": False,
                     "error": "the supervisor died while this was carried out; it may or may not have happened",
                 }
-                self.parts.queue.change(
-                    lambda c, r=request, o=outcome: request_store.settle(c, r.id, o, self.parts.clock.now())
-                )
+                self.parts.queue.settle(request.id, outcome, self.parts.clock.now())
                 self.parts.audit.record("effect_unknown", request=request.id, session=request.session_id)
                 self.findings.append(
                     f"request {request.id} was being carried out when the supervisor died; it may or may not have happened"
@@ -269,16 +281,19 @@ class Supervisor:
 
 async def run_session(supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]) -> int:
     """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where MAX_UPTIME or a person ended it."""
-    session = await supervisor.parts.sessions.start(wanted)
+    sessions = supervisor.parts.sessions
+    session = await sessions.start(wanted)
     started(session.id)
-    ended = asyncio.ensure_future(supervisor.parts.sessions.wait_ended(session.id))
-    stop = asyncio.ensure_future(supervisor.wait_for_stop())
-    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if not ended.done():
-        await supervisor.parts.sessions.stop(session.id, reason=STOPPED, by="operator")
-    final = await ended
-    if final.agent_exited_at is None and final.started_at is None and not supervisor.stopping:
+
+    async def stop_with_supervisor() -> None:
+        await supervisor.wait_for_stop()
+        await sessions.stop(session.id, reason=STOPPED, by="operator")
+
+    async with asyncio.TaskGroup() as tasks:
+        stopping = tasks.create_task(stop_with_supervisor())
+        final = await sessions.wait_ended(session.id)
+        stopping.cancel()
+    if final.started_at is None and not supervisor.stopping:
         raise SandboxError(final.end_reason)
     return final.exit_code or 0 if final.agent_exited_at is not None else 0
 

@@ -5,12 +5,13 @@ its request changes, and looks again; so a wait that is begun anew after a resta
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Answer, Request
 from supervisor.store import requests as store
+from supervisor.store import rule_hits
 
 # An agent that floods the inbox is denied, not queued (a full queue is a denial, law 3).
 MOST_PENDING_PER_SESSION = 500
@@ -29,30 +30,89 @@ class ApprovalQueue:
         """Call `callback(request)`, in the event loop, after each change. It must not block or raise."""
         self._watchers.append(callback)
 
-    def change(self, operation: Callable[[Connection], Request | None]) -> Request | None:
-        """Run one store operation in a transaction of its own and announce the request that it gives."""
-        with self._engine.begin() as connection:
-            request = operation(connection)
-        if request is not None:
-            self.announce(request)
-        return request
+    # -- facts: each is one transaction, and a compare-and-swap that gives None where another was first ---------------------------
 
-    def change_many(self, operation: Callable[[Connection], list[Request]]) -> list[Request]:
-        """The same for an operation that changes several requests at once: all or none."""
+    def add(self, request: Request) -> Request | None:
+        """Record a new request. The one that it supersedes, if any, was denied in the same transaction; it is given back."""
         with self._engine.begin() as connection:
-            changed = operation(connection)
-        for request in changed:
-            self.announce(request)
-        return changed
+            superseded = None
+            if request.decision != "deny":
+                older = store.pending_for_subject(connection, request.session_id, request.subject)
+                if older is not None:
+                    superseded = store.supersede(connection, older.id, request.id, request.asked_at)
+            store.add(connection, request)
+        if superseded is not None:
+            self.announce(superseded)
+        self.announce(request)
+        return superseded
+
+    def ask_again(self, request_id: str, hold_until: float | None) -> Request | None:
+        """The same ask came once more."""
+        return self._change(lambda c: store.ask_again(c, request_id, hold_until))
+
+    def answer(
+        self, request_id: str, answer: Answer, *, at: float, by: str, reason: str, rule: str | None = None
+    ) -> Request | None:
+        """Answer a pending request."""
+        return self._change(
+            lambda c: store.answer(c, request_id, answer=answer, at=at, by=by, reason=reason, rule=rule)
+        )
+
+    def close(self, request_id: str, why: str, at: float) -> Request | None:
+        """End a request that is pending or ready."""
+        return self._change(lambda c: store.close(c, request_id, why, at))
+
+    def use(self, request_id: str, session_id: str, at: float) -> Request | None:
+        """Give a ready request out, once."""
+        return self._change(lambda c: store.use(c, request_id, session_id, at))
+
+    def settle(self, request_id: str, outcome: dict[str, object], at: float) -> Request | None:
+        """Record what carrying out gave, once."""
+        return self._change(lambda c: store.settle(c, request_id, outcome, at))
+
+    def get(self, request_id: str) -> Request | None:
+        """The request with all its facts, or None."""
+        return self.read(lambda c: store.get(c, request_id))
+
+    def pending(self, session_id: str | None = None) -> list[Request]:
+        """Those that wait for an answer, oldest first."""
+        return self.read(lambda c: store.pending(c, session_id))
+
+    def ready(self, session_id: str | None = None) -> list[Request]:
+        """Those that may be carried out and weren't, oldest first."""
+        return self.read(lambda c: store.ready(c, session_id))
+
+    def unsettled(self) -> list[Request]:
+        """Those that were begun and whose outcome isn't known."""
+        return self.read(store.unsettled)
+
+    def of_session(self, session_id: str, limit: int = 1000) -> list[Request]:
+        """A session's requests, newest first."""
+        return self.read(lambda c: store.of_session(c, session_id, limit))
+
+    def earlier(self, session_id: str, fingerprint: str) -> Request | None:
+        """The newest asked request of the session for exactly this action."""
+        return self.read(lambda c: store.latest_for_fingerprint(c, session_id, fingerprint))
+
+    def is_full(self, session_id: str) -> bool:
+        """Whether the session may have no further pending request."""
+        return self.read(lambda c: store.count_pending(c, session_id)) >= MOST_PENDING_PER_SESSION
+
+    def add_rule_hits(self, counts: Mapping[str, int], at: float) -> None:
+        """Add to how often rules matched, by their id."""
+        with self._engine.begin() as connection:
+            rule_hits.add(connection, counts, at)
+
+    def rule_hits(self) -> dict[str, tuple[int, float]]:
+        """Rule id -> (matches, the last one in seconds since the epoch)."""
+        return self.read(rule_hits.read)
 
     def read[T](self, operation: Callable[[Connection], T]) -> T:
         """Run a query."""
         with self._engine.connect() as connection:
             return operation(connection)
 
-    def get(self, request_id: str) -> Request | None:
-        """The request with all its facts, or None."""
-        return self.read(lambda connection: store.get(connection, request_id))
+    # -- waiting and watching -----------------------------------------------------------------------------------------------
 
     async def next_change(self, request_id: str, timeout_s: float) -> bool:
         """Wait until a fact of the request changes; False when the time ran out first."""
@@ -79,7 +139,15 @@ class ApprovalQueue:
         """Wake the waiters of a request and tell the watchers."""
         for event in self._waiters.get(request.id, ()):
             event.set()
-        if event := self._session_waiters.pop(request.session_id, None):
-            event.set()
+        waiting = self._session_waiters.pop(request.session_id, None)
+        if waiting is not None:
+            waiting.set()
         for watcher in self._watchers:
             watcher(request)
+
+    def _change(self, operation: Callable[[Connection], Request | None]) -> Request | None:
+        with self._engine.begin() as connection:
+            request = operation(connection)
+        if request is not None:
+            self.announce(request)
+        return request

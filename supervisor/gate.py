@@ -12,6 +12,7 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,65 +20,25 @@ from typing import Any, Literal
 
 import msgspec
 import structlog
-from sqlalchemy import Connection
 
 from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, Category, Effect, category_of, fingerprint, subject, title
+from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, status
 from supervisor.core.redact import Redactor
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.sessions import Session
-from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
+from supervisor.errors import NotFoundError, StorageError, UserError
+from supervisor.grants import Grant, Refused
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
-from supervisor.store import requests as store
-from supervisor.store import rule_hits
+
+__all__ = ["Gate", "Grant", "Refused"]
 
 log = structlog.get_logger("gate")
 
 type ReadyHandler = Callable[[Request], Awaitable[None]]
-
-
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the inbox."""
-
-    why: str
-    decision: Effect = "deny"
-    rule: str | None = None
-    remedy: str = ""
-    request_id: str | None = None
-
-    def error(self) -> RefusedError:
-        """The same as an exception, for channels that answer by raising."""
-        return RefusedError(self.why, self.remedy, rule=self.rule, request_id=self.request_id)
-
-
-class Grant:
-    """The right to do exactly one action once. Only `Gate` makes one."""
-
-    def __init__(self, *, session_id: str, bound_to: str, request_id: str | None, rule: str | None, why: str) -> None:
-        self.id = secrets.token_hex(8)
-        self.session_id = session_id
-        self.request_id = request_id
-        self.rule = rule
-        self.why = why
-        self._bound_to = bound_to
-        self._spent = False
-
-    def use(self, action: Action) -> None:
-        """Spend the grant on `action`; `RefusedError` where it was spent before or is for something else.
-
-        INVARIANT: a grant is used at most once, and only for the action that was judged (law 2).
-        """
-        if self._spent:
-            raise RefusedError("this grant was used before", "ask again", request_id=self.request_id)
-        self._spent = True
-        if fingerprint(action) != self._bound_to:
-            raise RefusedError(
-                f"`{title(action)}` is not the action that was judged", "ask again", request_id=self.request_id
-            )
 
 
 class Gate:
@@ -104,7 +65,7 @@ class Gate:
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
         self._hits: Counter[str] = Counter()
-        self._uses = {rule: hits for rule, (hits, _) in queue.read(rule_hits.read).items()}
+        self._uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -160,6 +121,11 @@ class Gate:
             uses=self._uses,
         )
 
+    def record_refusal(self, action: Action, session_id: str, why: str) -> None:
+        """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
+        with contextlib.suppress(StorageError):
+            self._record_verdict(action, session_id, Verdict(decision="deny", why=why))
+
     def ask(
         self,
         action: Action,
@@ -181,7 +147,7 @@ class Gate:
         if verdict.decision == "ask":
             if known := self._known(session_id, mark, hold_until):
                 return known
-            if self.queue.read(lambda c: store.count_pending(c, session_id)) >= MOST_PENDING_PER_SESSION:
+            if self.queue.is_full(session_id):
                 verdict = Verdict(
                     decision="deny",
                     why=f"{MOST_PENDING_PER_SESSION} requests of this session wait already",
@@ -284,7 +250,7 @@ class Gate:
     def rejudge_pending(self, by: str) -> list[Request]:
         """Answer the waiting requests that the rules, as they are now, decide. For every change of the policy."""
         changed = []
-        for request in self.queue.read(store.pending):
+        for request in self.queue.pending():
             action = self._actions.get(request.id, request.action)
             verdict = self._verdict(action, request.session_id)
             if verdict.decision == "ask" or request.session_id not in self._sessions:
@@ -297,7 +263,7 @@ class Gate:
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
-        closed = self.queue.change(lambda c: store.close(c, request_id, why, self._clock.now()))
+        closed = self.queue.close(request_id, why, self._clock.now())
         if closed is not None:
             self._actions.pop(request_id, None)
             self.audit.record("request_closed", request=request_id, session=closed.session_id, why=why)
@@ -306,11 +272,8 @@ class Gate:
         self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
     ) -> int:
         """End every request of a session that is pending or ready, but those that `keep` names; how many."""
-
-        def both(connection: Connection) -> list[Request]:
-            return store.pending(connection, session_id) + store.ready(connection, session_id)
-
-        closing = [request for request in self.queue.read(both) if not keep(request)]
+        left = self.queue.pending(session_id) + self.queue.ready(session_id)
+        closing = [request for request in left if not keep(request)]
         for request in closing:
             self.close(request.id, why)
         return len(closing)
@@ -325,25 +288,11 @@ class Gate:
             return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
             return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request_id)
-        try:
-            self.audit.record("effect_started", request=request_id, session=session_id, fingerprint=request.fingerprint)
-        except StorageError as error:
-            return Refused(why=error.message, remedy=error.remedy, request_id=request_id)
-        used = self.queue.change(lambda c: store.use(c, request_id, session_id, self._clock.now()))
-        if used is None:
-            return Refused(why="this request was used before", remedy="ask again", request_id=request_id)
-        self._begun.add(request_id)
-        return Grant(
-            session_id=session_id,
-            bound_to=request.fingerprint,
-            request_id=request_id,
-            rule=request.rule,
-            why=explanation(request),
-        )
+        return self._begin(request, resumed=False)
 
     def unsettled(self, session_id: str) -> list[Request]:
         """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
-        left = self.queue.read(store.unsettled)
+        left = self.queue.unsettled()
         return [request for request in left if request.session_id == session_id and request.id not in self._begun]
 
     def resume(self, request_id: str, session_id: str) -> Grant | Refused:
@@ -354,20 +303,7 @@ class Gate:
         found = [request for request in self.unsettled(session_id) if request.id == request_id]
         if not found:
             return Refused(why="this request isn't one that a crash left", remedy="ask again", request_id=request_id)
-        try:
-            self.audit.record(
-                "effect_started", request=request_id, session=session_id, fingerprint=found[0].fingerprint, resumed=True
-            )
-        except StorageError as error:
-            return Refused(why=error.message, remedy=error.remedy, request_id=request_id)
-        self._begun.add(request_id)
-        return Grant(
-            session_id=session_id,
-            bound_to=found[0].fingerprint,
-            request_id=request_id,
-            rule=found[0].rule,
-            why=explanation(found[0]),
-        )
+        return self._begin(found[0], resumed=True)
 
     def action_of(self, request: Request) -> Action:
         """The action as it was asked. After a restart one that held a secret is only known redacted, and no grant fits it."""
@@ -379,7 +315,7 @@ class Gate:
         if grant.request_id is not None:
             request_id = grant.request_id
             self._actions.pop(request_id, None)
-            self.queue.change(lambda c: store.settle(c, request_id, facts, self._clock.now()))
+            self.queue.settle(request_id, facts, self._clock.now())
         try:
             brief = {key: value for key, value in facts.items() if not isinstance(value, str) or len(value) <= 500}
             self.audit.record(
@@ -395,7 +331,7 @@ class Gate:
 
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""
-        for request in self.queue.read(store.ready):
+        for request in self.queue.ready():
             if request.session_id in self._sessions:
                 self._offer(request)
 
@@ -403,9 +339,27 @@ class Gate:
         """Put the counts of rule matches into the database; called now and then, and at the end."""
         counts, self._hits = self._hits, Counter()
         if counts:
-            self.queue.change(lambda c: rule_hits.add(c, counts, self._clock.now()))
+            self.queue.add_rule_hits(counts, self._clock.now())
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request, *, resumed: bool) -> Grant | Refused:
+        """Record that an effect begins, then give its grant out: the ONE place where a request becomes a Grant."""
+        facts = {"request": request.id, "session": request.session_id, "fingerprint": request.fingerprint}
+        try:
+            self.audit.record("effect_started", **facts, resumed=resumed)
+        except StorageError as error:
+            return Refused(why=error.message, remedy=error.remedy, request_id=request.id)
+        if not resumed and self.queue.use(request.id, request.session_id, self._clock.now()) is None:
+            return Refused(why="this request was used before", remedy="ask again", request_id=request.id)
+        self._begun.add(request.id)
+        return Grant(
+            session_id=request.session_id,
+            bound_to=request.fingerprint,
+            request_id=request.id,
+            rule=request.rule,
+            why=explanation(request),
+        )
 
     def _verdict(self, action: Action, session_id: str) -> Verdict:
         reason = self._kill_switch.reason()
@@ -423,19 +377,16 @@ class Gate:
 
     def _known(self, session_id: str, mark: str, hold_until: float | None) -> Request | None:
         """An earlier request for the same action that still speaks: pending, approved and unused, or denied by a person."""
-        earlier = self.queue.read(lambda c: store.latest_for_fingerprint(c, session_id, mark))
+        earlier = self.queue.earlier(session_id, mark)
         if earlier is None:
             return None
         current = status(earlier)
         if current in ("pending", "approved") or (current == "denied" and earlier.superseded_by is None):
-            return self.queue.change(
-                lambda c: store.ask_again(c, earlier.id, hold_until if current == "pending" else None)
-            )
+            return self.queue.ask_again(earlier.id, hold_until if current == "pending" else None)
         return None
 
     def _record_request(self, request: Request, verdict: Verdict) -> Request:
         """Audit first, then the database. Where either fails the request is denied, and nothing was superseded."""
-        superseded: Request | None = None
         try:
             self.audit.record(
                 "request_asked",
@@ -452,16 +403,7 @@ class Gate:
         except StorageError as error:
             return msgspec.structs.replace(request, decision="deny", why=error.message, remedy=error.remedy)
 
-        def add(connection: Connection) -> list[Request]:
-            nonlocal superseded
-            if request.decision != "deny":
-                older = store.pending_for_subject(connection, request.session_id, request.subject)
-                if older is not None:
-                    superseded = store.supersede(connection, older.id, request.id, request.asked_at)
-            store.add(connection, request)
-            return [superseded, request] if superseded else [request]
-
-        self.queue.change_many(add)
+        superseded = self.queue.add(request)
         if superseded is not None:
             self._actions.pop(superseded.id, None)
             self.audit.record("request_superseded", request=superseded.id, by=request.id, session=request.session_id)
@@ -472,9 +414,7 @@ class Gate:
     ) -> Request | None:
         """The compare-and-swap of an answer; None where the request is no longer pending."""
         now = self._clock.now()
-        answered = self.queue.change(
-            lambda c: store.answer(c, request.id, answer=answer, at=now, by=by, reason=reason, rule=rule)
-        )
+        answered = self.queue.answer(request.id, answer, at=now, by=by, reason=reason, rule=rule)
         if answered is None:
             return None
         # The answer is acknowledged by the database; the audit names it too, and while it can't, `claim` gives no grant.
@@ -508,7 +448,7 @@ class Gate:
             log.exception("carrying out failed", request=request.id)
             if self.get(request.id).settled_at is None:
                 facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
-                self.queue.change(lambda c: store.settle(c, request.id, facts, self._clock.now()))
+                self.queue.settle(request.id, facts, self._clock.now())
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict) -> None:
         shown = self._redacted(action)

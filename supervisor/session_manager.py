@@ -14,7 +14,7 @@ import hmac
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -297,8 +297,7 @@ class SessionManager:
             live.progress = {"done": done, "total": total, "bytes": size}
             self._announce(session)
 
-        copying = asyncio.ensure_future(self._surroundings.copy_workspace(session, on_progress))
-        await _first_of(copying, live.wanted_stop)
+        await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, on_progress))
         live.progress = None
         if live.wanted_stop.is_set():
             return session
@@ -314,11 +313,9 @@ class SessionManager:
     async def _until_agent_exits(self, session: Session, live: _Live) -> Session:
         if live.running is None or live.wanted_stop.is_set():
             return session
-        waiting = asyncio.ensure_future(live.running.wait())
-        await _first_of(waiting, live.wanted_stop)
-        if not waiting.done() or waiting.cancelled():
+        live.exit_code = await _unless(live.wanted_stop, live.running.wait())
+        if live.exit_code is None:
             return session
-        live.exit_code = waiting.result()
         why = live.running.killed_why
         self._audit.record("agent_exited", session=session.id, exit_code=live.exit_code, why=why)
         notices = (*session.notices, why) if why else session.notices
@@ -331,8 +328,7 @@ class SessionManager:
         self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
         await self._surroundings.final_pass(session, "the agent has exited")
         while self._surroundings.waits_for_person(session.id):
-            answered = asyncio.ensure_future(self._surroundings.until_something_is_answered(session.id))
-            await _first_of(answered, live.wanted_stop)
+            await _unless(live.wanted_stop, self._surroundings.until_something_is_answered(session.id))
             if live.wanted_stop.is_set():
                 return live.stop_reason or "stopped"
         return "the agent has exited"
@@ -385,18 +381,18 @@ class SessionManager:
             watcher(session)
 
 
-async def _first_of(future: asyncio.Future[Any], event: asyncio.Event) -> None:
-    """Wait for whichever comes first; the future is cancelled when the event does, and its exception raised when it fails."""
-    waiting = asyncio.ensure_future(event.wait())
+async def _unless[T](event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` gives, or None where the event came first and it was cancelled. Raises what `work` raises."""
     try:
-        await asyncio.wait({future, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-        if not future.done():
-            future.cancel()
-            await asyncio.wait({future})
-    if not future.cancelled():
-        future.result()
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(work)
+            waiting = tasks.create_task(event.wait())
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            working.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return None if working.cancelled() else working.result()
 
 
 async def _end_agent(live: _Live) -> None:

@@ -29,13 +29,13 @@ from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
-from supervisor.store import requests as request_store
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 
 PROXY_PORT = 3128
 AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
+GIT_S = 30.0
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -197,11 +197,7 @@ class Surroundings:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _open_requests(self, session_id: str) -> list[Request]:
-        return [
-            request
-            for request in self._queue.read(lambda c: request_store.of_session(c, session_id))
-            if is_open(request)
-        ]
+        return [request for request in self._queue.of_session(session_id) if is_open(request)]
 
     def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
@@ -289,14 +285,18 @@ class Surroundings:
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": "*",
         }
-        inside = await run((*git, "rev-parse", "--git-dir"), env=env)
+        inside = await run((*git, "rev-parse", "--git-dir"), env=env, timeout_s=GIT_S)
         if not inside.ok:
             if base not in (None, "none"):
                 raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
             return None
         if base in (None, "auto", "none"):
             return base or "auto"
-        found = await run((*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"), env=env)
+        found = await run(
+            (*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"),
+            env=env,
+            timeout_s=GIT_S,
+        )
         if not found.ok:
             raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
         return base

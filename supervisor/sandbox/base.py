@@ -107,9 +107,15 @@ class Running(Protocol):
     pid_started: int
     listeners: dict[int, socket.socket]
     limits_in_force: tuple[str, ...]
-    killed_why: str
-    truncated: bool
     master_fd: int | None
+
+    @property
+    def killed_why(self) -> str:
+        """Which bound, or whose wish, ended it; "" while it runs and where it ended by itself."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether output was dropped."""
 
     async def wait(self) -> int:
         """Wait until every process in it is gone and all output was passed on; the command's exit code (128 + signal)."""

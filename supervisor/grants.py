@@ -1,0 +1,47 @@
+"""What the gate gives: a `Grant`, the right to do exactly one action once, or `Refused`, with the why.
+
+INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both from `gate`.
+"""
+
+import secrets
+
+import msgspec
+
+from supervisor.core.actions import Action, Effect, fingerprint, title
+from supervisor.errors import RefusedError
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the inbox."""
+
+    why: str
+    decision: Effect = "deny"
+    rule: str | None = None
+    remedy: str = ""
+    request_id: str | None = None
+
+
+class Grant:
+    """The right to do exactly one action once. Only `Gate` makes one."""
+
+    def __init__(self, *, session_id: str, bound_to: str, request_id: str | None, rule: str | None, why: str) -> None:
+        self.id = secrets.token_hex(8)
+        self.session_id = session_id
+        self.request_id = request_id
+        self.rule = rule
+        self.why = why
+        self._bound_to = bound_to
+        self._spent = False
+
+    def use(self, action: Action) -> None:
+        """Spend the grant on `action`; `RefusedError` where it was spent before or is for something else.
+
+        INVARIANT: a grant is used at most once, and only for the action that was judged (law 2).
+        """
+        if self._spent:
+            raise RefusedError("this grant was used before", "ask again", request_id=self.request_id)
+        self._spent = True
+        if fingerprint(action) != self._bound_to:
+            raise RefusedError(
+                f"`{title(action)}` is not the action that was judged", "ask again", request_id=self.request_id
+            )
