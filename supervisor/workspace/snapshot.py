@@ -127,16 +127,11 @@ async def _plan(folder: Path, exclude: Sequence[Path], notes: list[str], prefix:
         if git is not None:
             notes.append(f"git can't list `{folder}`: all of it is copied")
         names = await asyncio.to_thread(_walk, folder, exclude)
-    sources: list[Source] = []
-    plain: list[str] = []
-    for name in names:
-        inner = folder / name
-        if await asyncio.to_thread(_is_nested_repository, inner, name):
-            nested, _ = await _plan(inner, exclude, notes, f"{prefix}{name.rstrip('/')}/")
-            sources += nested
-        else:
-            plain.append(name)
-    sources.insert(0, Source(folder, plain, prefix))
+    nested = await asyncio.to_thread(_nested_repositories, folder, names)
+    sources = [Source(folder, [name for name in names if name not in nested], prefix)]
+    for name in sorted(nested):
+        inner, _ = await _plan(folder / name, exclude, notes, f"{prefix}{name.rstrip('/')}/")
+        sources += inner
     if git is not None:
         sources += [
             Source(part, names, f"{prefix}.git/", into_baseline=False)
@@ -145,13 +140,15 @@ async def _plan(folder: Path, exclude: Sequence[Path], notes: list[str], prefix:
     return sources, git is not None
 
 
-def _is_nested_repository(path: Path, name: str) -> bool:
-    # Git lists a submodule as a path without a slash, an untracked nested repository with one.
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and os.path.lexists(path / ".git")
+def _nested_repositories(folder: Path, names: list[str]) -> set[str]:
+    """Those of the names that are repositories: git lists a submodule without a slash, an untracked repository with one."""
+    base = f"{folder}/"
+    found: set[str] = set()
+    for name in names:
+        with contextlib.suppress(OSError):
+            if stat.S_ISDIR(os.lstat(base + name).st_mode) and os.path.lexists(f"{base}{name}/.git"):
+                found.add(name)
+    return found
 
 
 def _walk(folder: Path, exclude: Sequence[Path]) -> list[str]:
@@ -308,47 +305,57 @@ class _Copier:
             os.close(target_fd)
 
     def _entry(self, source: int, target: int, leaf: str, path: str, into_baseline: bool) -> None:
+        try:
+            reading = os.open(leaf, FILE, dir_fd=source)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):  # a symlink, a socket
+                raise
+            known = self._not_a_file(source, target, leaf, path)
+        else:
+            try:
+                before = os.fstat(reading)
+                is_file = stat.S_ISREG(before.st_mode)
+                known = self._file(reading, before, target, leaf) if is_file else None
+            finally:
+                os.close(reading)
+            if not is_file:
+                known = self._not_a_file(source, target, leaf, path)
+        if into_baseline and known is not None:
+            self.baseline[path] = known
+
+    def _not_a_file(self, source: int, target: int, leaf: str, path: str) -> Known | None:
         status = os.stat(leaf, dir_fd=source, follow_symlinks=False)
         kind = kind_of(status.st_mode)
-        if kind == "file":
-            known = self._file(source, target, leaf)
-        elif kind == "symlink":
+        if kind == "symlink":
             link = os.readlink(leaf, dir_fd=source)
             os.symlink(link, leaf, dir_fd=target)
             made = os.stat(leaf, dir_fd=target, follow_symlinks=False)
-            known = Known("symlink", 0o777, None, link, signature_of(status), signature_of(made))
-        elif kind == "dir":  # a submodule that isn't checked out
+            return Known("symlink", 0o777, None, link, signature_of(status), signature_of(made))
+        if kind == "dir":  # a submodule that isn't checked out
             os.mkdir(leaf, 0o700, dir_fd=target)
             self.folders[path] = stat.S_IMODE(status.st_mode) & 0o777
-            known = Known("dir", self.folders[path])
-        else:
-            self._skip(path, f"a {kind} is never copied")
-            return
-        if into_baseline:
-            self.baseline[path] = known
+            return Known("dir", self.folders[path])
+        self._skip(path, f"a {kind} is never copied")
+        return None
 
-    def _file(self, source: int, target: int, leaf: str) -> Known:
-        reading = os.open(leaf, FILE, dir_fd=source)
+    def _file(self, reading: int, before: os.stat_result, target: int, leaf: str) -> Known:
+        mode = before.st_mode & 0o777
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        writing = os.open(leaf, flags, mode, dir_fd=target)
         try:
-            before = os.fstat(reading)
-            if not stat.S_ISREG(before.st_mode):
-                raise FileNotFoundError(leaf)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            writing = os.open(leaf, flags, 0o600, dir_fd=target)
-            try:
-                self.bytes += self._content(reading, writing, before.st_size)
-                os.fchmod(writing, before.st_mode & 0o777)
-                os.utime(writing, ns=(before.st_atime_ns, before.st_mtime_ns))
-                made = signature_of(os.fstat(writing))
-            finally:
-                os.close(writing)
-            self.files += 1
-            # Written to while it was copied: then nobody knows what both sides agreed on.
-            steady = signature_of(os.fstat(reading)) == signature_of(before)
-            mode = before.st_mode & 0o777
-            return Known("file", mode, None, None, signature_of(before) if steady else None, made)
+            self.bytes += self._content(reading, writing, before.st_size)
+            os.utime(writing, ns=(before.st_atime_ns, before.st_mtime_ns))
+            made = os.fstat(writing)
+            if made.st_mode & 0o777 != mode:  # by our umask
+                os.fchmod(writing, mode)
+                made = os.fstat(writing)
         finally:
-            os.close(reading)
+            os.close(writing)
+        self.files += 1
+        # Written to while it was copied: then nobody knows what both sides agreed on.
+        signature = signature_of(before)
+        steady = signature_of(os.fstat(reading)) == signature
+        return Known("file", mode, None, None, signature if steady else None, signature_of(made))
 
     def _content(self, reading: int, writing: int, size: int) -> int:
         if self._can_clone and size:
@@ -359,12 +366,16 @@ class _Copier:
             else:
                 return size
         total = 0
-        while block := os.read(reading, min(BLOCK_BYTES, max(size - total, 0) + 1)):
+        while True:
+            wanted = min(BLOCK_BYTES, max(size - total, 0) + 1)
+            block = os.read(reading, wanted)
             view = memoryview(block)
             while view:
                 view = view[os.write(writing, view) :]
             total += len(block)
-        return total
+            # A short read at the expected end is the end; growth after it shows in the signature.
+            if not block or (len(block) < wanted and total >= size):
+                return total
 
     def _skip(self, path: str, why: str) -> None:
         self.skipped_count += 1

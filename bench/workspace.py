@@ -1,0 +1,125 @@
+"""The workspace: a changed file to the host, a burst of them, and the private copy; on tmpfs where there is one.
+
+The baselines do the same work without any of the checks: a bare inotify loop that copies by temporary file and rename,
+waiting as long for quiet as ours does, and a pipe of two tars.
+"""
+
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bench import Figure
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.watch import QUIET_S, Watcher
+from tests.workspace.conftest import Desk, make_repository
+
+WRITES = 25
+BURST = 300
+FILES = 10_000
+
+
+def main() -> list[Figure]:
+    """Latency and burst by the real gate and database, everything allowed; the copy of a tree of 10,000 files."""
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=base) as folder:
+        place = Path(folder)
+        bare_ms, bare_burst_ms = asyncio.run(_bare(place / "bare"))
+        ours_ms, ours_burst_ms = asyncio.run(_ours(place / "ours"))
+        copy_ms, tar_ms = asyncio.run(_copies(place / "tree", FILES))
+    loop = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
+    return [
+        Figure("workspace: allowed change on the host, p50", ours_ms, "ms", bare_ms, loop, wanted=1.5),
+        Figure(f"workspace: {BURST} allowed files at once", ours_burst_ms, "ms", bare_burst_ms, loop),
+        Figure(f"workspace: private copy of {FILES} files", copy_ms, "ms", tar_ms, "tar | tar", wanted=1.3),
+    ]
+
+
+async def _ours(place: Path) -> tuple[float, float]:
+    host = make_repository(place / "host", {"free/a.txt": "a\n"})
+    desk = Desk(place / "data", host)
+    async with desk.running():
+        figures = await _measure(desk.copy / "free", host / "free")
+        await desk.until(lambda: all(request.settled_at for request in desk.requests()))
+    desk.close()
+    return figures
+
+
+async def _bare(place: Path) -> tuple[float, float]:
+    source, target = place / "source", place / "target"
+    source.mkdir(parents=True)
+    target.mkdir()
+    root = Root(source)
+    watcher = Watcher(root)
+    watcher.add("")
+
+    async def follow() -> None:
+        seen: dict[str, int] = {}
+        while True:
+            await watcher.batch(1.0)
+            for entry in os.scandir(source):
+                if seen.get(entry.name) != entry.stat().st_mtime_ns:
+                    seen[entry.name] = entry.stat().st_mtime_ns
+                    shutil.copyfile(entry.path, target / ".temporary")
+                    (target / ".temporary").rename(target / entry.name)
+
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follow())
+        figures = await _measure(source, target)
+        following.cancel()
+    watcher.close()
+    root.close()
+    return figures
+
+
+async def _measure(source: Path, target: Path) -> tuple[float, float]:
+    """(p50 of one file, time until a whole burst is there), in ms. The prober is a thread of its own."""
+    taken = []
+    for number in range(WRITES):
+        started = time.perf_counter()
+        (source / f"one{number}.txt").write_text("content\n" * 20)
+        await asyncio.to_thread(_wait_for, target / f"one{number}.txt")
+        taken.append((time.perf_counter() - started) * 1000)
+    started = time.perf_counter()
+    for number in range(BURST):
+        (source / f"burst{number}.txt").write_text(f"{number}\n")
+    await asyncio.to_thread(_wait_for, *(target / f"burst{number}.txt" for number in range(BURST)))
+    return statistics.median(taken), (time.perf_counter() - started) * 1000
+
+
+def _wait_for(*paths: Path) -> None:
+    pause = threading.Event()
+    for path in paths:
+        for _ in range(60_000):
+            if path.exists():
+                break
+            pause.wait(0.001)
+        else:
+            raise TimeoutError(path)
+
+
+async def _copies(place: Path, files: int) -> tuple[float, float]:
+    tree = place / "tree"
+    for number in range(files):
+        path = tree / f"{number // 100}" / f"{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * 5000)
+    ours, tars = [], []
+    for turn in range(5):
+        started = time.perf_counter()
+        await make_copy(tree, place / f"ours{turn}" / "merged")
+        ours.append((time.perf_counter() - started) * 1000)
+        target = place / f"tar{turn}"
+        target.mkdir()
+        started = time.perf_counter()
+        subprocess.run(["sh", "-c", f"tar -C {tree} -cf - . | tar -C {target} -xf -"], check=True)
+        tars.append((time.perf_counter() - started) * 1000)
+        for made in (target, place / f"ours{turn}"):
+            shutil.rmtree(made)
+    return statistics.median(ours), statistics.median(tars)
