@@ -80,16 +80,9 @@ def entry_of(rule: Rule) -> str | dict[str, Any]:
         entry["expires"] = "session"
     elif rule.expires_at is not None:
         entry["expires"] = datetime.fromtimestamp(rule.expires_at, UTC).isoformat()
-    for key, value in (("session", rule.session), ("uses", rule.uses)):
-        if value is not None:
-            entry[key] = value
-    for key, texts in (("except", rule.exceptions), ("match", rule.match), ("not_match", rule.not_match)):
-        if texts:
-            entry[key] = list(texts)
-    if rule.added_by:
-        entry["added_by"] = rule.added_by
-    if rule.added_at is not None:
-        entry["added_at"] = rule.added_at
+    lists = {"except": list(rule.exceptions), "match": list(rule.match), "not_match": list(rule.not_match)}
+    said = {"session": rule.session, "uses": rule.uses, **lists, "added_by": rule.added_by, "added_at": rule.added_at}
+    entry |= {key: value for key, value in said.items() if value not in (None, "", [])}
     if rule.id != rule_id(rule.effect, rule.text):
         entry["id"] = rule.id
     return rule.text if len(entry) == 1 else entry
@@ -323,7 +316,7 @@ class _Reader:
     def protection(self, added: Any, taken: Any) -> Protection:
         if added is None and taken is None:
             return Protection()
-        from supervisor.core.file_rules import built_in, check_name  # noqa: PLC0415
+        from supervisor.core.file_rules import built_in, check_name
 
         lists: dict[str, frozenset[str]] = {"ask": frozenset(), "deny": frozenset()}
         if added is not None:
@@ -364,7 +357,7 @@ class _Reader:
     def check_examples(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
             if rule.match or rule.not_match:
-                from supervisor.core.rule_examples import failing  # noqa: PLC0415
+                from supervisor.core.rule_examples import failing
 
                 self.line = rule.line
                 for example, expected in failing(rule):
@@ -382,23 +375,23 @@ def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
     """
     match category:
         case "exec":
-            from supervisor.core import command_rules  # noqa: PLC0415
+            from supervisor.core import command_rules
 
             return command_rules.check_pattern(pattern, effect)
         case "filesystem":
-            from supervisor.core import file_rules  # noqa: PLC0415
+            from supervisor.core import file_rules
 
             return file_rules.check_pattern(pattern, effect)
         case "network":
-            from supervisor.core import network_rules  # noqa: PLC0415
+            from supervisor.core import network_rules
 
             return network_rules.check_pattern(pattern, effect)
         case "git":
-            from supervisor.core import git_rules  # noqa: PLC0415
+            from supervisor.core import git_rules
 
             return git_rules.check_pattern(pattern, effect)
         case "packages":
-            from supervisor.core import package_rules  # noqa: PLC0415
+            from supervisor.core import package_rules
 
             return package_rules.check_pattern(pattern, effect)
     raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))

@@ -83,7 +83,7 @@ class Policy:
 
         True for what isn't a valid host.
         """
-        from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415 (a cycle only in types)
+        from supervisor.core.network_rules import NetworkJudge
 
         judge = self.judge_for("network")
         return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
@@ -93,23 +93,23 @@ def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) 
     """A judge over some rules of one category. Imports are here so that nobody pays for a category that isn't asked."""
     match category:
         case "filesystem":
-            from supervisor.core.file_rules import FileJudge  # noqa: PLC0415
+            from supervisor.core.file_rules import FileJudge
 
             return FileJudge(rules, protection.ask, protection.deny, protection.lifted)
         case "network":
-            from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415
+            from supervisor.core.network_rules import NetworkJudge
 
             return NetworkJudge(rules)
         case "git":
-            from supervisor.core.git_rules import GitJudge  # noqa: PLC0415
+            from supervisor.core.git_rules import GitJudge
 
             return GitJudge(rules)
         case "packages":
-            from supervisor.core.package_rules import PackageJudge  # noqa: PLC0415
+            from supervisor.core.package_rules import PackageJudge
 
             return PackageJudge(rules)
         case "exec":
-            from supervisor.core.command_rules import CommandJudge  # noqa: PLC0415
+            from supervisor.core.command_rules import CommandJudge
 
             return CommandJudge(rules)
     raise ValueError(f"no rules speak of `{category}`")
@@ -164,7 +164,7 @@ def mode_verdict(policy: Policy, action: Action) -> Verdict:
 
 def names_addresses(policy: Policy, action: Network, *, now: float, session_id: str | None = None) -> bool:
     """Whether rules name every private address that the action goes to, so that it may be dialled though private."""
-    from supervisor.core.network_rules import NetworkJudge  # noqa: PLC0415
+    from supervisor.core.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")
     context = Context(now, "", session_id, frozenset(), frozenset(), None)

@@ -1,0 +1,286 @@
+"""The verdict on a change of a file: rules about paths, protected names, and what always needs a look.
+
+Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a protected name is never covered by a
+wildcard, and a hazard (a link, a device, a set-uid or newly executable bit, a name that can't be shown) is never allowed by a rule.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from supervisor.core.actions import Action, Effect, FileChange
+from supervisor.core.globs import Glob, has_wildcard, inner_expression
+from supervisor.core.globs import check as check_glob
+from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
+from supervisor.core.tables import table
+from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, combine
+from supervisor.errors import PolicyError
+
+USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
+STAY_INSIDE = "name a path relative to the workspace's root, without `..`"
+_SET_ID_BITS = 0o6000
+_EXECUTE_BITS = 0o111
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; nothing else is wrong with any."""
+    if pattern in ("*", "**"):
+        return ""
+    if pattern.startswith(("/", "~")):
+        raise PolicyError(
+            f"`filesystem({pattern})` is not below the workspace", "name a path relative to the workspace's root"
+        )
+    if pattern.endswith("/"):
+        raise PolicyError(
+            f"`filesystem({pattern})` ends in a slash", f"write `filesystem({pattern}**)` for all below it"
+        )
+    if ".." in pattern.split("/"):
+        raise PolicyError(f"`filesystem({pattern})` holds `..`", "nothing outside of the workspace is ever changed")
+    check_glob(_tidy(pattern), f"filesystem({pattern})")
+    return ""
+
+
+def check_name(pattern: str) -> None:
+    """Raise `PolicyError` where a protected name can't be one."""
+    if not pattern.strip():
+        raise PolicyError("an empty protected name", "leave it out")
+    check_pattern(pattern, "deny")
+
+
+def _tidy(pattern: str) -> str:
+    # A category alone is everything, not only the first level.
+    if pattern in ("*", "**"):
+        return pattern
+    return "/".join(segment for segment in pattern.split("/") if segment not in ("", ".")) or "**"
+
+
+@cache
+def built_in() -> dict[str, dict[str, str]]:
+    """The table of protected names: `deny` and `ask`, each name with its why."""
+    data: dict[str, dict[str, str]] = table("protected")
+    return data
+
+
+class _Entry:
+    """A rule, its pattern, and for deny and ask rules the pattern in folded spelling."""
+
+    __slots__ = ("_exceptions", "folded", "glob", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        text = _tidy(rule.pattern)
+        self.glob = Glob(text)
+        self.folded = Glob(fold(text)) if rule.effect != "allow" else self.glob
+        self._exceptions: tuple[tuple[Glob, Glob], ...] | None = None
+
+    def matches(self, path: WorkspacePath, folded: str) -> bool:
+        if self.rule.effect == "allow":
+            return self.glob.matches(path.text) and not (self.rule.exceptions and self.is_excepted(path, folded))
+        hit = self.folded.matches(folded) or self.glob.matches(path.text)
+        return hit and not (self.rule.exceptions and self.is_excepted(path, folded))
+
+    def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
+        """An exception of an allow rule takes every spelling, one of a deny or ask rule only its own."""
+        if self._exceptions is None:
+            texts = [_tidy(text) for text in self.rule.exceptions]
+            self._exceptions = tuple((Glob(text), Glob(fold(text))) for text in texts)
+        if self.rule.effect == "allow":
+            return any(plain.matches(path.text) or loose.matches(folded) for plain, loose in self._exceptions)
+        return any(plain.matches(path.text) for plain, _ in self._exceptions)
+
+
+class _Index:
+    """The rules of one effect: by whole path, or by the folders that they spell out and what they end in."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.by_path: dict[str, list[_Entry]] = {}
+        self.below: dict[str, dict[str, list[_Entry]]] = {}
+        self.everything: list[_Entry] = []
+        for rule in rules:
+            self._add(_Entry(rule))
+
+    def _add(self, entry: _Entry) -> None:
+        if entry.rule.pattern in ("*", "**"):
+            self.everything.append(entry)
+            return
+        glob = entry.folded
+        if glob.literal is not None:
+            self.by_path.setdefault(glob.literal, []).append(entry)
+            return
+        endings = self.below.setdefault("/".join(glob.fixed), {})
+        endings.setdefault(_ending(glob), []).append(entry)
+
+    def matching(self, path: WorkspacePath, folded: str, context: Context, *, loose: bool) -> list[Rule]:
+        """The rules in force that match."""
+        key = folded if loose else path.text
+        found = [entry.rule for entry in self._candidates(key) if entry.matches(path, folded)]
+        found += [
+            entry.rule for entry in self.everything if not (entry.rule.exceptions and entry.is_excepted(path, folded))
+        ]
+        return [rule for rule in found if context.is_active(rule)]
+
+    def _candidates(self, path: str) -> Iterator[_Entry]:
+        yield from self.by_path.get(path, ())
+        if not self.below:
+            return
+        name = path.rpartition("/")[2]
+        dot = name.rfind(".")
+        keys = ("", name, f"*{name[dot:]}") if dot >= 0 else ("", name)
+        for folder in _folders(path):
+            endings = self.below.get(folder)
+            if endings:
+                for key in keys:
+                    yield from endings.get(key, ())
+
+
+def _folders(path: str) -> Iterator[str]:
+    """The path itself, every folder above it, and the root (`""`)."""
+    end = len(path)
+    while end > 0:
+        yield path[:end]
+        end = path.rfind("/", 0, end)
+    yield ""
+
+
+def _ending(glob: Glob) -> str:
+    """How every path ends that a pattern matches: its last name, `*.extension`, or nothing that is known."""
+    if glob.last is not None:
+        return glob.last
+    last = glob.text.rpartition("/")[2]
+    extension = last[1:]
+    if last.startswith("*.") and extension.isascii() and extension[1:].isalnum():
+        return last
+    return ""
+
+
+class Protected(NamedTuple):
+    """A protected name, why, and what it does to a change that no rule spells out."""
+
+    pattern: str
+    why: str
+    decision: Effect
+
+
+class _Names:
+    """The protected names in force, in one look-up for whole names and one expression for the rest."""
+
+    def __init__(self, names: Sequence[Protected]) -> None:
+        self.git = next(name for name in names if name.decision == "deny" and name.pattern == ".git/**")
+        self.whole: dict[str, Protected] = {}
+        self.patterns: list[tuple[re.Pattern[str], Protected]] = []
+        for name in sorted(names, key=lambda one: one.decision != "deny"):
+            text = fold(_tidy(name.pattern)).removesuffix("/**")
+            if "/" not in text and not has_wildcard(text):
+                self.whole.setdefault(Glob(text).literal or text, name)
+            else:
+                self.patterns.append((_anywhere([text]), name))
+        self.any_pattern = _anywhere([fold(_tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
+
+    def of(self, path: str, folded: str) -> Protected | None:
+        """The strictest name that a path has."""
+        if ("git" in folded or not path.isascii()) and any(is_git_name(segment) for segment in path.split("/")):
+            return self.git
+        found = [self.whole[segment] for segment in folded.split("/") if segment in self.whole]
+        if self.patterns and self.any_pattern.search(folded):
+            found += [name for regex, name in self.patterns if regex.search(folded)]
+        return min(found, key=lambda name: name.decision != "deny", default=None)
+
+
+def _anywhere(texts: Iterable[str]) -> re.Pattern[str]:
+    """An expression that finds any of these globs at any depth, with everything below what it finds."""
+    return re.compile(rf"(?:\A|/)(?:{'|'.join(map(inner_expression, texts)) or '(?!)'})(?:/|\Z)", re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) -> _Names:
+    table = built_in()
+    added = "a protected name of this policy"
+    return _Names(
+        [
+            *(Protected(name, why, "deny") for name, why in table["deny"].items()),
+            *(Protected(name, added, "deny") for name in sorted(deny)),
+            *(Protected(name, why, "ask") for name, why in table["ask"].items() if name not in lifted),
+            *(Protected(name, added, "ask") for name in sorted(ask)),
+        ]
+    )
+
+
+class FileJudge:
+    """The filesystem rules of a policy, indexed, and its protected names."""
+
+    def __init__(
+        self, rules: Sequence[Rule], ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]
+    ) -> None:
+        self._deny = _Index(rule for rule in rules if rule.effect == "deny")
+        self._ask = _Index(rule for rule in rules if rule.effect == "ask")
+        self._allow = _Index(rule for rule in rules if rule.effect == "allow")
+        self._names = _names(ask, deny, lifted)
+
+    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a `FileChange`: of both paths where there are two, the stricter."""
+        assert isinstance(action, FileChange)
+        try:
+            paths = [canonical(action.path, action.path_b64)]
+            if action.to is not None:
+                paths.append(canonical(action.to))
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy=STAY_INSIDE)
+        if action.operation == "rename" and action.to is None:
+            return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
+        if action.link_target is not None and leaves(paths[0].text, action.link_target):
+            return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
+        hazards = list(_hazards(action))
+        verdicts = [self._judge_path(path, mode, context, hazards) for path in paths]
+        return verdicts[0] if len(verdicts) == 1 else combine(verdicts)
+
+    def _judge_path(self, path: WorkspacePath, mode: Effect, context: Context, hazards: Sequence[Forced]) -> Verdict:
+        folded = path.folded
+        matches = Matches()
+        matches.deny = self._deny.matching(path, folded, context, loose=True)
+        matches.ask = self._ask.matching(path, folded, context, loose=True)
+        matches.allow = self._allow.matching(path, folded, context, loose=False)
+        forced = list(hazards)
+        if path.is_odd:
+            forced.append(Forced("ask", f"{path.is_odd} is never allowed by a rule"))
+        protected = self._names.of(path.text, folded)
+        if protected is not None:
+            matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path.text]
+            spelled = bool(matches.allow) or any(_tidy_literal(rule) == path.text for rule in matches.ask)
+            if not spelled:
+                forced.append(_force(protected))
+        matches.forced = forced
+        return matches.verdict("filesystem", mode)
+
+    def protected(self, path: str) -> Protected | None:
+        """The protected name that a canonical path has, the strictest; None for all other paths."""
+        return self._names.of(path, fold(path))
+
+
+def _tidy_literal(rule: Rule) -> str | None:
+    return Glob(_tidy(rule.pattern)).literal
+
+
+def _force(name: Protected) -> Forced:
+    why = f"protected name {name.pattern}: {name.why}"
+    if name.decision == "deny":
+        return Forced(
+            "deny",
+            why,
+            USE_GIT if name.pattern.startswith(".git/") else "only a rule that spells the path out lifts this",
+        )
+    return Forced("ask", why, sticky=False)
+
+
+def _hazards(action: FileChange) -> Iterator[Forced]:
+    """What no rule may allow. Without a mode a chmod could be any."""
+    names = set(action.hazards)
+    if action.operation == "symlink" or action.link_target is not None:
+        names.add("symlink")
+    mode = action.mode or 0
+    if mode & _SET_ID_BITS:
+        names.add("setuid")
+    if action.operation == "chmod" and (action.mode is None or mode & _EXECUTE_BITS):
+        names.add("new-executable")
+    for name in sorted(names):
+        yield Forced("ask", f"{name} is never allowed by a rule")

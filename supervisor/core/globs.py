@@ -1,0 +1,158 @@
+"""Globs over `/`-separated paths, compiled to regular expressions that can't run away.
+
+Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike:
+`*` stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching takes linear steps: before
+every wildcard but the last the leftmost fit is taken and never given back (it is never worse than a later one).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from supervisor.errors import PolicyError
+
+_MAGIC = re.compile(r"[*?\[]")
+_ONE = re.compile(r"\[([^\]!])\]")
+MAX_WILDCARDS = 64
+
+
+class Glob:
+    """A pattern. `literal` is the path that it spells out, None where it has a wildcard. Compiled when first matched."""
+
+    __slots__ = ("_fits", "fixed", "last", "literal", "text")
+
+    def __init__(self, text: str) -> None:
+        """`text` is relative, without `.` and empty segments; see `check`."""
+        self.text = text
+        segments = text.split("/")
+        plain = [_unescaped(segment) for segment in segments]
+        wild = next((index for index, segment in enumerate(plain) if segment is None), len(plain))
+        self.fixed = tuple(segment for segment in plain[:wild] if segment is not None)
+        self.literal = "/".join(self.fixed) if wild == len(plain) else None
+        # The last segment's literal text or its ending, for an index: "*.pem" -> ".pem".
+        self.last = plain[-1]
+        self._fits: Callable[[str], object] | None = None
+
+    def matches(self, path: str) -> bool:
+        """Whether a canonical path matches."""
+        if self.literal is not None:
+            return path == self.literal
+        if self._fits is None:
+            self._fits = _compiled(self.text)
+        return bool(self._fits(path))
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a pattern has a wildcard that isn't spelled as one literal character (`[[]`)."""
+    return any(_unescaped(segment) is None for segment in text.split("/"))
+
+
+def escape(path: str) -> str:
+    """The pattern that matches exactly this path."""
+    return _MAGIC.sub(lambda found: f"[{found[0]}]", path)
+
+
+def check(text: str, rule: str) -> None:
+    """`PolicyError` where a glob is written in a way that would surprise. `rule` is what to show."""
+    segments = text.split("/")
+    for segment in segments:
+        if "**" in segment and segment != "**":
+            raise PolicyError(
+                f"`**` beside other characters in `{rule}`",
+                f"`**` stands alone between slashes; did you mean `**/{re.sub('[*]+', '*', segment)}`?",
+            )
+        if "[" in segment and _unclosed(segment):
+            raise PolicyError(f"`[` without `]` in `{rule}`", "write `[[]` for the character itself")
+    if len(re.findall(r"[*?\[]", text)) > MAX_WILDCARDS:
+        raise PolicyError(f"more than {MAX_WILDCARDS} wildcards in `{rule[:80]}`", "write several rules")
+
+
+def _unclosed(segment: str) -> bool:
+    at = 0
+    while (at := segment.find("[", at)) >= 0:
+        end = _class_end(segment, at)
+        if end < 0:
+            return True
+        at = end + 1
+    return False
+
+
+def _class_end(segment: str, start: int) -> int:
+    """The index of the `]` that ends the class which starts at `start`; -1 where there is none."""
+    first = start + 1 + (segment[start + 1 : start + 2] in ("!", "^"))
+    return segment.find("]", first + 1)
+
+
+def _unescaped(segment: str) -> str | None:
+    if not _MAGIC.search(segment):
+        return segment
+    plain = _ONE.sub(lambda found: "" if found[1] in "*?[" else found[0], segment)
+    return None if _MAGIC.search(plain) else _ONE.sub(lambda found: found[1], segment)
+
+
+def inner_expression(text: str) -> str:
+    """The regular expression of a glob, without anchors, for use inside of another. `**` in it is any number of whole segments."""
+    parts = [r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/" for segment in text.split("/")]
+    return "".join(parts).removesuffix("/")
+
+
+@lru_cache(maxsize=16384)
+def _compiled(text: str) -> Callable[[str], object]:
+    segments = text.split("/")
+    if "**" not in segments:
+        return re.compile("/".join(map(_segment, segments)) + r"\Z", re.DOTALL).match
+    steps = [None if one == "**" else re.compile(_segment(one) + r"\Z", re.DOTALL).match for one in segments]
+    return lambda path: _fits(steps, path.split("/"))
+
+
+def _fits(steps: Sequence[Callable[[str], object] | None], path: Sequence[str]) -> bool:
+    """Whether segments match steps, None being `**`. Only the last `**` is ever stretched, so it takes n * m steps at most."""
+    step = at = 0
+    last, mark = -1, 0
+    while at < len(path):
+        if step < len(steps) and (one := steps[step]) is None:
+            last, mark, step = step, at, step + 1
+        elif step < len(steps) and one is not None and one(path[at]):
+            step, at = step + 1, at + 1
+        elif last >= 0:
+            mark += 1
+            step, at = last + 1, mark
+        else:
+            return False
+    return all(one is None for one in steps[step:])
+
+
+def _segment(segment: str) -> str:
+    parts: list[str] = [""]
+    at = 0
+    while at < len(segment):
+        char = segment[at]
+        if char == "*":
+            if parts[-1] or len(parts) == 1:
+                parts.append("")
+        elif char == "?":
+            parts[-1] += "[^/]"
+        elif char == "[" and (end := _class_end(segment, at)) > 0:
+            parts[-1] += _class(segment[at + 1 : end])
+            at = end
+        else:
+            parts[-1] += re.escape(char)
+        at += 1
+    if len(parts) == 1:
+        return parts[0]
+    first, *middle, last = parts
+    # A star is never the first character of nothing: `*` doesn't match the empty segment.
+    needs_one = "(?=[^/])" if not first else ""
+    return needs_one + first + "".join(f"(?>[^/]*?{one})" for one in middle if one) + "[^/]*" + last
+
+
+def _class(inner: str) -> str:
+    negated = inner[:1] in ("!", "^")
+    body = inner[1:] if negated else inner
+    escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", body)
+    # A range that runs backwards matches nothing; `re` would refuse it.
+    try:
+        re.compile(f"[{escaped}]")
+    except re.error:
+        return "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{escaped}]"

@@ -1,0 +1,302 @@
+"""The verdict on a connection or request: rules about hosts, addresses and URLs, and what no rule lifts.
+
+Decides by the canonical host (the value that is dialled) and by every address that it was resolved to. It never resolves or
+dials anything. INVARIANT: a metadata service, one of Gatehouse's own listeners, a name that contradicts TLS or Host, and a private
+address that no rule names are denied whatever else matches.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+
+from supervisor.core.actions import Action, Effect, Network
+from supervisor.core.hosts import (
+    LIFTABLE,
+    Address,
+    address_class,
+    as_address,
+    canonical_host,
+    embedded,
+    is_local_name,
+    is_metadata_name,
+)
+from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
+from supervisor.core.urls import normalise_path, split_authority
+from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules
+
+_METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
+_NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't stand in the list of `effect`; else a warning, or nothing."""
+    return check(pattern, allows=effect == "allow")
+
+
+class _Entry:
+    """A rule with its pattern; the exceptions are compiled when they are first asked."""
+
+    __slots__ = ("_exceptions", "pattern", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.pattern = parse(rule.pattern)
+        self._exceptions: tuple[NetworkPattern, ...] | None = () if not rule.exceptions else None
+
+    def is_excepted(self, target: Target) -> bool:
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
+        if self._exceptions is None:
+            self._exceptions = tuple(parse(text) for text in self.rule.exceptions)
+        broad = self.rule.effect == "allow"
+        return any(one.matches(target, broad=broad) for one in self._exceptions)
+
+
+class _Index:
+    """The rules of one effect by host, by parent domain, by network, and the rest."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.by_host: dict[str, list[_Entry]] = {}
+        self.by_suffix: dict[str, list[_Entry]] = {}
+        self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
+        self.every: list[_Entry] = []
+        for rule in rules:
+            self._add(_Entry(rule))
+
+    def _add(self, entry: _Entry) -> None:
+        pattern = entry.pattern
+        if pattern.host is not None:
+            self.by_host.setdefault(pattern.host, []).append(entry)
+        elif pattern.suffix is not None:
+            self.by_suffix.setdefault(pattern.suffix[1:], []).append(entry)
+        elif pattern.network is not None:
+            network = pattern.network
+            of_length = self.by_network.setdefault((network.version, network.prefixlen), {})
+            of_length.setdefault(int(network.network_address), []).append(entry)
+        else:
+            self.every.append(entry)
+
+    def about_host(self, host: str) -> Iterator[_Entry]:
+        """The entries whose pattern could name this host."""
+        if self.by_host:
+            yield from self.by_host.get(host, ())
+        if self.by_suffix:
+            at = host.find(".")
+            while at >= 0:
+                yield from self.by_suffix.get(host[at + 1 :], ())
+                at = host.find(".", at + 1)
+        yield from self.every
+
+    def about_address(self, address: Address) -> Iterator[_Entry]:
+        """The entries whose network holds this address."""
+        for (version, length), of_length in self.by_network.items():
+            if version == address.version:
+                shift = address.max_prefixlen - length
+                yield from of_length.get(int(address) >> shift << shift, ())
+
+    def matching(self, target: Target, context: Context, *, broad: bool) -> list[Rule]:
+        """The rules in force that match."""
+        entries = list(self.about_host(target.host))
+        if self.by_network:
+            addresses = [] if target.address is None else [target.address]
+            if broad:
+                addresses += target.resolved
+                addresses += [inner for address in addresses for inner in embedded(address)]
+            entries += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
+        return [
+            entry.rule
+            for entry in entries
+            if entry.pattern.matches(target, broad=broad)
+            and context.is_active(entry.rule)
+            and not (entry.rule.exceptions and entry.is_excepted(target))
+        ]
+
+
+class NetworkJudge:
+    """The network rules of a policy, indexed."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._deny = _Index([rule for rule in rules if rule.effect == "deny"])
+        self._ask = _Index([rule for rule in rules if rule.effect == "ask"])
+        self._allow = _Index([rule for rule in rules if rule.effect == "allow"])
+
+    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a `Network` action."""
+        assert isinstance(action, Network)
+        try:
+            target = target_of(action)
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy="check the address")
+        matches = Matches()
+        matches.deny = self._deny.matching(target, context, broad=True)
+        matches.ask = self._ask.matching(target, context, broad=True)
+        contradiction = _contradiction(action, target)
+        if contradiction and not matches.deny:
+            return Verdict("deny", contradiction, remedy="name one and the same host everywhere")
+        named = self._naming(target, context)
+        refusal = _refusal(target, context, named)
+        if refusal is not None and not matches.deny:
+            return Verdict("deny", refusal[0], remedy=refusal[1])
+        if target.path is not None and target.path.ambiguous:
+            matches.forced = [Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")]
+        else:
+            matches.allow = self._allow.matching(target, context, broad=False)
+        verdict = matches.verdict("network", mode)
+        if verdict.decision == "allow" and matches.allow and named:
+            return by_rules(
+                "allow", list({id(rule): rule for rule in (*matches.allow, *named.values())}.values()), verdict.why
+            )
+        if action.operation == "connect" and not (matches.deny or matches.ask or matches.allow):
+            return self._looked_into(target, context) or verdict
+        return verdict
+
+    def _looked_into(self, target: Target, context: Context) -> Verdict | None:
+        """A connection for which only URL rules exist may be opened: it is decrypted, and each request is judged."""
+        rules = [
+            entry.rule
+            for entry in self._about(self._allow, target)
+            if entry.pattern.glob is not None
+            and entry.pattern.names_port(target, broad=False)
+            and entry.pattern.names_host(target, broad=False)
+            and context.is_active(entry.rule)
+        ]
+        return (
+            by_rules("allow", rules, f"looked into because of {rules[0].text}: each request is judged")
+            if rules
+            else None
+        )
+
+    @staticmethod
+    def _about(index: _Index, target: Target) -> list[_Entry]:
+        at_address = [] if target.address is None else list(index.about_address(target.address))
+        return [*index.about_host(target.host), *at_address]
+
+    def _naming(self, target: Target, context: Context) -> dict[Address, Rule]:
+        """For each address that isn't public, the allow rule that names it (a whole network of such addresses counts)."""
+        found: dict[Address, Rule] = {}
+        for address in _addresses(target):
+            if address_class(address) not in LIFTABLE:
+                continue
+            literal = target._replace(host=str(address), address=address)
+            for entry in self._allow.about_address(address):
+                pattern = entry.pattern
+                if (
+                    pattern.network is not None
+                    and is_nowhere_public(pattern.network)
+                    and pattern.names_port(literal, broad=False)
+                    and (pattern.glob is None or target.path is None or pattern.matches(literal, broad=False))
+                    and context.is_active(entry.rule)
+                    and not entry.is_excepted(literal)
+                ):
+                    found[address] = entry.rule
+                    break
+        return found
+
+    def names_addresses(self, action: Network, context: Context) -> bool:
+        """Whether rules name every address of the action that isn't public, and there is one."""
+        target = target_of(action)
+        private = [address for address in _addresses(target) if address_class(address) != "public"]
+        return bool(private) and self._naming(target, context).keys() >= set(private)
+
+    def looks_into(self, host: str) -> bool:
+        """Whether a rule of any effect speaks of requests to this host; True for what isn't a host."""
+        try:
+            name = canonical_host(host)
+        except ValueError:
+            return True
+        target = Target(name, as_address(name), 443)
+        return any(
+            entry.pattern.glob is not None
+            for index in (self._deny, self._ask, self._allow)
+            for entry in self._about(index, target)
+        )
+
+
+def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Whether a network lies within private space, so that naming it means its private addresses."""
+    ends = {address_class(network[0]), address_class(network[-1])}
+    return network.prefixlen > 0 and (network.is_private or not network.is_global) and "public" not in ends
+
+
+def target_of(action: Network) -> Target:
+    """The canonical target; `ValueError` (a whole why) where the action can't be judged."""
+    try:
+        host = canonical_host(action.host)
+    except ValueError as error:
+        raise ValueError(f"the host `{_shown(action.host)}` {error}") from None
+    if not 0 < action.port < 65536:
+        raise ValueError(f"`{action.port}` is not a port")
+    resolved = tuple(_address(text) for text in action.resolved)
+    if action.operation == "connect":
+        return Target(host, as_address(host), action.port, resolved=resolved)
+    if not action.method or not _METHOD.match(action.method) or action.scheme not in ("http", "https"):
+        raise ValueError("a request needs a method, and http or https")
+    path = normalise_path(action.path or "/")
+    return Target(host, as_address(host), action.port, action.method, action.scheme, path, resolved)
+
+
+def _address(text: str) -> Address:
+    try:
+        return ipaddress.ip_address(canonical_host(text))
+    except ValueError:
+        raise ValueError(f"`{_shown(text)}` is not an address that a name can resolve to") from None
+
+
+def _shown(text: str) -> str:
+    return text[:100].encode("ascii", "backslashreplace").decode()
+
+
+def _addresses(target: Target) -> tuple[Address, ...]:
+    return target.resolved if target.address is None else (target.address, *target.resolved)
+
+
+def _contradiction(action: Network, target: Target) -> str:
+    """Why TLS or Host names another place than the one that is dialled; empty where all agree."""
+    for kind, text in (("TLS", action.sni), ("the Host header", action.host_header)):
+        if text is None:
+            continue
+        try:
+            host, port = (text, None) if kind == "TLS" else _host_header(text)
+            named = canonical_host(host)
+        except ValueError:
+            return f"{kind} names `{_shown(text)}`, which is not a valid host"
+        if named != target.host:
+            return f"{kind} names `{named}`, but the connection goes to `{target.host}`"
+        if port is not None and port != target.port:
+            return f"{kind} names port {port}, but the connection goes to port {target.port}"
+    return ""
+
+
+def _host_header(text: str) -> tuple[str, int | None]:
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, None
+    return split_authority(text)
+
+
+def _refusal(target: Target, context: Context, named: dict[Address, Rule]) -> tuple[str, str] | None:
+    """Why (and what is open) something is never dialled, or not without being named."""
+    if is_metadata_name(target.host):
+        return f"`{target.host}` is a cloud metadata service, which is never reached", ""
+    if is_local_name(target.host) and not target.resolved:
+        return f"`{target.host}` is this machine itself", _NAME_IT.format("127.0.0.1:8080")
+    for address in _addresses(target):
+        kind = address_class(address)
+        if _is_own(address, target.port, context.forbidden_endpoints):
+            return f"`{address}` port {target.port} is Gatehouse itself, which is never reached", ""
+        if kind == "metadata":
+            return f"`{address}` is a cloud metadata service, which is never reached", ""
+        if kind != "public" and kind not in LIFTABLE:
+            return f"`{address}` is never the address of one public host", ""
+        if kind != "public" and address not in named:
+            where = f"`{target.host}` resolves to `{address}`, which" if target.address is None else f"`{address}`"
+            return f"{where} is a {kind} address that no rule names", _NAME_IT.format(address)
+    return None
+
+
+def _is_own(address: Address, port: int, endpoints: frozenset[tuple[str, int]]) -> bool:
+    """Whether it is one of Gatehouse's listeners, in any form of the address; loopback is one machine, whatever its spelling."""
+    if not endpoints:
+        return False
+    forms = {str(address), *(str(one) for one in embedded(address))}
+    if any(one.is_loopback or one.is_unspecified for one in (address, *embedded(address))):
+        forms |= {"127.0.0.1", "::1", "0.0.0.0", "::", "localhost"}
+    return any((form, number) in endpoints for form in forms for number in (port, 0))

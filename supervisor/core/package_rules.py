@@ -1,0 +1,258 @@
+"""The verdict on a package operation: rules about managers, operations and packages.
+
+Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known as harmless, and a word that says
+where code comes from, is never allowed by a rule: the why shows it. A bare allow rule never matches.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from supervisor.core.actions import Action, Effect, Packages
+from supervisor.core.packages import (
+    UNREAD,
+    Item,
+    agrees,
+    folded_spec,
+    items_of,
+    manager_named,
+    managers,
+    operation_named,
+    parse_command,
+    risky_flags,
+)
+from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, combine
+from supervisor.core.words import fits, is_star, split_pattern
+from supervisor.errors import PolicyError
+
+# A name without version or wildcard: what rules can be found by.
+_PLAIN_NAME = re.compile(r"@?[A-Za-z0-9_./~-]+\Z")
+_SHORT = re.compile(r"(?P<manager>[a-z*][a-z0-9.*]*):(?P<name>[^\s:]+)\Z")
+
+
+class PackagePattern(NamedTuple):
+    """A compiled pattern. `operation` None: `manager:name`, every operation and version. `item` None: no package is named.
+
+    `file` is `-r` or `-c` where the item is a file of requirements.
+    """
+
+    manager: str
+    operation: str | None
+    item: str | None
+    file: str = ""
+    options: frozenset[str] = frozenset()
+    is_bare: bool = False
+
+
+def compile_pattern(text: str) -> PackagePattern:
+    """The pattern of `packages(text)`; `PolicyError` where it is none."""
+    rule = f"packages({text})"
+    words = split_pattern(text, rule)
+    short = _SHORT.match(words[0]) if len(words) == 1 else None
+    if all(map(is_star, words)) or (short and is_star(short["manager"]) and is_star(short["name"])):
+        return PackagePattern("*", None, "*", is_bare=True)
+    if short:
+        manager = _manager(short["manager"], rule)
+        return PackagePattern(manager, None, folded_spec(manager, short["name"]))
+    manager = _manager(words[0], rule)
+    plain = [word for word in words[1:] if not word.startswith("-")]
+    options = [word for word in words[1:] if word.startswith("-")]
+    if not plain:
+        raise PolicyError(f"`{rule}` names no operation", f"write e.g. `packages({words[0]} install NAME)`")
+    operation, rest = _operation(manager, plain, rule)
+    if rest and manager in managers():
+        operation = managers()[manager].same.get(operation, operation)
+    file = next((option for option in options if option in ("-r", "-c")), "")
+    if len(rest) > 1:
+        raise PolicyError(f"`{rule}` names more than one package", "write one rule for each")
+    item = None if not rest else rest[0] if file else folded_spec(manager, rest[0])
+    is_bare = is_star(manager) and is_star(operation) and (item is None or is_star(item))
+    return PackagePattern(manager, operation, item, file, frozenset(options) - {file}, is_bare)
+
+
+def _manager(word: str, rule: str) -> str:
+    if "*" in word:
+        return word
+    found = manager_named(word)
+    if found is None:
+        raise PolicyError(f"unknown package manager `{word}` in `{rule}`", f"known are {', '.join(managers())}")
+    return found
+
+
+def _operation(manager: str, words: Sequence[str], rule: str) -> tuple[str, Sequence[str]]:
+    pair = " ".join(words[:2])
+    if operation_named(manager, pair):
+        return pair, words[2:]
+    found = operation_named(manager, words[0])
+    if found is None and "*" not in words[0] and "*" not in manager:
+        known = ", ".join(managers()[manager].operations)
+        raise PolicyError(f"unknown operation `{words[0]}` in `{rule}`", f"known are {known}")
+    return found or words[0], words[1:]
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
+    if compile_pattern(pattern).is_bare and effect == "allow":
+        return f"`packages({pattern})` is bare, so it allows nothing: name the packages"
+    return ""
+
+
+class _Entry:
+    __slots__ = ("_exceptions", "pattern", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.pattern = compile_pattern(rule.pattern)
+        self._exceptions: tuple[PackagePattern, ...] | None = None
+
+    def matches(self, action: Packages, item: Item | None) -> bool:
+        broad = self.rule.effect != "allow"
+        if not (_touches if broad else _covers)(self.pattern, action, item):
+            return False
+        if self._exceptions is None:
+            self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
+        return not any((_covers if broad else _touches)(one, action, item) for one in self._exceptions)
+
+
+class PackageJudge:
+    """The package rules of a policy, by manager and by the name that they spell."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._entries: dict[Effect, dict[tuple[str, str], list[_Entry]]] = {"allow": {}, "ask": {}, "deny": {}}
+        for rule in rules:
+            entry = _Entry(rule)
+            pattern = entry.pattern
+            is_plain = (
+                pattern.operation is None and "*" not in pattern.manager and _PLAIN_NAME.match(pattern.item or "")
+            )
+            name = _key(pattern.item or "") if is_plain else ""
+            manager = pattern.manager if "*" not in pattern.manager else ""
+            self._entries[rule.effect].setdefault((manager, name), []).append(entry)
+
+    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a `Packages` action."""
+        assert isinstance(action, Packages)
+        if action.command is not None and not action.operation and not action.flags:
+            action = parse_command(action.command, action.cwd)
+        if not agrees(action):
+            return Verdict(
+                "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
+            )
+        action = _canonical(action)
+        forced = _forced(action)
+        try:
+            items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy="name packages only")
+        return combine(self._judge_item(action, item, forced, mode, context) for item in items or [None])
+
+    def _judge_item(
+        self, action: Packages, item: Item | None, forced: Sequence[Forced], mode: Effect, context: Context
+    ) -> Verdict:
+        matches = Matches()
+        matches.deny = self._matching("deny", action, item, context)
+        matches.ask = self._matching("ask", action, item, context)
+        matches.allow = self._matching("allow", action, item, context)
+        origin = [Forced("ask", f"{item.origin}, so no rule may allow it")] if item is not None and item.origin else []
+        matches.forced = [*forced, *origin]
+        return matches.verdict("packages", mode)
+
+    def _matching(self, effect: Effect, action: Packages, item: Item | None, context: Context) -> list[Rule]:
+        table = self._entries[effect]
+        if not table:
+            return []
+        names = {"", _key(item.name)} if item is not None else {""}
+        return [
+            entry.rule
+            for manager in {"", action.manager}
+            for name in names
+            for entry in table.get((manager, name), ())
+            if entry.matches(action, item) and context.is_active(entry.rule)
+        ]
+
+
+def _key(name: str) -> str:
+    return name.casefold()
+
+
+def _canonical(action: Packages) -> Packages:
+    """The action with the names that the table gives to manager and operation (fields may come in other spellings)."""
+    manager = manager_named(action.manager) or action.manager
+    operation = operation_named(manager, action.operation) or action.operation
+    table = managers().get(manager)
+    if table is not None and action.names:
+        operation = table.same.get(operation, operation)
+    return Packages(
+        manager=manager,
+        operation=operation,
+        names=action.names,
+        flags=action.flags,
+        command=action.command,
+        cwd=action.cwd,
+    )
+
+
+def _forced(action: Packages) -> list[Forced]:
+    """What of the action as a whole is never allowed by a rule."""
+    unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
+    if unread is not None:
+        return [Forced("ask", f"{unread}, so no rule may allow it")]
+    if action.manager not in managers():
+        return [Forced("ask", "the package manager is not known, so no rule may allow it")]
+    table = managers()[action.manager]
+    found = []
+    risky = risky_flags(action)
+    if risky:
+        shown = ", ".join(f"`{flag[:100].encode('ascii', 'backslashreplace').decode()}`" for flag in risky)
+        found.append(Forced("ask", f"{shown} could change where code comes from or run it, so no rule may allow it"))
+    if action.operation not in table.operations:
+        found.append(Forced("ask", f"`{action.manager} {action.operation}` is not an operation that rules can allow"))
+    elif (
+        not action.names
+        and action.operation not in table.without
+        and not any(flag.partition("=")[0] in table.files for flag in action.flags)
+    ):
+        found.append(Forced("ask", f"`{action.manager} {action.operation}` names no package"))
+    return found
+
+
+# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
+
+
+def _covers(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
+    """Whether an allow rule covers one package of an action."""
+    if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options <= set(action.flags):
+        return False
+    if pattern.operation is None:
+        if item is None or item.is_file:
+            return False
+        return any(fits(pattern.item or "", one) for one in (item.name, folded_spec(action.manager, item.text)))
+    if not fits(pattern.operation, action.operation):
+        return False
+    if item is None or pattern.item is None:
+        return item is None and pattern.item is None
+    if item.is_file:
+        return f"{pattern.file} {pattern.item}" == item.text or (
+            bool(pattern.file) and item.text.startswith(f"{pattern.file} ") and fits(pattern.item, item.name)
+        )
+    return not pattern.file and fits(pattern.item, folded_spec(action.manager, item.text))
+
+
+def _touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
+    """Whether a deny or ask rule is about one package, with any version and in any case."""
+    if pattern.is_bare:
+        return True
+    if not fits(pattern.manager, action.manager):
+        return False
+    given = {*action.flags, *(flag.partition("=")[0] for flag in action.flags)}
+    if not pattern.options <= given:
+        return False
+    if pattern.operation is not None and not fits(pattern.operation, action.operation):
+        return False
+    if pattern.item is None or is_star(pattern.item):
+        return True
+    if item is None:
+        return False
+    wanted = pattern.item.casefold()
+    seen = {item.name, item.text, folded_spec(action.manager, item.text)}
+    return any(fits(wanted, one.casefold()) for one in seen)

@@ -1,0 +1,80 @@
+"""The `match` and `not_match` examples of a rule, judged when the file loads.
+
+Decides what action an example stands for: a command line (exec, git, packages), a path, a host, or a URL with its method. It is apart
+from `policy_text.py` because it needs the judges, which most policies don't need at load.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec.structs import replace
+
+from supervisor.core import git_refs, packages
+from supervisor.core.actions import Action, Category, Exec, FileChange, Network
+from supervisor.core.rules import Protection, judge_of
+from supervisor.core.urls import split_authority, split_url
+from supervisor.core.verdicts import Context, Rule
+from supervisor.errors import PolicyError
+
+_URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
+
+
+def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
+    """The examples that don't hold, each with whether the rule should have matched it."""
+    alone = replace(rule, expires_at=None, session=None, uses=None)
+    judge = judge_of(rule.category, [alone], Protection())
+    for examples, expected in ((rule.match, True), (rule.not_match, False)):
+        for example in examples:
+            action = action_of(rule.category, example)
+            remotes = frozenset({"origin", getattr(action, "remote", None) or "origin"})
+            context = Context(0.0, "/workspace/merged", None, frozenset(), remotes, None)
+            verdict = judge.judge(action, "ask", context)
+            if (verdict.decision == rule.effect and rule.text in verdict.rules) != expected:
+                yield example, expected
+
+
+def action_of(category: Category, example: str) -> Action:
+    """The action that an example stands for; `PolicyError` where it can't be one."""
+    match category:
+        case "exec":
+            return Exec(command=example)
+        case "filesystem":
+            return FileChange(operation="write", path=example)
+        case "git":
+            return git_refs.parse_command(_git_command(example))
+        case "packages":
+            return packages.parse_command(example)
+        case "network":
+            return _network(example)
+    raise PolicyError(f"no example can be given for `{category}`", "leave it out")
+
+
+def _git_command(example: str) -> str:
+    """`git push origin x`, `push origin x`, or a bare branch."""
+    words = example.split()
+    if words[:1] == ["git"]:
+        return example
+    return (
+        f"git push origin {example}"
+        if len(words) == 1 and ("/" in example or example in ("main", "master"))
+        else f"git {example}"
+    )
+
+
+def _network(example: str) -> Network:
+    found = _URL.match(example)
+    try:
+        if found is not None:
+            url = split_url(found["url"])
+            scheme: Literal["https", "http"] = "https" if url.scheme == "https" else "http"
+            method = found["method"] or "GET"
+            return Network(
+                operation="request", host=url.host, port=url.port, scheme=scheme, method=method, path=url.path
+            )
+        host, port = (example, None) if example.count(":") > 1 and "[" not in example else split_authority(example)
+    except ValueError as error:
+        raise PolicyError(
+            f"the example `{example}` {error}", "write a host, `host:port`, or `GET https://host/path`"
+        ) from None
+    return Network(operation="connect", host=host, port=port or 443)

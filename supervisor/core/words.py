@@ -1,0 +1,112 @@
+"""Words of git and package commands, and the wildcards of their patterns.
+
+Decides how a command line becomes words where no shell is ever involved: what a shell would treat specially is refused, not
+interpreted. `*` stays in its word and crosses `/`. It is apart from `shell.py`, which reads real bash for exec.
+"""
+
+import re
+from functools import lru_cache
+
+from supervisor.errors import PolicyError
+
+MAX_CHARS = 10_000
+_HIDDEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_OPERATORS = frozenset(";&|<>(){}")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
+
+
+def split_command(text: str) -> list[str]:
+    """The words of one simple command; `ValueError` (a sentence part) where a shell would see more than words in it."""
+    if len(text) > MAX_CHARS:
+        raise ValueError("is too long")
+    if _HIDDEN.search(text):
+        raise ValueError("holds a line break or a hidden character")
+    if _PLAIN.match(text.replace(" ", "a")) and "~" not in text:
+        return text.split()
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at] in " \t":
+            at += 1
+            continue
+        word, at = _word(text, at)
+        words.append(word)
+    return words
+
+
+def _word(text: str, at: int) -> tuple[str, int]:
+    if text[at] in "#~!":
+        raise ValueError(f"holds a word that starts with `{text[at]}`")
+    parts: list[str] = []
+    while at < len(text) and text[at] not in " \t":
+        char = text[at]
+        if char == "'":
+            end = text.find("'", at + 1)
+            if end < 0:
+                raise ValueError("has a quote that isn't closed")
+            parts.append(text[at + 1 : end])
+            at = end + 1
+        elif char == '"':
+            part, at = _double_quoted(text, at + 1)
+            parts.append(part)
+        elif char == "\\":
+            if at + 1 >= len(text):
+                raise ValueError("ends in a backslash")
+            parts.append(text[at + 1])
+            at += 2
+        elif char in _OPERATORS or char in "$`":
+            raise ValueError(f"holds `{char}`, which a shell would act on")
+        else:
+            parts.append(char)
+            at += 1
+    return "".join(parts), at
+
+
+def _double_quoted(text: str, at: int) -> tuple[str, int]:
+    parts: list[str] = []
+    while at < len(text):
+        char = text[at]
+        if char == '"':
+            return "".join(parts), at + 1
+        if char in "$`":
+            raise ValueError(f"holds `{char}`, which a shell would act on")
+        if char == "\\" and text[at + 1 : at + 2] in ("\\", '"', "$", "`"):
+            at += 1
+            char = text[at]
+        parts.append(char)
+        at += 1
+    raise ValueError("has a quote that isn't closed")
+
+
+def split_pattern(text: str, rule: str) -> tuple[str, ...]:
+    """The words of a pattern; `PolicyError` where they aren't words. `rule` is what to show."""
+    try:
+        words = split_command(text)
+    except ValueError as error:
+        raise PolicyError(f"`{rule}` {error}", "a pattern is the words of one command") from None
+    if not words:
+        raise PolicyError(f"`{rule}` is empty", "write the words of one command")
+    return tuple(words)
+
+
+def is_star(word: str) -> bool:
+    """Whether a word of a pattern is nothing but a wildcard."""
+    return bool(word) and not word.strip("*")
+
+
+@lru_cache(maxsize=16384)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    first, *rest = re.split(r"\*+", pattern)
+    if not rest:
+        return re.compile(re.escape(first) + r"\Z")
+    *middle, last = rest
+    inner = "".join(f"(?>.*?{re.escape(part)})" for part in middle if part)
+    # One character at least: a wildcard never stands for an empty word.
+    return re.compile(f"(?=.){re.escape(first)}{inner}.*{re.escape(last)}\\Z", re.DOTALL)
+
+
+def fits(pattern: str, word: str) -> bool:
+    """Whether a word of a pattern covers a word."""
+    if "*" not in pattern:
+        return pattern == word
+    return _compiled(pattern).match(word) is not None
