@@ -416,7 +416,7 @@ def test_web_holds_no_python() -> None:
 INSTALLS = {"pyyaml": "yaml"}
 NOT_IMPORTED = {"flit-core": "builds the project"}
 # uvicorn takes its loop and its WebSockets by name, Litestar its template engine.
-NAMED = {"uvloop": r"[\"']uvloop", "websockets": r"[\"']websockets", "jinja2": r"litestar\.(contrib|plugins)\.jinja"}
+NAMED = {"uvloop": r"[\"']uvloop", "websockets": r"uvicorn\.protocols\.websockets", "jinja2": r"litestar\.(contrib|plugins)\.jinja"}
 
 
 def declared_dependencies() -> dict[str, str]:
