@@ -8,6 +8,7 @@ which holds public certificates only. The files have the names and the format th
 import contextlib
 import datetime
 import os
+import re
 import secrets
 import ssl
 from pathlib import Path
@@ -26,6 +27,9 @@ VALID_DAYS = 3650
 # Clocks differ; a certificate from the future is refused.
 BACKDATED_DAYS = 2
 EXPIRES_SOON_DAYS = 30
+_CERTIFICATE_BLOCK = re.compile(
+    r"^-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+\n-----END CERTIFICATE-----$", re.MULTILINE
+)
 # Debian and Ubuntu; Fedora and RHEL; openSUSE; Alpine.
 SYSTEM_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
@@ -83,21 +87,23 @@ def system_bundle() -> Path:
     raise UserError("no bundle of certificate authorities was found", "install the package `ca-certificates`")
 
 
-def write_bundle(target: Path, *certificates: Path) -> Path:
-    """Write the system's authorities and these besides into one PEM file; for a sandbox, and for egress' own trust.
+def write_bundle(target: Path, *sources: Path) -> Path:
+    """Write the certificates of all `sources` into one PEM file; for a sandbox, and for what egress itself trusts.
 
     INVARIANT: only certificates are copied, so that no key gets in whatever the files hold.
     """
     parts = []
-    for source in (system_bundle(), *certificates):
+    for source in sources:
         try:
-            found = x509.load_pem_x509_certificates(source.read_bytes())
+            found = _CERTIFICATE_BLOCK.findall(source.read_text("latin-1").replace("\r\n", "\n"))
+            # By OpenSSL, which will read the bundle: stricter readers refuse authorities that systems still carry.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(found))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"`{source}` is not a PEM file of certificates: {type(error).__name__}", "check the path"
             ) from error
-        parts += [certificate.public_bytes(serialization.Encoding.PEM) for certificate in found]
-    _replace(target, b"".join(parts), 0o644)
+        parts += [f"{block}\n" for block in found]
+    _replace(target, "".join(parts).encode("ascii"), 0o644)
     return target
 
 

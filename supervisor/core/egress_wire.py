@@ -59,6 +59,14 @@ class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
     """Serve the listening socket that comes with this message: whoever connects to it is this session."""
 
     session_id: str
+    listener_id: int = 0
+
+
+class CloseListener(_Message, frozen=True, kw_only=True, tag="close_listener"):
+    """Stop serving one of a session's listening sockets; its connections go on."""
+
+    session_id: str
+    listener_id: int
 
 
 class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
@@ -96,7 +104,7 @@ class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     settle: bool = False
 
 
-type ToEgress = Configure | OpenListener | CloseSession | PutCredentials | ForbidEndpoints | Answer
+type ToEgress = Configure | OpenListener | CloseListener | CloseSession | PutCredentials | ForbidEndpoints | Answer
 
 
 # -- egress to supervisor ------------------------------------------------------------------------------------------------

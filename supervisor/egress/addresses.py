@@ -32,7 +32,9 @@ def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[t
         return f"`{parsed}` port {port} is Gatehouse itself"
     if kind != "public" and kind not in hosts.LIFTABLE:
         return f"`{parsed}` is not an address that anything is reached at"
-    if (own or kind != "public") and not private_ok:
+    if own and kind == "public":
+        return f"`{parsed}` is this machine's own address"
+    if kind != "public" and not private_ok:
         return f"`{parsed}` is a private address, which only a rule that names it allows"
     return None
 

@@ -20,6 +20,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import (
     Answer,
+    CloseListener,
     CloseSession,
     Configure,
     ForbidEndpoints,
@@ -95,7 +96,9 @@ class Egress:
             case Configure():
                 self._configure(message)
             case OpenListener() if len(fds) == 1:
-                self._open_listener(message.session_id, fds[0])
+                self._open_listener(message, fds[0])
+            case CloseListener():
+                self._sessions.close_listener(message.session_id, message.listener_id)
             case CloseSession():
                 self._sessions.close(message.session_id)
             case PutCredentials():
@@ -167,25 +170,27 @@ class Egress:
 
     # -- clients ----------------------------------------------------------------------------------------------------
 
-    def _open_listener(self, session_id: str, fd: int) -> None:
-        session = self._sessions.get(session_id)
-        if self._tasks is None or self._master is None or session.server is not None:
-            log.error("listener out of place", session=session_id)
+    def _open_listener(self, message: OpenListener, fd: int) -> None:
+        session = self._sessions.get(message.session_id)
+        if self._tasks is None or self._master is None or message.listener_id in session.servers:
+            log.error("listener out of place", session=session.id)
             return
         try:
             sock = listening_socket(fd)
         except OSError:
-            log.error("not a listening socket", session=session_id)
+            log.error("not a listening socket", session=session.id)
             return
-        self._tasks.create_task(self._listen(session, sock), name=f"listen-{session_id}")
+        self._tasks.create_task(self._listen(session, message.listener_id, sock), name=f"listen-{session.id}")
 
-    async def _listen(self, session: Session, sock: socket.socket) -> None:
+    async def _listen(self, session: Session, listener_id: int, sock: socket.socket) -> None:
         async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._serve(session, reader, writer)
 
-        session.server = await asyncio.start_server(client, sock=sock)
+        server = await asyncio.start_server(client, sock=sock)
         if session.closed:
-            session.server.close()
+            server.close()
+        else:
+            session.servers[listener_id] = server
 
     async def _serve(self, session: Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._master is not None

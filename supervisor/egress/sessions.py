@@ -16,13 +16,20 @@ MOST_CONNECTIONS_PER_SESSION = 512
 
 @dataclass(eq=False)
 class Session:
-    """One sandbox. `names` caches what its host names resolved to."""
+    """One session and the servers of its listening sockets: its sandbox's, and those of tool sandboxes of its own."""
 
     id: str
-    server: asyncio.Server | None = None
+    servers: dict[int, asyncio.Server] = field(default_factory=dict)
     credentials: tuple[Credential, ...] = ()
     connections: set["Connection"] = field(default_factory=set)
     closed: bool = False
+
+    def stop_listening(self) -> None:
+        """Take no more clients."""
+        self.closed = True
+        for server in self.servers.values():
+            server.close()
+        self.servers.clear()
 
 
 @dataclass(eq=False)
@@ -59,6 +66,13 @@ class Sessions:
         self._by_client: dict[str, Connection] = {}
         self._ids = itertools.count(1)
 
+    def close_listener(self, session_id: str, listener_id: int) -> None:
+        """Take no more clients from one of a session's sockets."""
+        session = self._sessions.get(session_id)
+        server = session.servers.pop(listener_id, None) if session is not None else None
+        if server is not None:
+            server.close()
+
     def get(self, session_id: str) -> Session:
         """The session of this id, made where it is new."""
         return self._sessions.setdefault(session_id, Session(session_id))
@@ -91,9 +105,7 @@ class Sessions:
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
-        session.closed = True
-        if session.server is not None:
-            session.server.close()
+        session.stop_listening()
         for connection in list(session.connections):
             connection.leave()
             connection.writer.transport.abort()
@@ -101,9 +113,7 @@ class Sessions:
     def stop_listening(self) -> None:
         """Take no more clients, of any session."""
         for session in self._sessions.values():
-            session.closed = True
-            if session.server is not None:
-                session.server.close()
+            session.stop_listening()
 
     def close_all(self) -> None:
         """Close every session."""

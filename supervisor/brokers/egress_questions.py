@@ -1,0 +1,146 @@
+"""How the gate is asked about what egress wants to let through.
+
+    a CONNECT, a plain request      decided: a person may be asked, and the client is held meanwhile
+    the addresses of either         judged by the rules, once the name was looked up
+    a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
+                                    the person's answer to the CONNECT covers it
+
+It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
+"""
+
+import msgspec
+import structlog
+
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Answer, Question, Settled
+from supervisor.core.rules import Verdict
+from supervisor.errors import StorageError
+from supervisor.gate import Gate, Grant, Refused
+
+log = structlog.get_logger("network")
+
+
+class _Approved(msgspec.Struct, frozen=True):
+    """A CONNECT that a person approved. `question_id` is the one whose end is the connection's."""
+
+    host: str
+    port: int
+    rule: str | None
+    question_id: int
+
+
+class EgressQuestions:
+    """The questions of one egress process, from its start to its end."""
+
+    def __init__(self, gate: Gate, hold_s: float) -> None:
+        self._gate = gate
+        self._hold_s = hold_s
+        self._grants: dict[int, Grant] = {}
+        self._approved: dict[str, _Approved] = {}
+
+    async def answer(self, question: Question) -> Answer:
+        """The gate's answer. Never raises but when it is cancelled."""
+        try:
+            if question.after is not None:
+                return await self._judge_addresses(question, question.after)
+            if question.in_tunnel:
+                return await self._judge_inside(question)
+            return await self._decide(question, question.action)
+        except Exception as error:
+            log.exception("question failed", error=type(error).__name__)
+            return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
+
+    def settle(self, settled: Settled) -> None:
+        """Record what came of an allowed question."""
+        grant = self._grants.pop(settled.question_id, None)
+        if grant is None:
+            return
+        for connection_id, approved in list(self._approved.items()):
+            if approved.question_id == settled.question_id:
+                del self._approved[connection_id]
+        self._gate.settle(grant, settled.outcome, dict(settled.detail))
+
+    def settle_all(self, error: str) -> None:
+        """Egress is gone: what came of its open grants isn't known."""
+        grants, self._grants = self._grants, {}
+        self._approved.clear()
+        for grant in grants.values():
+            try:
+                self._gate.settle(grant, "failed", {"error": error})
+            except StorageError as failure:
+                log.error("outcome not recorded", error=str(failure))
+
+    async def _decide(self, question: Question, action: Network) -> Answer:
+        """By the gate, with a person where the rules ask for one."""
+        grant = await self._gate.decide(action, session_id=question.session_id, origin="egress", hold_s=self._hold_s)
+        if isinstance(grant, Refused):
+            return Answer(
+                question_id=question.question_id,
+                decision="ask_timeout" if grant.decision == "ask" else "deny",
+                why=grant.why,
+                remedy=grant.remedy,
+                rule=grant.rule,
+                request_id=grant.request_id,
+            )
+        # What egress does when it is allowed is exactly this action: it asked with what it is about to do.
+        grant.use(action)
+        self._grants[question.question_id] = grant
+        if action.operation == "connect" and grant.request_id is not None:
+            self._approved[question.connection_id] = _Approved(
+                action.host, action.port, grant.rule, question.question_id
+            )
+        return Answer(
+            question_id=question.question_id,
+            decision="allow",
+            why=grant.why,
+            rule=grant.rule,
+            request_id=grant.request_id,
+            settle=True,
+        )
+
+    async def _judge_inside(self, question: Question) -> Answer:
+        action = question.action
+        verdict = self._gate.judge(action, question.session_id)
+        if verdict.decision != "ask":
+            return _of_verdict(question, verdict)
+        approved = self._approved.get(question.connection_id)
+        if approved is not None and (approved.host, approved.port) == (action.host, action.port):
+            same_rule = verdict.rule is not None and verdict.rule == approved.rule
+            if same_rule or not verdict.sticky:
+                return Answer(
+                    question_id=question.question_id, decision="allow", why="covered by the approval of its connection"
+                )
+        # Without the addresses: they may differ at the next try, and an approval is bound to the action.
+        return await self._decide(question, msgspec.structs.replace(action, resolved=()))
+
+    async def _judge_addresses(self, question: Question, after: int) -> Answer:
+        grant = self._grants.get(after)
+        if grant is None or not question.action.resolved:
+            return deny(question, "these addresses belong to nothing that was allowed", "ask again")
+        verdict = self._gate.judge(question.action, question.session_id)
+        if verdict.decision == "deny":
+            return _of_verdict(question, verdict)
+        if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
+            # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
+            decided = await self._decide(question, question.action)
+            return msgspec.structs.replace(decided, private_ok=decided.decision == "allow")
+        # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+        return Answer(
+            question_id=question.question_id, decision="allow", why=grant.why, rule=verdict.rule, private_ok=True
+        )
+
+
+def deny(question: Question, why: str, remedy: str) -> Answer:
+    """A denial of our own."""
+    return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
+
+
+def _of_verdict(question: Question, verdict: Verdict) -> Answer:
+    """An allow or a denial by rules."""
+    return Answer(
+        question_id=question.question_id,
+        decision="allow" if verdict.decision == "allow" else "deny",
+        why=verdict.why,
+        remedy=verdict.remedy,
+        rule=verdict.rule,
+    )

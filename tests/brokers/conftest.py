@@ -1,0 +1,163 @@
+"""A real gate on a folder, and a network broker with a real egress process behind it."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.audit import Audit
+from supervisor.brokers import ca
+from supervisor.brokers.network import NetworkBroker
+from supervisor.clock import RealClock
+from supervisor.core.approvals import Request
+from supervisor.core.redact import Redactor
+from supervisor.core.sessions import Session, SessionId
+from supervisor.gate import Gate
+from supervisor.kill_switch import KillSwitch
+from supervisor.policy_files import PolicyFiles
+from supervisor.store import requests as store
+from supervisor.store.engine import open_database
+from tests.egress.egress_harness import NAMES, Origin, running_origin, server_context
+
+
+@dataclass
+class Office:
+    """The gate and all that it stands on."""
+
+    folder: Path
+    gate: Gate
+    queue: ApprovalQueue
+    audit: Audit
+    kill_switch: KillSwitch
+    policies: PolicyFiles
+    clock: RealClock
+
+    def policy(self, text: str) -> None:
+        """Put another policy in force."""
+        (self.folder / "policy-base.yaml").write_text("version: 1\n" + text)
+
+    def open(self, session_id: str, policy_text: str = "") -> None:
+        now = self.clock.now()
+        self.gate.open_session(
+            Session(
+                id=SessionId(session_id),
+                kind="agent",
+                workspace="/tmp",
+                command=("sh",),
+                token_hash="",
+                created_at=now,
+                deadline_at=now + 3600,
+                policy_text=policy_text,
+            )
+        )
+
+    def pending(self) -> list[Request]:
+        return self.queue.read(store.pending)
+
+    async def asked(self) -> Request:
+        """The one request that waits, once there is one."""
+        changed = asyncio.Event()
+        self.queue.on_change(lambda request: changed.set())
+        async with asyncio.timeout(20):
+            while not self.pending():
+                changed.clear()
+                await changed.wait()
+        (request,) = self.pending()
+        return request
+
+    def audited(self, event: str) -> list[str]:
+        self.audit.flush()
+        lines = (self.folder / "audit.log").read_text().splitlines()
+        return [line for line in lines if f'"event":"{event}"' in line]
+
+
+@contextlib.contextmanager
+def office(folder: Path) -> Iterator[Office]:
+    clock = RealClock()
+    redactor = Redactor([])
+    (folder / "policy-base.yaml").write_text("version: 1\n")
+    engine = open_database(folder / "gatehouse.db")
+    audit = Audit(folder / "audit.log", clock, redactor)
+    kill_switch = KillSwitch(folder / "stopped")
+    policies = PolicyFiles(folder / "policy-base.yaml", folder / "policy.yaml", clock)
+    queue = ApprovalQueue(engine)
+    gate = Gate(policies=policies, queue=queue, audit=audit, kill_switch=kill_switch, clock=clock, redactor=redactor)
+    try:
+        yield Office(folder, gate, queue, audit, kill_switch, policies, clock)
+    finally:
+        audit.close()
+        engine.dispose()
+
+
+@dataclass
+class Setting:
+    """A broker that serves one session on a socket of this machine."""
+
+    office: Office
+    broker: NetworkBroker
+    port: int
+    listener: socket.socket
+    ca_file: Path
+    session_id: str = "session-1"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def setting(
+    folder: Path, authority: trustme.CA, *, hold_s: float = 20.0, command: tuple[str, ...] | None = None
+) -> AsyncIterator[Setting]:
+    certificate = ca.ensure_ca(folder / "ca", RealClock())
+    authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
+    with office(folder) as records, socket.create_server(("127.0.0.1", 0)) as listener:
+        more = {} if command is None else {"command": command}
+        broker = NetworkBroker(
+            records.gate,
+            ca_directory=folder / "ca",
+            ca_certificate=certificate,
+            upstream_ca_bundle=folder / "upstream.pem",
+            hold_s=hold_s,
+            names=NAMES,
+            **more,  # type: ignore[arg-type]
+        )
+        found = Setting(records, broker, listener.getsockname()[1], listener, certificate)
+        records.open(found.session_id)
+        async with asyncio.TaskGroup() as tasks:
+            await broker.start(tasks)
+            await broker.open_session(found.session_id, listener)
+            try:
+                yield found
+            finally:
+                await broker.stop()
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest_asyncio.fixture
+async def place(tmp_path: Path, authority: trustme.CA) -> AsyncIterator[Setting]:
+    async with setting(tmp_path, authority) as found:
+        yield found
+
+
+@pytest_asyncio.fixture
+async def http() -> AsyncIterator[Origin]:
+    async with running_origin() as origin:
+        yield origin
+
+
+@pytest_asyncio.fixture
+async def https(authority: trustme.CA) -> AsyncIterator[Origin]:
+    async with running_origin(server_context(authority, "origin.test", "other.test", "127.0.0.1")) as origin:
+        yield origin
