@@ -1,0 +1,139 @@
+"""kill -9 of the supervisor, of egress and of the agent at each step of a pending approval.
+
+Nothing acknowledged is lost, nothing is left running, and the next start says what it found.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.process import Gatehouse, descendants, is_alive, until
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(180)]
+
+POLICY = """
+version: 1
+modes: {filesystem: ask, network: ask, exec: ask}
+allow: [filesystem(allowed/*)]
+"""
+# An agent that changes a file, asks for a command and goes on living.
+AGENT = """
+mkdir -p allowed && echo one > asked.txt && echo one > allowed/a.txt
+curl -s -X POST -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H 'Content-Type: application/json' \
+     $GATEHOUSE_URL/v1/exec -d '{"command": "touch made-by-exec", "reason": "to see"}'
+sleep 600 & sleep 600
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "old.txt").write_text("old\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "one"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+@pytest.fixture
+def supervised(gatehouse: Path, tmp_path: Path, workspace: Path) -> Iterator[tuple[Gatehouse, subprocess.Popen[bytes]]]:
+    product = Gatehouse(gatehouse, tmp_path, POLICY)
+    process = product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "first.log")
+    product.until_pending("write asked.txt", "touch made-by-exec")
+    yield product, process
+    product.end()
+
+
+def kill_whole(process: subprocess.Popen[bytes]) -> None:
+    """kill -9, then wait until everything that it had started is gone."""
+    below = descendants(process.pid)
+    assert len(below) >= 3  # egress, the sandbox and what runs in it
+    process.kill()
+    process.wait()
+    until(lambda: not any(is_alive(pid) for pid in below), f"{below} to die with the supervisor")
+
+
+def test_a_killed_supervisor_takes_all_along_and_the_next_start_says_what_it_found(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
+) -> None:
+    product, process = supervised
+    until(lambda: (workspace / "allowed/a.txt").exists(), "the allowed file on the host")
+    waiting = product.pending()
+    kill_whole(process)
+    assert not (workspace / "asked.txt").exists()
+
+    product.start("up", log=tmp_path / "second.log")
+    product.until_event("supervisor_started", 2)
+    assert "the supervisor died" in until((tmp_path / "second.log").read_text, "what the start found")
+    assert [record["killed"] for record in product.events("session_found_dead")] == [False]
+    # The change still waits and can still be approved; the command can't, since its agent is gone.
+    still = product.until_pending("write asked.txt")
+    assert still == {"write asked.txt": waiting["write asked.txt"]}
+    product.ask("approve", still["write asked.txt"])
+    until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
+    product.until_event("session_ended")
+    assert product.run("audit", "--verify").returncode == 0
+    closed = {record["request"]: record["why"] for record in product.events("request_closed")}
+    assert "agent" in closed[waiting["touch made-by-exec"]]
+
+
+def test_an_answer_that_was_acknowledged_before_the_kill_is_carried_out_after_it(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
+) -> None:
+    product, process = supervised
+    product.ask("approve", product.pending()["write asked.txt"])
+    kill_whole(process)
+    product.start("up", log=tmp_path / "second.log")
+    until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
+    assert (workspace / "asked.txt").read_text() == "one\n"
+    assert product.run("audit", "--verify").returncode == 0
+    assert len(product.events("request_answered")) == 1
+
+
+def test_a_denial_that_was_acknowledged_stays_one(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
+) -> None:
+    product, process = supervised
+    product.ask("deny", product.pending()["write asked.txt"], "--reason", "not this one")
+    kill_whole(process)
+    product.start("up", log=tmp_path / "second.log")
+    product.until_event("session_ended")
+    assert not (workspace / "asked.txt").exists()
+
+
+def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    product, process = supervised
+    egress = next(
+        pid for pid in descendants(process.pid) if b"supervisor.egress" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(egress, signal.SIGKILL)
+    product.until_event("egress_lost")
+    product.until_event("egress_started", 2)
+    assert process.poll() is None
+    assert "write asked.txt" in product.pending()  # the requests are still there
+
+
+def test_a_killed_agent_leaves_its_changes_waiting(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path
+) -> None:
+    product, process = supervised
+    inside = [
+        pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\x00")
+    ]
+    assert inside
+    for pid in inside:
+        os.kill(pid, signal.SIGKILL)
+    product.until_event("agent_exited")
+    product.ask("approve", product.until_pending("write asked.txt")["write asked.txt"])
+    until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
+    assert process.wait(30) in (0, 137)
