@@ -19,8 +19,8 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 import supervisor
 from supervisor.server import agent_api, operator_api
 from supervisor.server.auth import BadTokens, OperatorAuth
-from supervisor.server.door import AgentDoor, ErrorPage, OperatorDoor
-from supervisor.server.errors import HANDLERS
+from supervisor.server.door import AgentDoor, OperatorDoor
+from supervisor.server.errors import HANDLERS, ErrorPage
 from supervisor.server.live import Live
 from supervisor.server.parts import Parts
 from supervisor.settings import ROOT
@@ -41,8 +41,8 @@ def build_operator_app(
 ) -> Litestar:
     """The operator's app: JSON API, live state, static files, and whatever pages are given.
 
-    `app.state` has `parts`, `auth` and `live`; an authenticated caller is `request.state.caller`. `error_page` renders what the
-    door refuses a browser as HTML; the API's errors stay JSON.
+    `app.state` has `parts`, `auth` and `live`; an authenticated caller is `request.state.caller`. `error_page` renders errors
+    for a person's browser as HTML, those of the door included; the API's errors stay JSON.
     """
     live = Live(parts, auth)
     # The document's path is that of litestar's whole documentation router: its catch-all answers in HTML, and stays below it.
@@ -57,7 +57,7 @@ def build_operator_app(
             path="/api/openapi.json",
             render_plugins=[JsonRenderPlugin(path="/")],
         ),
-        state=State({"parts": parts, "auth": auth, "live": live}),
+        state=State({"parts": parts, "auth": auth, "live": live, "error_page": error_page}),
         logging_config=None,
     )
     door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)

@@ -18,7 +18,7 @@ from litestar.exceptions import HTTPException
 
 from supervisor.errors import GatehouseError
 from supervisor.server.auth import BadTokens, Caller, OperatorAuth, same
-from supervisor.server.errors import ErrorBody
+from supervisor.server.errors import ErrorBody, ErrorPage
 
 CSRF_HEADER = "X-Gatehouse-CSRF"
 # A body must have arrived this soon, however slowly it is dripped.
@@ -47,7 +47,6 @@ type Scope = MutableMapping[str, Any]
 type Receive = Callable[[], Awaitable[Message]]
 type Send = Callable[[Message], Awaitable[None]]
 type ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
-type ErrorPage = Callable[[int, ErrorBody], str]
 
 
 class TurnedAwayError(Exception):

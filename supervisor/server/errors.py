@@ -5,6 +5,7 @@ An unexpected exception is logged with its trace and answered without a detail: 
 """
 
 import traceback
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -29,6 +30,9 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     rule: str | None = None
     request_id: str | None = None
+
+
+type ErrorPage = Callable[[int, ErrorBody], str]
 
 
 def body_of(error: Exception) -> tuple[int, ErrorBody]:
@@ -56,13 +60,20 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
 
 
 def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Litestar's exception handler for everything."""
+    """Litestar's exception handler for everything. A person's browser gets a page where the app has one."""
     status, body = body_of(error)
     if status == 500 and not isinstance(error, GatehouseError):
         # As text, not as `exc_info`: a renderer may print local variables, and they hold bodies and credentials.
         trace = "".join(traceback.format_exception(error))
         log.error("request failed", path=request.scope["path"], trace=request.app.state["parts"].redactor.text(trace))
     headers = getattr(error, "headers", None) if isinstance(error, HTTPException) else None
+    page: ErrorPage | None = request.app.state.get("error_page")
+    if (
+        page is not None
+        and "text/html" in request.headers.get("accept", "")
+        and not request.scope["path"].startswith("/api")
+    ):
+        return Response(page(status, body).encode(), status_code=status, media_type=MediaType.HTML, headers=headers)
     return Response(msgspec.json.encode(body), status_code=status, media_type=MediaType.JSON, headers=headers)
 
 

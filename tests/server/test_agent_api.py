@@ -11,7 +11,8 @@ import pytest
 
 from supervisor.core.actions import Exec, FileChange, Git, Packages, Proposal, content_hash
 from supervisor.core.approvals import status
-from supervisor.server.agent_api import ASKS_AT_ONCE, COMMAND_CHARS, folder, in_workspace
+from supervisor.server.agent_api import ASKS_AT_ONCE
+from supervisor.server.agent_bodies import COMMAND_CHARS, folder, in_workspace
 from supervisor.server.app import build_agent_app
 from tests.fakes.parts import SECRET, FakeParts
 from tests.server.conftest import client_of
@@ -214,10 +215,10 @@ async def test_actions_say_what_was_asked(agent: httpx.AsyncClient, parts: FakeP
         manager="npm", operation="install", names=("x@1",), flags=("-D",)
     )
     assert await action("/v1/packages", command="npm  install y") == Packages(
-        manager="npm", operation="install", command="npm  install y"
+        manager="npm", operation="install", names=("y",), command="npm  install y"
     )
     assert await action("/v1/git", command="git push origin x", cwd="sub") == Git(
-        operation="push", command="git push origin x", cwd="sub"
+        operation="push", remote="origin", refspecs=("x",), command="git push origin x", cwd="sub"
     )
     assert await action("/v1/git", operation="push", remote="origin", refspecs=["x"], force=True) == Git(
         operation="push", remote="origin", refspecs=("x",), force=True

@@ -335,6 +335,11 @@ async def test_a_browser_without_credentials_gets_a_page_where_there_is_one(
         answer = await client.get("/")
         assert (answer.status_code, answer.text) == (401, "<h1>401 not signed in</h1>")
         assert answer.headers["content-type"].startswith("text/html")
+        used = await client.get("/login", params={"token": "used"})
+        assert (used.status_code, used.text) == (403, "<h1>403 refused</h1>")
+        await sign_in(client, auth)
+        assert (await client.get("/no/such/page")).text == "<h1>404 not found</h1>"
+        assert (await client.get("/api/requests/x")).json()["error"] == "not found"
     async with client_of(app) as client:
         assert json.loads((await client.get("/")).text)["error"] == "not signed in"
 

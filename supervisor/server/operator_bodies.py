@@ -1,0 +1,79 @@
+"""What the operator's API takes and gives, as types. No body has a field for who answers: the door knows that."""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from supervisor.core.actions import Category, Effect
+from supervisor.core.approvals import Answer
+from supervisor.server.views import OperatorRequest
+
+_Text = Annotated[str, msgspec.Meta(max_length=2000)]
+_Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class AnswerBody(_Body, frozen=True, kw_only=True):
+    """`fingerprint` is that of the request as it was shown. `always` is the text of a rule to save, without its list's name."""
+
+    reason: _Text = ""
+    fingerprint: str | None = None
+    always: _Rule | None = None
+
+
+class BulkBody(_Body, frozen=True, kw_only=True):
+    """`ids` are those that were shown; approving needs them, denying without them denies all of the category."""
+
+    category: Category
+    answer: Answer
+    ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
+    reason: _Text = ""
+
+
+class RuleBody(_Body, frozen=True, kw_only=True):
+    effect: Effect
+    rule: _Rule
+    why: _Text = ""
+
+
+class StopBody(_Body, frozen=True, kw_only=True):
+    reason: _Text = ""
+
+
+class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
+    """`also` are other waiting requests that the saved rule answered."""
+
+    request: OperatorRequest
+    rule_id: str | None
+    also: list[OperatorRequest]
+
+
+class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """`card` is what the workspace knows of a changed file: its diff, and whether it still applies."""
+
+    request: OperatorRequest
+    card: Any
+
+
+class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    also: list[OperatorRequest]
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """Text from `offset` on, in bytes. Ask again with `next_offset`; `is_final` when nothing follows."""
+
+    text: str
+    next_offset: int
+    is_final: bool
+
+
+class LoginLink(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    ok: bool = True
