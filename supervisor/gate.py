@@ -121,6 +121,10 @@ class Gate:
             uses=self._uses,
         )
 
+    def peek(self, action: Action, session_id: str) -> Verdict:
+        """What the rules would say, recorded nowhere: to put off asking, never to act on. Never raises."""
+        return self._verdict(action, session_id)
+
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
         """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
         with contextlib.suppress(StorageError):

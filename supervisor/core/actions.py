@@ -39,8 +39,9 @@ class FileChange(
 
     `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
     `path_b64`, and `path` is then only for show. `before` and `after` are `content_hash` of the file as it
-    must be on the host now (None: absent) and as it will be (None: deleted, or no content).
-    `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`, `setuid`, `new-executable`.
+    must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
+    `symlink:HASH` for a link. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
+    `setuid`, `new-executable`, and `conflict`: the person changed the path on the host since the copy was made.
     """
 
     operation: FileOperation

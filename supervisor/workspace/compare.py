@@ -5,7 +5,7 @@ request, and a path that is again as it was ends its request. What was answered 
 another. It is separate from `channel` because it only asks: nothing here has an effect on the host.
 
 Git's own folder in the copy is the agent's playground and never compared, since a single commit changes dozens of its
-files; but what makes git run programs (`hooks`, `config`) is put before the rules, so that an attempt is on record.
+files; but a change of what makes git run programs (`hooks`, `config`) is put on record as refused.
 It must never read a path other than below the copy's descriptor, or judge a change by an event instead of by contents.
 """
 
@@ -21,7 +21,7 @@ from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import SPECIAL, Known, Seen, Signature, Want, agree, signature_of, to_action, want
 from supervisor.errors import StorageError
-from supervisor.gate import Gate, Grant
+from supervisor.gate import Gate
 from supervisor.workspace.apply import TEMPORARY_PREFIX
 from supervisor.workspace.beneath import DIRECTORY, PathError
 from supervisor.workspace.ignores import Ignores
@@ -32,7 +32,7 @@ from supervisor.workspace.watch import Watcher
 REASON = "changed in the private copy"
 # Below the gate's own limit, so that the agent can still ask for other things; the rest waits for room here.
 MOST_WAITING = 400
-CHUNK = 64
+CHUNK = 16
 # Beyond this an agent's tree isn't followed any further: a loop that makes folders must not become ours.
 MOST_PATHS = 500_000
 SMALL_BLOB_BYTES = 256 * 1024
@@ -82,6 +82,7 @@ class Comparison:
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
         self._refused: dict[str, Signature | None] = {}
+        self._held: dict[str, Signature | None] = {}
         self._git_seen: dict[str, Signature] | None = None
         self._git_attempts = 0
         self._room = MOST_WAITING
@@ -97,14 +98,18 @@ class Comparison:
         found = await self._candidates(folders)
         if folders is None:
             await self._look_into_git()
-        self._room = MOST_WAITING - self._waiting()
-        self.holds_back = False
+        pending = self._gate.queue.pending(self._session_id)
+        self._room = MOST_WAITING - sum(request.origin == "workspace" for request in pending)
+        if self._room > 0 or last:
+            self._held.clear()
+        found = {name: there for name, there in found.items() if not self._is_held(name)}
         # Deletions first and from within, so that a folder is empty when its turn comes.
         gone = sorted((name for name, there in found.items() if not there), reverse=True)
         names = gone + sorted(name for name, there in found.items() if there)
         for at in range(0, len(names), CHUNK):
             for finding in await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last):
                 await self._follow_up(finding, last)
+        self.holds_back = bool(self._held)
 
     def look_at(self, name: str) -> None:
         """The host may have changed at this path: compare it next time, whether or not the copy changes."""
@@ -255,7 +260,7 @@ class Comparison:
         if finding.unsteady:
             self._watcher.wake(name.rpartition("/")[0])
         elif finding.problem:
-            self._refuse(name, FileChange(operation="write", path=name), finding.problem)
+            self._refuse(name, to_action(name, Want("write", None)), finding.problem)
         elif finding.wanted is None:
             self._agree(finding)
         elif finding.wanted.operation == "mkdir" and await self._holds_something(name):
@@ -298,9 +303,8 @@ class Comparison:
             self._compared[name] = mine.signature
         if asked is not None and asked.key == key and self._still_speaks(asked, mark, last):
             return
-        if self._room <= 0 and not last and (asked is None or self._state(asked) != "pending"):
-            self.holds_back = True
-            self._compared.pop(name, None)
+        if not last and self._must_wait(asked, action):
+            self._held[name] = self._compared.pop(name, None)
             return
         request = self._gate.ask(action, session_id=self._session_id, origin="workspace", reason=REASON)
         self._asked[name] = Asked(key, mark, request.id, wanted.after)
@@ -312,6 +316,12 @@ class Comparison:
         elif current in ("allowed", "approved"):
             await self._carry_out(request)
 
+    def _must_wait(self, asked: Asked | None, action: FileChange) -> bool:
+        """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
+        if self._room > 0 or (asked is not None and self._state(asked) == "pending"):
+            return False
+        return self._gate.peek(action, self._session_id).decision == "ask"
+
     def _still_speaks(self, asked: Asked, mark: str, last: bool) -> bool:
         """Whether what became of an earlier request for the same change holds for it still."""
         request = self._gate.get(asked.request_id)
@@ -322,22 +332,15 @@ class Comparison:
         return not (last and (failed or current == "superseded"))
 
     def _refuse(self, name: str, action: FileChange, why: str) -> None:
-        """Put on record that something can't be carried over, once for each state that it is in."""
+        """Put on record that something is never carried over, once for each state that it is in. No card: nobody
+        could say yes to it."""
         now = signature_at(self._sides.copy, name)
         if self._refused.get(name, 0) == now:
             return
         self._refused[name] = now
         if now is not None:
             self._compared[name] = now
-        named = to_action(name, Want("write", None))
-        action = msgspec.structs.replace(action, path=named.path, path_b64=named.path_b64)
-        request = self._gate.ask(action, session_id=self._session_id, origin="workspace", reason=REASON)
-        if status(request) == "pending":
-            self._gate.close(request.id, why)
-        elif status(request) in ("allowed", "approved"):
-            grant = self._gate.claim(request.id, self._session_id)
-            if isinstance(grant, Grant):
-                self._gate.settle(grant, "failed", {"error": why})
+        self._gate.record_refusal(action, self._session_id, why)
 
     def _withdraw(self, name: str, why: str) -> None:
         asked = self._asked.pop(name, None)
@@ -358,8 +361,9 @@ class Comparison:
     def _state(self, asked: Asked) -> str:
         return status(self._gate.get(asked.request_id))
 
-    def _waiting(self) -> int:
-        return sum(self._state(asked) == "pending" for asked in self._asked.values())
+    def _is_held(self, name: str) -> bool:
+        """Whether a path waits for room and is still what it was when it began to."""
+        return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
 
     # -- git's own folder -----------------------------------------------------------------------------------------------
 
@@ -371,8 +375,8 @@ class Comparison:
         for name in sorted(seen):
             if seen[name] != before.get(name) and self._git_attempts < MOST_GIT_ATTEMPTS:
                 self._git_attempts += 1
-                # Recorded, and whatever the verdict is, nothing comes of it: `beneath.split` refuses the name.
-                self._gate.judge(to_action(name, Want("write", None)), self._session_id)
+                action = to_action(name, Want("write", None))
+                self._gate.record_refusal(action, self._session_id, "git's own folder in the copy never leaves it")
 
     def _git_signatures(self) -> dict[str, Signature]:
         out: dict[str, Signature] = {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -120,6 +121,12 @@ class Desk:
 
     def deny(self, request: Request) -> None:
         self.gate.resolve(request.id, "denied", by="tester", reason="no")
+
+    def refusals(self) -> dict[str, str]:
+        """What was put on record as refused without asking: path -> why."""
+        lines = [json.loads(line) for line in (self.data / "audit.log").read_text().splitlines()]
+        given = [line.get("data", line) for line in lines if "verdict_given" in line.values()]
+        return {line["action"]["path"]: line["why"] for line in given if line["verdict"] == "deny"}
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
