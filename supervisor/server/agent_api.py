@@ -6,7 +6,9 @@ INVARIANT: this module imports nothing that resolves a request (`decisions`, `op
 What bodies are understood is `agent_bodies`; the gate judges what they ask for.
 """
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -90,6 +92,7 @@ class AgentApi:
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         self._remembered: OrderedDict[str, str] = OrderedDict()
+        self._keyed = asyncio.Lock()
         self._budget: _Budget | None = None
 
     def handlers(self) -> list[ControllerRouterHandler]:
@@ -121,9 +124,9 @@ class AgentApi:
         )
         async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
             content = content_of(data)
-            self._spend(request)
             workspace = self._workspace(request)
-            return _reply(request, await workspace.write(in_workspace(data.path), content, data.reason))
+            path = in_workspace(data.path)
+            return await self._once(request, lambda: workspace.write(path, content, data.reason))
 
         @post(
             "/v1/files/edit",
@@ -133,10 +136,11 @@ class AgentApi:
             request_max_body_size=FILE_BODY_BYTES,
         )
         async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
-            self._spend(request)
             workspace = self._workspace(request)
-            asked = await workspace.edit(in_workspace(data.path), data.old, data.new, data.replace_all, data.reason)
-            return _reply(request, asked)
+            path = in_workspace(data.path)
+            return await self._once(
+                request, lambda: workspace.edit(path, data.old, data.new, data.replace_all, data.reason)
+            )
 
         @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first", sync_to_thread=False)
         def list_requests(
@@ -200,18 +204,33 @@ class AgentApi:
         ]
 
     async def _ask(self, request: AnyRequest, action: Action, reason: str) -> Response[AgentRequest]:
-        """Ask the gate. A call that is sent again with its `Idempotency-Key`, because its answer was lost, asks nothing new."""
+        """Ask the gate."""
+
+        async def ask() -> approvals.Request:
+            gate = _parts(request).gate
+            return gate.ask(action, session_id=self._session_id, reason=reason, origin="agent_api")
+
+        return await self._once(request, ask)
+
+    async def _once(
+        self, request: AnyRequest, ask: Callable[[], Awaitable[approvals.Request]]
+    ) -> Response[AgentRequest]:
+        """Ask, but not anew for a call that is sent again with its `Idempotency-Key` because its answer was lost."""
         parts = _parts(request)
         key = request.headers.get("Idempotency-Key", "")[:200]
-        mark = content_hash(msgspec.msgpack.encode([key, request.scope["path"], await request.body()])) if key else ""
-        if known := self._remembered.get(mark):
-            return _reply(request, parts.gate.get(known))
-        self._spend(request)
-        asked = parts.gate.ask(action, session_id=self._session_id, reason=reason, origin="agent_api")
-        if mark and parts.queue.get(asked.id) is not None:
-            self._remembered[mark] = asked.id
-            while len(self._remembered) > MOST_REMEMBERED:
-                self._remembered.popitem(last=False)
+        if not key:
+            self._spend(request)
+            return _reply(request, await ask())
+        mark = content_hash(msgspec.msgpack.encode([key, request.scope["path"], await request.body()]))
+        async with self._keyed:
+            if known := self._remembered.get(mark):
+                return _reply(request, parts.gate.get(known))
+            self._spend(request)
+            asked = await ask()
+            if parts.queue.get(asked.id) is not None:
+                self._remembered[mark] = asked.id
+                while len(self._remembered) > MOST_REMEMBERED:
+                    self._remembered.popitem(last=False)
         return _reply(request, asked)
 
     async def _news(self, parts: Parts, request_id: str, wait_s: float) -> approvals.Request:

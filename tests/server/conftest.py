@@ -11,6 +11,7 @@ import httpx
 import pytest
 from litestar import Litestar
 
+from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.auth import OperatorAuth
 from supervisor.server.door import CSRF_HEADER
@@ -41,7 +42,8 @@ def auth(parts: FakeParts) -> OperatorAuth:
 
 @pytest.fixture
 def app(parts: FakeParts, auth: OperatorAuth) -> Litestar:
-    return build_operator_app(parts, auth)
+    """The whole app, with the pages: so that their routes are walked too."""
+    return build_operator_app(parts, auth, pages.handlers(), error_page=pages.error_page)
 
 
 def client_of(app: Litestar, port: int = PORT, **headers: str) -> httpx.AsyncClient:

@@ -14,7 +14,7 @@ from supervisor.core.approvals import status
 from supervisor.server.agent_api import ASKS_AT_ONCE
 from supervisor.server.agent_bodies import COMMAND_CHARS, folder, in_workspace
 from supervisor.server.app import build_agent_app
-from tests.fakes.parts import SECRET, FakeParts
+from tests.fakes.parts import SECRET, FakeParts, FakeWorkspace
 from tests.server.conftest import client_of
 
 ASKS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -286,6 +286,24 @@ async def test_a_repeated_call_with_its_key_asks_once(agent: httpx.AsyncClient, 
     changed = (await agent.post("/v1/exec", json={"command": "make"}, headers=headers)).json()
     assert first["id"] == again["id"]
     assert len({first["id"], other["id"], changed["id"]}) == 3
+
+
+async def test_an_edit_that_is_sent_again_is_not_asked_again(
+    agent: httpx.AsyncClient, parts: FakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    begun = FakeWorkspace.edit
+
+    async def slow_edit(self: FakeWorkspace, *args: Any) -> Any:
+        asked.append(args)
+        await asyncio.sleep(0)
+        return await begun(self, *args)
+
+    monkeypatch.setattr(FakeWorkspace, "edit", slow_edit)
+    call = {"json": {"path": "a", "old": "x", "new": "y"}, "headers": {"Idempotency-Key": "k"}}
+    answers = await asyncio.gather(*(agent.post("/v1/files/edit", **call) for _ in range(3)))  # type: ignore[arg-type]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert len(asked) == 1
 
 
 async def test_a_flood_is_slowed_down(agent: httpx.AsyncClient, parts: FakeParts) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import signal
 import socket
+import weakref
 
 import httpx
 import pytest
@@ -225,3 +226,13 @@ async def test_an_agents_socket_may_be_made_elsewhere(running: FakeParts) -> Non
         httpx.AsyncClient(headers={"authorization": "Bearer token-of-two"}) as agent,
     ):
         assert (await agent.get(f"http://127.0.0.1:{door.port}/v1/session")).json()["id"] == "two"
+
+
+async def test_a_sessions_app_is_forgotten_with_its_session(running: FakeParts) -> None:
+    app = build_agent_app(running, "one")
+    async with on_socket(serve_agent(app, listen(0))) as door, httpx.AsyncClient(headers=AGENT) as agent:
+        assert (await agent.get(f"http://127.0.0.1:{door.port}/v1/session")).status_code == 200
+    kept = weakref.ref(app.asgi_handler)
+    del app, door
+    gc.collect()
+    assert kept() is None
