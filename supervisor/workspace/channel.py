@@ -140,15 +140,20 @@ class WorkspaceChannel:
 
     async def _follow(self) -> None:
         """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
+        waited_s = 0.0
         while self._opened is not None:
             _, _, _, ignores, watcher, comparison = self._opened
             patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else FULL_COMPARISON_S
             folders = await watcher.batch(patience_s)
+            waited_s = 0.0 if folders != set() else waited_s + patience_s
+            if waited_s and waited_s < FULL_COMPARISON_S and comparison.is_stuck():
+                continue
             if not folders:
                 ignores.forget()
             try:
                 async with self._turn:
                     await comparison.run(folders or None)
+                waited_s = 0.0
             except Exception:  # a comparison that fails is made again; it must not end the supervisor
                 log.exception("comparing failed", session=self.session_id)
                 await asyncio.sleep(IMPATIENT_S)

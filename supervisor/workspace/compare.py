@@ -98,8 +98,7 @@ class Comparison:
         found = await self._candidates(folders)
         if folders is None:
             await self._look_into_git()
-        pending = self._gate.queue.pending(self._session_id)
-        self._room = MOST_WAITING - sum(request.origin == "workspace" for request in pending)
+        self._room = self._free()
         if self._room > 0 or last:
             self._held.clear()
         found = {name: there for name, there in found.items() if not self._is_held(name)}
@@ -110,6 +109,10 @@ class Comparison:
             for finding in await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last):
                 await self._follow_up(finding, last)
         self.holds_back = bool(self._held)
+
+    def is_stuck(self) -> bool:
+        """Whether something is held back and there is still no room for it."""
+        return self.holds_back and self._free() <= 0
 
     def look_at(self, name: str) -> None:
         """The host may have changed at this path: compare it next time, whether or not the copy changes."""
@@ -360,6 +363,10 @@ class Comparison:
 
     def _state(self, asked: Asked) -> str:
         return status(self._gate.get(asked.request_id))
+
+    def _free(self) -> int:
+        pending = self._gate.queue.pending(self._session_id)
+        return MOST_WAITING - sum(request.origin == "workspace" for request in pending)
 
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
