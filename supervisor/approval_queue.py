@@ -90,6 +90,10 @@ class ApprovalQueue:
         """A session's requests, newest first."""
         return self.read(lambda c: store.of_session(c, session_id, limit))
 
+    def newest(self, limit: int = 100) -> list[Request]:
+        """The last requests of all sessions, newest first."""
+        return self.read(lambda c: store.newest(c, limit))
+
     def earlier(self, session_id: str, fingerprint: str) -> Request | None:
         """The newest asked request of the session for exactly this action."""
         return self.read(lambda c: store.latest_for_fingerprint(c, session_id, fingerprint))

@@ -43,7 +43,6 @@ from supervisor.server.agent_bodies import (
 from supervisor.server.errors import ErrorBody
 from supervisor.server.parts import Parts, Workspace
 from supervisor.server.views import AgentRequest, agent_request, is_settled
-from supervisor.store import requests as store
 
 LONGEST_WAIT_S = 60
 FILE_BODY_BYTES = 3 * FILE_BYTES
@@ -147,7 +146,7 @@ class AgentApi:
             request: AnyRequest, limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50
         ) -> list[AgentRequest]:
             parts = _parts(request)
-            found = parts.queue.read(lambda c: store.of_session(c, self._session_id, limit))
+            found = parts.queue.of_session(self._session_id, limit)
             return [agent_request(one, parts.redactor) for one in found]
 
         @get(

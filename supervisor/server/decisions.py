@@ -19,7 +19,6 @@ from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
 from supervisor.errors import GatehouseError, StorageError, UserError
 from supervisor.server.parts import Parts
-from supervisor.store import requests as store
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
 _WHY_CHARS = 200
@@ -83,7 +82,7 @@ def answer_category(
     named = None if ids is None else set(ids)
     return [
         parts.gate.resolve(request.id, given, by=by, reason=reason)
-        for request in parts.queue.read(store.pending)
+        for request in parts.queue.pending()
         if category_of(request.action) == category and (named is None or request.id in named)
     ]
 
@@ -146,7 +145,7 @@ def add_rule(
     """
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
-    waiting = [request.id for request in parts.queue.read(store.pending)]
+    waiting = [request.id for request in parts.queue.pending()]
     try:
         rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by)
     except OSError as error:

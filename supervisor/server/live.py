@@ -21,7 +21,6 @@ from supervisor.core.sessions import Session
 from supervisor.server.auth import Caller, OperatorAuth
 from supervisor.server.parts import Parts
 from supervisor.server.views import OperatorRequest, SessionView, operator_request, session_view
-from supervisor.store import requests as store
 
 log = structlog.get_logger("live")
 
@@ -145,7 +144,7 @@ class Live:
 
     def hello(self) -> Hello:
         """The present state, whole."""
-        pending = self._parts.queue.read(store.pending)
+        pending = self._parts.queue.pending()
         return Hello(
             status=self.status(),
             pending_ids=[request.id for request in pending],

@@ -43,7 +43,6 @@ from supervisor.server.views import (
     shown_data,
 )
 from supervisor.session_manager import StartSession
-from supervisor.store import requests as store
 
 AnyRequest = Request[Any, Any, Any]
 _Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
@@ -141,13 +140,12 @@ def list_requests(
 ) -> list[OperatorRequest]:
     """Those that wait for an answer, oldest first; `ready`: for being carried out; `all`: any, newest first."""
     parts = parts_of(request)
-    if filter_status != "all":
-        query = store.pending if filter_status == "pending" else store.ready
-        found = parts.queue.read(lambda c: query(c, session_id))
-    elif session_id is None:
-        found = parts.queue.read(lambda c: store.newest(c, limit))
+    if filter_status == "pending":
+        found = parts.queue.pending(session_id)
+    elif filter_status == "ready":
+        found = parts.queue.ready(session_id)
     else:
-        found = parts.queue.read(lambda c: store.of_session(c, session_id, limit))
+        found = parts.queue.newest(limit) if session_id is None else parts.queue.of_session(session_id, limit)
     return [operator_request(one, parts.redactor) for one in found[:limit]]
 
 

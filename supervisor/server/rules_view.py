@@ -6,7 +6,6 @@ from supervisor.core.actions import Category, Effect
 from supervisor.core.rules import Rule
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown
-from supervisor.store import rule_hits
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 
@@ -34,7 +33,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 def rules(parts: Parts) -> list[RuleView]:
     """Every rule in force for all sessions: denials first, then asks, then allowances, each in the order of their files."""
-    hits = parts.queue.read(rule_hits.read)
+    hits = parts.queue.rule_hits()
     saved = str(parts.settings.data_dir / "policy.yaml")
     found = sorted(parts.policies.current().rules, key=lambda rule: _ORDER.index(rule.effect))
     return [_view(rule, parts, hits.get(rule.id, (0, None)), can_remove=rule.source == saved) for rule in found]
