@@ -25,8 +25,9 @@ from sqlalchemy import Engine
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
+from supervisor.core.review_markdown import review_markdown
 from supervisor.core.sessions import Kind, Session, SessionId
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.sandbox.base import Running, Sandbox, Spec
 from supervisor.store import sessions as store
 
@@ -158,6 +159,13 @@ class SessionManager:
             data = b""
         return data, max(0, offset) + len(data)
 
+    def output_size(self, session_id: str) -> int:
+        """How many bytes of output are kept, so that a page can begin near the end."""
+        try:
+            return (self.folder(session_id) / "output.log").stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def progress(self, session_id: str) -> dict[str, int] | None:
         """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in files and bytes."""
         live = self._live.get(session_id)
@@ -182,7 +190,7 @@ class SessionManager:
 
     async def start(self, wanted: StartSession) -> Session:
         """Record a session and begin it; copying and starting go on after this returns. `UserError` for bad input."""
-        workspace = _checked_workspace(wanted.workspace)
+        workspace = checked_workspace(wanted.workspace)
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
         token = secrets.token_urlsafe(32)
@@ -240,8 +248,17 @@ class SessionManager:
         return self.get(session_id)
 
     def record_review(self, session_id: str, review: dict[str, Any]) -> Session:
-        """Keep the findings that the review agent reported."""
+        """Keep the findings that the review agent reported: with the session, and as `review.json` and `review.md` beside it.
+
+        `review` has the fields of the agent API's `ReviewBody`, checked there; a later report replaces an earlier one.
+        """
         self._audit.record("review_recorded", session=session_id, findings=len(review.get("findings", ())))
+        folder = self.folder(session_id)
+        try:
+            _replace_file(folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n")
+            _replace_file(folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            raise StorageError(f"the review can't be written: {error.strerror}", "look at the data folder") from error
         return self._change(session_id, review=review)
 
     def take_up_sessions(self) -> list[str]:
@@ -407,7 +424,18 @@ async def _end_agent(live: _Live) -> None:
         live.exit_code = await live.running.wait()
 
 
-def _checked_workspace(path: Path) -> Path:
+def _replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all, and stays (law 7)."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)
+
+
+def checked_workspace(path: Path) -> Path:
     """The real folder, or one clear line about what is wrong with it."""
     try:
         real = path.expanduser().resolve(strict=True)

@@ -60,6 +60,7 @@ class SessionParts:
     def __init__(self, channel: WorkspaceChannel) -> None:
         self.channel = channel
         self.stop_door: Callable[[], Awaitable[None]] | None = None
+        self.listeners: tuple[socket.socket, ...] = ()
 
 
 class Surroundings:
@@ -89,6 +90,11 @@ class Surroundings:
         """The workspace channel of a session that hasn't ended."""
         parts = self._parts.get(session_id)
         return parts.channel if parts else None
+
+    def reconsider(self) -> None:
+        """The rules changed: what they had denied before is asked again."""
+        for parts in self._parts.values():
+            parts.channel.reconsider()
 
     # -- session_manager.Surroundings -------------------------------------------------------------------------------------
 
@@ -154,17 +160,33 @@ class Surroundings:
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
         parts = self._parts[session.id]
+        parts.listeners = tuple(listeners.values())
         await parts.channel.start()
-        credentials = (self._credential(),) if self._settings.anthropic_api_key else ()
+        credentials = self._credentials() if self._settings.anthropic_api_key else ()
         await self._network.open_session(session.id, listeners[PROXY_PORT], credentials)
         parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
 
-    async def lend_proxy(self, session_id: str, listeners: Mapping[int, socket.socket]) -> None:
-        """Serve the proxy's socket of a tool sandbox as its session's."""
-        await self._network.open_session(session_id, listeners[PROXY_PORT])
+    async def lend_proxy(
+        self, session_id: str, listeners: Mapping[int, socket.socket]
+    ) -> Callable[[], Awaitable[None]]:
+        """Serve the proxy's socket of a tool sandbox as its session's, until what is given back is called."""
+        listener = listeners[PROXY_PORT].dup()  # the sandbox closes its own before we can name it to egress again
+
+        async def take_back() -> None:
+            await self._network.close_listener(session_id, listener)
+            listener.close()
+
+        try:
+            await self._network.open_session(session_id, listener)
+        except BaseException:
+            listener.close()
+            raise
+        return take_back
 
     async def final_pass(self, session: Session, why: str) -> None:
         """Compare the whole copy with the host; nothing where no copy was made."""
+        if self.exec_broker is not None:
+            await self.exec_broker.until_stopped(session.id)
         if (self._settings.sessions_dir / session.id / "merged").is_dir():
             await self._parts[session.id].channel.final_pass(why)
 
@@ -179,7 +201,9 @@ class Surroundings:
                 await self._queue.next_change_in_session(session_id)
 
     def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
-        """Deny what waits; with `keep_changes`, all but changes of files."""
+        """Deny what waits, and end the commands that run; with `keep_changes`, changes of files go on waiting."""
+        if self.exec_broker is not None:
+            self.exec_broker.stop_session(session_id)
         self._gate.close_requests(session_id, why, keep=_is_change if keep_changes else lambda request: False)
 
     async def detach(self, session: Session) -> None:
@@ -193,6 +217,8 @@ class Surroundings:
             if parts.stop_door is not None:
                 await parts.stop_door()
             await parts.channel.stop()
+            for listener in parts.listeners:
+                listener.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +280,9 @@ class Surroundings:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",
         }
-        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL")
+        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
+        if self._settings.anthropic_base_url:
+            env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
         if session.kind == "review":
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
@@ -264,15 +292,19 @@ class Surroundings:
     def _model_url(self) -> str:
         return self._settings.anthropic_base_url or "https://api.anthropic.com"
 
-    def _credential(self) -> Credential:
+    def _credentials(self) -> tuple[Credential, ...]:
+        """The model's key, in either of the headers that clients of the Messages API send it in."""
         scheme, _, rest = self._model_url().partition("://")
         host = rest.split("/")[0]
-        return Credential(
-            placeholder=self._placeholder,
-            secret=self._settings.anthropic_api_key,
-            header="x-api-key",
-            hosts=(host,),
-            scheme="http" if scheme == "http" else "https",
+        return tuple(
+            Credential(
+                placeholder=self._placeholder,
+                secret=self._settings.anthropic_api_key,
+                header=header,
+                hosts=(host,),
+                scheme="http" if scheme == "http" else "https",
+            )
+            for header in ("x-api-key", "authorization")
         )
 
     async def _checked_base(self, workspace: Path, base: str | None) -> str | None:

@@ -21,11 +21,12 @@ MOST_AT_ONCE = 4
 KEPT_BYTES = 64 * 1024
 
 type SpecFor = Callable[[str, Exec], Spec]
-type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[None]]
+type GiveBack = Callable[[], Awaitable[None]]
+type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack]]
 
 
 class ExecBroker:
-    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` gives its listening sockets to egress."""
+    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening sockets served by egress."""
 
     def __init__(self, gate: Gate, sandbox: Sandbox, spec_for: SpecFor, lend_proxy: LendProxy) -> None:
         self._gate = gate
@@ -33,6 +34,7 @@ class ExecBroker:
         self._spec_for = spec_for
         self._lend_proxy = lend_proxy
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_AT_ONCE))
+        self._running: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
 
     async def carry_out(self, request: Request) -> None:
         """Run the command of a ready request and settle it with its output."""
@@ -43,27 +45,53 @@ class ExecBroker:
             action = self._gate.action_of(request)
             if not isinstance(action, Exec):
                 raise TypeError(f"the exec broker was given {type(action).__name__}")
-            await self._run(grant, action)
+            # A task of its own, so that the end of the session can cancel it and nothing else.
+            async with asyncio.TaskGroup() as tasks:
+                running = tasks.create_task(self._run(grant, action), name=f"exec-{request.id}")
+                self._running[request.session_id].add(running)
+                running.add_done_callback(self._running[request.session_id].discard)
+
+    def stop_session(self, session_id: str) -> None:
+        """Kill the commands that run for a session: whoever asked for them is gone."""
+        for running in self._running.get(session_id, ()):
+            running.cancel()
+
+    async def until_stopped(self, session_id: str) -> None:
+        """Wait until no command that was killed by `stop_session` can change the private copy any more."""
+        stopped = [running for running in self._running.get(session_id, ()) if running.cancelling()]
+        if stopped:
+            await asyncio.wait(stopped)
 
     def forget_session(self, session_id: str) -> None:
         """The session has ended."""
         self._turns.pop(session_id, None)
+        self._running.pop(session_id, None)
 
     async def _run(self, grant: Grant, action: Exec) -> None:
         try:
             grant.use(action)
-            result = await self._sandbox.run_tool(
-                self._spec_for(grant.session_id, action),
-                timeout_s=action.timeout_s,
-                on_listeners=lambda listeners: self._lend_proxy(grant.session_id, listeners),
-            )
+            result = await self._in_tool_sandbox(grant.session_id, action)
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
         except asyncio.CancelledError:
-            self._gate.settle(grant, "failed", {"error": "the session ended while the command ran"})
+            self._gate.settle(grant, "failed", {"error": "the session ended while the command ran; it was killed"})
             raise
         self._gate.settle(grant, "done", _outcome(result))
+
+    async def _in_tool_sandbox(self, session_id: str, action: Exec) -> ToolResult:
+        lent: list[GiveBack] = []
+
+        async def lend(listeners: Mapping[int, socket.socket]) -> None:
+            lent.append(await self._lend_proxy(session_id, listeners))
+
+        try:
+            return await self._sandbox.run_tool(
+                self._spec_for(session_id, action), timeout_s=action.timeout_s, on_listeners=lend
+            )
+        finally:
+            for give_back in lent:
+                await give_back()
 
 
 def _outcome(result: ToolResult) -> dict[str, object]:

@@ -1,12 +1,13 @@
 """Credentials in place of placeholders.
 
-It decides where a placeholder may appear: in its own header, to its own hosts, and nowhere else. The secret exists in this process
-only; it must never reach a log, an exception or a message to the supervisor.
+It decides where a placeholder may appear: in its own header (a key that clients send in either of two has a credential for
+each), to its own hosts, and nowhere else. The secret exists in this process only; it must never reach a log, an exception or a
+message to the supervisor.
 """
 
 import base64
 import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
@@ -27,15 +28,26 @@ class Swap:
 def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> tuple[list[Swap], str | None]:
     """What to put into the request's headers, and why the request must be refused instead, if so."""
     found: list[Swap] = []
-    for credential in credentials:
-        if not _mentions(request, credential.placeholder):
+    for placeholder in dict.fromkeys(credential.placeholder for credential in credentials):
+        if not _mentions(request, placeholder):
             continue
-        value = _swapped(request, credential)
-        if value is None:
-            return [], f"a placeholder is only replaced in the header `{credential.header}`, and was found elsewhere"
-        if not _bound(credential, request.scheme, host, port):
-            return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
-        found.append(Swap(credential.header, value))
+        own = [credential for credential in credentials if credential.placeholder == placeholder]
+        headers = {credential.header.lower().encode() for credential in own}
+        where = " or ".join(f"`{credential.header}`" for credential in own)
+        others = tuple((name, value) for name, value in request.headers if name.lower() not in headers)
+        if _mentions(replace(request, headers=others), placeholder):
+            return [], f"a placeholder is only replaced in the header {where}, and was found elsewhere"
+        for credential in own:
+            header = credential.header.lower().encode()
+            its = tuple((name, value) for name, value in request.headers if name.lower() == header)
+            if not _mentions(replace(request, headers=its), placeholder):
+                continue
+            value = _swapped(request, credential)
+            if value is None:
+                return [], f"a placeholder is only replaced where it is all of the header {where}"
+            if not _bound(credential, request.scheme, host, port):
+                return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
+            found.append(Swap(credential.header, value))
     return found, None
 
 
@@ -48,17 +60,9 @@ def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
 
 
 def _swapped(request: Head, credential: Credential) -> str | None:
-    """The header's new value; None unless the placeholder is all of the one such header and nowhere else."""
+    """The header's new value; None unless there is one such header, and the placeholder is all of it."""
     values = request.values(credential.header.lower().encode())
-    rest = Head(
-        request.method,
-        request.scheme,
-        request.path,
-        request.authority,
-        tuple((k, v) for k, v in request.headers if k.lower() != credential.header.lower().encode()),
-        request.http_version,
-    )
-    if len(values) != 1 or _mentions(rest, credential.placeholder):
+    if len(values) != 1:
         return None
     scheme, _, token = values[0].rpartition(" ")
     if token != credential.placeholder or scheme.lower() not in ("", "bearer"):

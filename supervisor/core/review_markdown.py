@@ -1,0 +1,81 @@
+"""A review as a Markdown document for people: `review.md` of its session.
+
+Pure. Everything in a review is a model's words about untrusted code, so none of it may become markup: no link, image, heading
+or HTML, in any reader (law 6). Only the lines that this module writes itself are Markdown.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from supervisor.core.display import visible
+
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+_VERDICTS = {"approve": "approved", "comment": "comments only", "request_changes": "changes are requested"}
+# Every character that begins an inline construct in CommonMark or GitHub's dialect.
+_INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
+# What makes a block of a line, at its beginning: lists, rules, underlines of headings, tables.
+_BLOCK = re.compile(r"^(\s*)(?:([+=:-])|(\d{1,9})([.)]))", re.MULTILINE)
+# GitHub's dialect makes links of bare addresses.
+_BARE_LINK = re.compile(r"\b(https?|ftp|mailto|xmpp)(:)|\b(www)(\.)", re.IGNORECASE)
+
+
+def review_markdown(review: Mapping[str, Any]) -> str:
+    """The document; `review` has the fields of the agent API's `ReviewBody`."""
+    findings = sorted(review["findings"], key=lambda one: SEVERITIES.index(one["severity"]))
+    compared = f"{review.get('base') or 'nothing'} to {review.get('head') or 'the working tree'}"
+    lines = [
+        "# Review",
+        "",
+        f"- Verdict: {_VERDICTS[review['verdict']]}",
+        f"- Model: {plain(review['model'], one_line=True)}",
+        f"- Compared: {plain(compared, one_line=True)}",
+        f"- Findings: {len(findings)}",
+        "",
+        plain(review["summary"]),
+        "",
+    ]
+    for number, finding in enumerate(findings, 1):
+        lines += _finding(number, finding)
+    return "\n".join(lines)
+
+
+def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
+    where = f"{finding['path']}:{finding['line']}" if finding.get("line") else finding["path"]
+    lines = [
+        f"## {number}. {finding['severity']}: {plain(finding['title'], one_line=True)}",
+        "",
+        plain(where, one_line=True),
+        "",
+        plain(finding["body"]),
+        "",
+    ]
+    if finding.get("suggestion"):
+        lines += ["Suggestion:", "", _fenced(finding["suggestion"]), ""]
+    return lines
+
+
+def plain(text: str, *, one_line: bool = False) -> str:
+    """`text` as Markdown that reads as this text and nothing else. Line breaks stay, but with `one_line`."""
+    escaped = _INLINE.sub(r"\\\1", visible(text.replace("\r\n", "\n"), one_line=one_line))
+    escaped = _BARE_LINK.sub(lambda found: "\\".join(part for part in found.groups() if part), escaped)
+    escaped = _BLOCK.sub(lambda found: "".join(_escape_block(found)), escaped)
+    return "\n".join(line.strip() for line in escaped.split("\n")) if one_line else _unindented(escaped)
+
+
+def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
+    space, mark, number, dot = found.groups()
+    return (space, "\\", mark) if mark else (space, number, "\\", dot)
+
+
+def _unindented(text: str) -> str:
+    """Indentation as no-break spaces: four plain ones would make a block of code, in which escapes are shown as they are."""
+    return re.sub(r"^[ \t]+", lambda found: "\u00a0" * len(found[0].expandtabs(4)), text, flags=re.MULTILINE)
+
+
+def _fenced(text: str) -> str:
+    """A block of code: nothing in it is markup but its fence, so the fence is longer than any in the text."""
+    shown = visible(text.replace("\r\n", "\n"))
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{shown}\n{fence}"
