@@ -1,0 +1,288 @@
+"""Bash text to commands: what is read, what is refused, and whether real bash runs anything that wasn't listed."""
+
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from supervisor.core import shell_outline
+from supervisor.core.exec_scripts import is_plain_awk, is_plain_sed
+from supervisor.core.shell import hidden_character, parse
+from supervisor.core.shell_words import resolve
+
+
+def words(text):
+    return [[word.text for word in command.words] for command in parse(text).commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("git log -3 2>&1 | head", [["git", "log", "-3"], ["head"]]),
+        ("a; b & c\nd", [["a"], ["b"], ["c"], ["d"]]),
+        ("ls 'a'\"b\"c\\ d", [["ls", "abc d"]]),
+        ("ls 2>/dev/null -la x", [["ls", "-la", "x"]]),
+        ("2>&1 a b", [["a", "b"]]),
+        ("a 5>&1 6", [["a", "6"]]),
+        ("if a; then b; elif c; then d; else e; fi", [["a"], ["b"], ["c"], ["d"], ["e"]]),
+        ("for i in x y; do a $i; done; b", [["a", "$i"], ["b"]]),
+        ("while a\ndo b\ndone", [["a"], ["b"]]),
+        ("cat <<'EOF' 2>&1 | grep x; ls\n$(rm) '\nEOF\ndone2", [["cat"], ["grep", "x"], ["ls"], ["done2"]]),
+        ("a <<-'A' <<\\B\n\tx\n\tA\ny\nB\nc", [["a"], ["c"]]),
+        ("a <<'E'\nE", [["a"]]),
+        ("a \"$(cat <<'E'\nit's $x\n\nE\n)\" b", [["a", "it's $x", "b"]]),
+        ("a \"x$(cat <<'E'\ny\nE\n)z\"", [["a", "xyz"]]),
+        ("a # b; c", [["a"]]),
+        ("a b#c", [["a", "b#c"]]),
+        ("\\\na b \\\n c", [["a", "b", "c"]]),
+        ("[ -f a ] && b", [["[", "-f", "a", "]"], ["b"]]),
+        ("find . -exec a {} \\;", [["find", ".", "-exec", "a", "{}", ";"]]),
+        ("a $'\\x41\\102\\u00e9\\n\\'\\\\'", [["a", "ABé\n'\\"]]),
+        ('a "\\a\\$\\"\\\\`"' if False else 'a "\\a\\$\\"\\\\"', [["a", '\\a$"\\']]),
+        ("a é 日本", [["a", "é", "日本"]]),
+        ("", []),
+        ("# x", []),
+    ],
+)
+def test_commands_are_read_as_the_shell_would_pass_them(text, expected):
+    assert words(text) == expected
+    assert parse(text).constructs == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$(a)", "`a`", "a <(b)", "a >(b)", "a <<E\nE", "a <<E'F'\nEF", "a <<'E'", "A=1 b", "A=1", "A+=1", "a[0]=1", "A=(b)",
+     "export A=1", "declare A=$(b)", "f() { a; }", "function f { a; }", "a() b", "a > f", "a >> f", "a >| f", "a &> f", "a >& f",
+     "a <> f", "a > $f", "a > '/dev/nul'", "a > /dev/tcp/x/1", "a < /dev/udp/x/1", "a < $f", "a {fd}>&1", "[[ a ]]", "((a))",
+     "case a in b) c;; esac", "select a in b; do c; done", "coproc a", "for ((;;)); do a; done", "for a; do b; done",
+     "for IFS in a; do b; done", "for i in $(a); do b; done", "a $((b))", "a ${b:-c}", "a ${b:=c}", "a ${!b}", "a ${b@P}",
+     "a $[1]", "a $\"b\"", "a 'b", "a \"b", "a $'b", "a )", "( a", "a )(", "a ;; b", "a & & b", "& a", "| a", "a | | b", "a !(b)",
+     "a @(b)", "time { a; }", "time ! ( a )", "{ a; } b", "if a; then b; fi c", "a\\", "a {1..3}", "a\x00", "a\rb", "a\x1b",
+     "a\u200b", "a\u202eb", "a\u2066", "a\ufeff", "a\U000e0041", "a\u2028b", "a\x85", "a\x7f", "in x", "esac", "a <<'E' 'F\nE\n",
+     "a" * 10_001, "a;" * 501, 'a $(cat <<\'E\'\nx\nE\n)', 'a "$(cat <<E\nx\nE\n)"', 'a "$(cat <<\'E\'\nE\nb\nE\n)"',
+     'a "$(cat f)"', 'a "$(cat <<\'E\' | b\nE\n)"', 'a "$(cat <<\'E\'\nx\n)"'],
+)  # fmt: skip
+def test_what_no_rule_may_allow_is_a_construct(text):
+    assert parse(text).constructs, words(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$(x a)", "b `x a`", "b <(x a)", "b <<E\n$(x a)\nE", "A=$(x a)", "A=1 x a", "f() { x a; }", "x a > f", "[[ $(x a) ]]",
+     "case $(x a) in b) c;; esac", "case b in b) x a;; esac", "${b:-$(x a)}", "b \"$(c \"$(x a)\")\"", "$((`x a`))",
+     "for i in $(x a); do b; done", "coproc x a", "select i in a; do x a; done", "export B=$(x a)", "b=($(x a))",
+     "for ((i=0;i<$(x a);i++)); do b; done", "b[$(x a)]=1"],
+)  # fmt: skip
+def test_commands_are_found_inside_constructs(text):
+    assert any(found[-2:] == ["x", "a"] for found in words(text))
+
+
+def test_doubtful_texts_are_kept_for_the_deny_rules():
+    for text in ("a\x00b", "x 'a", "( a", "a;" * 501, "a" * 20_000, "a\u200b"):
+        assert parse(text).deny_texts, text
+    assert parse("a; b").deny_texts == ()
+
+
+def test_two_parsers_must_agree(monkeypatch):
+    real = shell_outline.outline("a b; c")
+    wrong = shell_outline.Outline(real.commands[:1], (), (), has_input=False)
+    monkeypatch.setattr("supervisor.core.shell.outline", lambda source: wrong)
+    script = parse("a b; c  ")
+    assert "read differently" in script.constructs[0]
+    assert len(script.commands) == 2
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_literal", "prefix", "is_many"),
+    [
+        ("a'b'", True, "", False),
+        ("$x", False, "", True),
+        ('"$x"', False, "", False),
+        ('"a$x"', False, "a", False),
+        ("a$x", False, "a", True),
+        ('"$@"', False, "", True),
+        ("'a'*", False, "a", True),
+        ("'*'", True, "", False),
+        ("\\*", True, "", False),
+        ("a{b,c}", False, "a", True),
+        ("a{b}", True, "", False),
+        ("\\{a,b}", True, "", False),
+        ("[", True, "", False),
+        ("a[0]", False, "a", True),
+        ("$'a'", True, "", False),
+        ("$'a\\0b'", False, "", True),
+        ("$", True, "", False),
+        ("a$", True, "", False),
+        ('"$(a)"', False, "", True),
+    ],
+)
+def test_words(raw, is_literal, prefix, is_many):
+    word = resolve(raw)
+    assert word.is_literal == is_literal
+    if not is_literal:
+        assert (word.prefix, word.is_many) == (prefix, is_many)
+
+
+def test_hidden_characters_are_found_and_ordinary_ones_not():
+    assert hidden_character("a\tb\nc é 日本 ⚠️ ✓ “x”") is None
+    assert hidden_character("a\u200db") == "U+200D"
+    assert hidden_character("a\x00") == "U+0000"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p", "1,5p", "$d", "/a/,/b/p", "s/a/b/", "s/a/b/g;s|x|y|2p", "1!G;h;$!d", "/x/{p;d}", "{p}", "y/ab/cd/", "10q", "1~2d",
+     "s/\\//x/", "s,a,b,", "/a/Id", "n;d", ""],
+)  # fmt: skip
+def test_plain_sed(text):
+    assert is_plain_sed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["w f", "1w f", "s/a/b/w f", "s/a/b/e", "s/a/b/ge", "e", "1e id", "r /etc/passwd", "R f", "W f", "a x", "i\\\nx", "c x", "p;w f",
+     "p\nw f", "/a/w f", "{w f}", "{p;e}", "s/a/b/;e", "s/[/]/w f/;p", "y/a/b/e", "\\,a,w f", "s/a/b", "s", "b x", "t", ":a", "v",
+     "F;e id", "0e", "s\na\nb\nw f", "p}w f", "z;w x", "s/x/y/m;e", "#n", "1,3{p;s/a/b/w f\n}"],
+)  # fmt: skip
+def test_sed_that_may_write_or_run(text):
+    assert not is_plain_sed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("{print $1}", True),
+        ("NR==1 || /x/ { printf(\"%s\\n\", $2) }", True),
+        ("{ s += $1 } END { print s / NR, length(s) }", True),
+        ("$3 >= 5", True),
+        ("$3 > 5", False),
+        ("{system(\"id\")}", False),
+        ("{system (\"id\")}", False),
+        ("{print | \"sh\"}", False),
+        ("{print |& \"sh\"}", False),
+        ("{print > \"f\"}", False),
+        ("{print >> \"f\"}", False),
+        ("\"id\" | getline", False),
+        ("/\"/{system(\"id\")};/\"/", False),
+        ("{f=\"system\"; @f(\"id\")}", False),
+        ("{fn(\"id\")}", False),
+        ("@include \"x\"", False),
+        ("{sys\\\ntem(1)}", False),
+    ],
+)  # fmt: skip
+def test_awk(text, is_plain):
+    assert is_plain_awk(text) == is_plain
+
+
+# --- the same lines in real bash --------------------------------------------------------------------------------
+
+_WORDS = [
+    "x", "'a b'", '"a\\"b"', "a\\ b", "$'t\\tn'", "$'\\x41\\101\\u00e9'", "\"$(cat <<'E'\nit's $(cb)\nE\n)\"", "{a,b}", "a#b",
+    "\\#", "''", '"$U"', "$U", "é", "a=b", "!", "[a]", "*.zz", "-n", '"\\$x"', "\\\\", '"\\a"', "~", "'$(cc)'", "\\$\\(cc\\)",
+    "do", "fi", "'&&'", "\\;", "'#'", "$((1 + 2))", "a'b'\"c\"", "@{1}", "%", "'\n'", "\"a\nb\"", "cb", "1", "2", "=", "+",
+]  # fmt: skip
+_REDIRECTIONS = [" 2>&1", " >/dev/null", " </dev/null", " 2>/dev/null", " &>/dev/null", " >&2", " <<< 'cb'", " 3>&1"]
+_JOINERS = [" && ", " || ", "; ", " | ", " & ", "\n", " |& ", ";", "&&", "|", " &&\n ", "\n\n", " # cb\n", " \\\n && "]
+_BREAKERS = [
+    *list(";&|()<>'\"`$#{}\\\n !*=~[]-"),
+    "$(",
+    "<(",
+    "<<",
+    "cb",
+    " cc ",
+    ";;",
+    "<<'E'",
+    "\nE\n",
+    "$'",
+    "do ",
+    " in ",
+]
+
+
+def _simple(rng):
+    parts = [rng.choice(["ca", "cb", "cc", "'c'a", "c\\b", '"cc"'])]
+    parts.extend(rng.choice(_WORDS) for _ in range(rng.randrange(4)))
+    if rng.random() < 0.3:
+        parts.insert(rng.randrange(1, len(parts) + 1), rng.choice(_REDIRECTIONS).strip())
+    return " ".join(parts)
+
+
+def _line(rng, depth=0):
+    kind = rng.randrange(12)
+    if depth < 2 and kind == 0:
+        return f"( {_line(rng, depth + 1)} )"
+    if depth < 2 and kind == 1:
+        return "{ " + _line(rng, depth + 1) + "; }"
+    if depth < 2 and kind == 2:
+        return f"if {_line(rng, depth + 1)}; then {_simple(rng)}; else {_simple(rng)}; fi"
+    if depth < 2 and kind == 3:
+        return f"for f in x '{rng.choice(['y', 'cb', '-n'])}'; do {_simple(rng)} $f; done"
+    if depth < 2 and kind == 4:
+        return f"! {_simple(rng)}"
+    if depth < 2 and kind == 5:
+        return f"{_simple(rng)} <<'E'\ncb $(cc)\n'\nE\n{_simple(rng)}"
+    return "".join(_simple(rng) + rng.choice(_JOINERS) for _ in range(rng.randrange(3))) + _simple(rng)
+
+
+def _mutate(rng, line):
+    for _ in range(rng.randrange(3)):
+        at = rng.randrange(len(line) + 1)
+        line = line[:at] + line[at + 1 :] if rng.random() < 0.4 else line[:at] + rng.choice(_BREAKERS) + line[at:]
+    return line
+
+
+def _run(line, folder, number):
+    """What bash ran. Every line has a log of its own: a command in the background may write after bash ended."""
+    log = folder / f"log{number}"
+    log.touch()
+    subprocess.run(
+        [shutil.which("bash"), "--norc", "--noprofile", "-c", line],
+        cwd=folder / "cwd",
+        env={"PATH": str(folder / "bin"), "LOG": str(log), "HOME": "~", "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=20,
+        check=False,
+    )
+    records = log.read_bytes().split(b"\x00\x00\x00")
+    return [[arg.decode(errors="surrogateescape") for arg in record.split(b"\x00")] for record in records if record]
+
+
+@pytest.fixture
+def shims(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "cwd").mkdir()
+    source = tmp_path / "shim.sh"
+    # One write for each run, so that the two sides of a pipe don't mix. An empty argument must not look like the end of
+    # a record, so arguments are written with a mark in front.
+    source.write_text('#!/bin/sh\n{ printf \':%s\\0\' "${0##*/}" "$@"; printf \'\\0\\0\'; } | /bin/cat >> "$LOG"\n')
+    for name in ("ca", "cb", "cc", "cat"):
+        target = tmp_path / "bin" / name
+        if name == "cat":
+            target.symlink_to("/bin/cat")
+        else:
+            shutil.copy(source, target)
+            target.chmod(0o755)
+    return tmp_path
+
+
+def test_bash_runs_nothing_that_is_not_listed(shims):
+    rng = random.Random(20261121)
+    lines = [_line(rng) for _ in range(60)]
+    lines += [_mutate(rng, _line(rng)) for _ in range(240)]
+    judged = ran_in_all = 0
+    for number, line in enumerate(lines):
+        script = parse(line)
+        if script.constructs or not all(command.words[0].is_literal for command in script.commands):
+            continue
+        judged += 1
+        listed = {tuple(word.text for word in command.words) for command in script.commands}
+        open_names = {c.words[0].text for c in script.commands if not all(word.is_literal for word in c.words)}
+        for ran in _run(line, shims, number):
+            ran_in_all += 1
+            argv = tuple(arg[1:] for arg in ran)
+            assert argv in listed or argv[0] in open_names, (line, argv, listed)
+    assert judged > 80
+    assert ran_in_all > 100
