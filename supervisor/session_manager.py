@@ -61,8 +61,8 @@ class Surroundings(Protocol):
     def open(self, session: Session) -> None:
         """The session's actions may be judged from now on."""
 
-    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> None:
-        """Make the private copy."""
+    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> tuple[str, ...]:
+        """Make the private copy; lines that the person should know of it."""
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before the agent's first instant."""
@@ -314,8 +314,10 @@ class SessionManager:
             live.progress = {"done": done, "total": total, "bytes": size}
             self._announce(session)
 
-        await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, on_progress))
+        notes = await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, on_progress))
         live.progress = None
+        if notes:
+            session = self._change(session.id, notices=(*session.notices, *notes))
         if live.wanted_stop.is_set():
             return session
         spec = self._surroundings.spec(session, token, tty=tty)

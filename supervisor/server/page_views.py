@@ -1,43 +1,30 @@
-"""What the pages show of requests, sessions and records: plain data for the templates, no markup, no decision."""
+"""What the pages show of requests and changed files: plain data for the templates, no markup, no decision.
 
-import time
+Secrets are redacted here, once more than before storage; deceptive characters are made visible by `render`, for every value.
+It must never shorten what would take effect without saying so: a person approves what the card shows.
+"""
+
+import unicodedata
 from typing import Any
 
-import msgspec
-
-from supervisor.core.actions import (
-    CATEGORIES,
-    Action,
-    Exec,
-    FileChange,
-    Git,
-    Network,
-    Packages,
-    Proposal,
-    category_of,
-    title,
-)
+from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
 from supervisor.core.approvals import Request, explanation, status
-from supervisor.core.change_card import ChangeCard
-from supervisor.core.duration import format_duration
-from supervisor.core.redact import Redactor
-from supervisor.core.sessions import Session, remaining_s, state
+from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
+from supervisor.core.text_diff import DiffLine
+from supervisor.server import action_words
 from supervisor.server.parts import Parts
+from supervisor.server.time_words import clock_text
 from supervisor.server.views import may_always
 
-_STATUS_CLASS = {
-    "approved": "good",
-    "used": "good",
-    "allowed": "good",
-    "denied": "bad",
-    "expired": "bad",
-    "superseded": "",
-}
-_STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "", "stopping": "warn", "ended": ""}
-_STICKY_WHY = {
-    "sandbox": "a change of the policy is always yours to decide",
-    "filesystem": "this kind of change has no rule but one that spells it out",
-}
+# Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
+MOST_CARDS = 60
+# Lines of a diff on a card before "show all".
+FIRST_LINES = 60
+MOST_ODD_LETTERS = 4
+_LONG_LINES, _LONG_CHARS = 14, 1200
+_STATUS_CLASS = {"approved": "good", "used": "good", "allowed": "good", "denied": "bad", "expired": "bad"}
+# Scripts that nobody mistakes for Latin, however many of their letters a text has.
+_PLAIN_SCRIPTS = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI")
 
 
 def card(parts: Parts, request: Request) -> dict[str, Any]:
@@ -46,21 +33,27 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
     current = status(request)
     category = category_of(request.action)
     session = parts.sessions.get(request.session_id)
+    text = redact(title(request.action))
+    hazards = request.action.hazards if isinstance(request.action, FileChange) else ()
+    is_pending = current == "pending"
     return {
         "id": request.id,
         "category": category,
-        "title": redact(title(request.action)),
-        "details": [(label, redact(text)) for label, text in _details(request.action)],
+        "label": action_words.LABELS[category],
+        "asks": action_words.asks(request.action),
+        "title": text,
+        "length_note": _length_note(text),
+        "odd_letters": odd_letters(text),
+        "details": [(label, redact(value)) for label, value in action_words.details(request.action)],
         "status": current,
+        "status_word": request.answer or ("allowed" if request.decision == "allow" else current),
         "status_class": _STATUS_CLASS.get(current, ""),
         "why": redact(request.why),
         "explanation": redact(explanation(request)),
         "reason": redact(request.reason),
-        "rule": request.rule,
-        "sticky": not may_always(request),
-        "sticky_why": f"the rule {request.rule} says so"
-        if request.rule
-        else _STICKY_WHY.get(category, "no rule can allow it"),
+        "rule": redact(request.rule or ""),
+        "may_always": may_always(request),
+        "sticky_why": _sticky_why(request),
         "asked_times": request.asked_times,
         "asked_at": request.asked_at,
         "asked_text": clock_text(request.asked_at),
@@ -69,163 +62,112 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "workspace_name": workspace_name(session.workspace),
-        "hazards": ", ".join(request.action.hazards) if isinstance(request.action, FileChange) else "",
-        "change": _change(parts, request) if current == "pending" else None,
-        "outcome_text": redact(_outcome_text(request)),
+        "hazards": [(hazard, HAZARD_NOTES.get(hazard, hazard)) for hazard in hazards],
+        "change": change(parts, request) if is_pending else None,
+        "delivery": redact(action_words.delivery(request)),
     }
 
 
-def groups(parts: Parts, requests: list[Request]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Waiting requests by category, in the order of the categories, oldest first."""
-    cards: dict[str, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
-    for request in requests:
+def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
+    """A section for every category, in order, also for those that nothing waits in; the cards oldest first."""
+    cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
+    for request in requests[:MOST_CARDS]:
         cards[category_of(request.action)].append(card(parts, request))
-    return [(category, found) for category, found in cards.items() if found]
+    return [
+        {"category": category, "label": action_words.LABELS[category], "cards": found}
+        for category, found in cards.items()
+    ]
 
 
-def session_data(parts: Parts, session: Session) -> dict[str, Any]:
-    """A session for strip, list and page."""
-    now = parts.clock.now()
-    current = state(session)
-    shown: dict[str, Any] = parts.redactor.data(msgspec.to_builtins(session))
-    return {
-        "id": session.id,
-        "workspace": shown["workspace"],
-        "workspace_name": workspace_name(session.workspace),
-        "command": " ".join(shown["command"]),
-        "model": session.model,
-        "state": current,
-        "state_class": _STATE_CLASS[current],
-        "notices": shown["notices"],
-        "created_at": session.created_at,
-        "created_text": clock_text(session.created_at),
-        "deadline_at": session.deadline_at,
-        "uptime": format_duration((session.ended_at or now) - session.created_at),
-        "remaining": format_duration(remaining_s(session, now)),
-        "end_reason": shown["end_reason"],
-        "exit_code": session.exit_code,
-        "progress": parts.sessions.progress(session.id),
-        "review": shown["review"],
-    }
-
-
-def record_data(record: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """An audit record as a row of the History page."""
-    at = float(record.get("at", 0))
-    badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
-    said = [str(record[name]) for name in ("rule", "why", "reason", "by", "detail") if record.get(name)]
-    return {
-        "seq": record.get("seq", 0),
-        "at": at,
-        "at_text": clock_text(at),
-        "event": str(record.get("event", "")).replace("_", " "),
-        "about": redactor.text(_about(record)),
-        "badge": badge,
-        "badge_class": {
-            "allow": "good",
-            "approved": "good",
-            "done": "good",
-            "deny": "bad",
-            "denied": "bad",
-            "failed": "bad",
-        }.get(badge, "warn"),
-        "said": redactor.text(" · ".join(said)),
-    }
-
-
-def clock_text(at: float) -> str:
-    """A time for those without scripts: local to this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-
-
-def workspace_name(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2] or path
-
-
-def _about(record: dict[str, Any]) -> str:
-    if isinstance(record.get("action"), dict):
-        try:
-            action: Action = msgspec.convert(record["action"], Action)
-            return f"{category_of(action)}: {title(action)}"
-        except msgspec.ValidationError:
-            return str(record["action"])
-    for name in ("command", "workspace", "request", "session", "rule_id", "port"):
-        if record.get(name):
-            return " ".join(map(str, record[name])) if isinstance(record[name], list) else str(record[name])
-    return ""
-
-
-def _details(action: Action) -> list[tuple[str, str]]:
-    """What the title doesn't say."""
-    match action:
-        case Exec():
-            return [("runs in", action.cwd), ("at most", format_duration(action.timeout_s))]
-        case Network():
-            return [
-                ("host", f"{action.host}:{action.port}"),
-                *([("address", ", ".join(action.resolved))] if action.resolved else []),
-            ]
-        case Git():
-            facts = (
-                ("remote", action.remote),
-                ("refs", " ".join(action.refspecs)),
-                ("forces", "yes" if action.force else ""),
-                ("deletes", "yes" if action.delete else ""),
-            )
-            return [(label, text) for label, text in facts if text]
-        case Packages():
-            facts = (
-                ("manager", action.manager),
-                ("packages", " ".join(action.names)),
-                ("options", " ".join(action.flags)),
-            )
-            return [(label, text) for label, text in facts if text]
-        case Proposal():
-            return [
-                ("would be saved as", f"{action.effect}: {action.rule}"),
-                *([("because", action.why)] if action.why else []),
-            ]
-    return []
-
-
-def _change(parts: Parts, request: Request) -> dict[str, Any] | None:
+def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
+    """What a request would change in a file; None where it is about no file, or its session is gone."""
     workspace = parts.workspace_of(request.session_id)
     if workspace is None or not isinstance(request.action, FileChange):
         return None
     shown: ChangeCard = workspace.card(request)
-    notes = [*shown.notes]
-    if shown.content == "binary":
-        notes.append("binary content")
+    lines = [(hunk.header, line) for hunk in shown.diff.hunks for line in hunk.lines]
+    kept = lines if whole else lines[:FIRST_LINES]
+    return {
+        "id": request.id,
+        "path": shown.path,
+        "added": shown.diff.added,
+        "removed": shown.diff.removed,
+        "is_new": shown.old_size is None and shown.new_size is not None,
+        "is_stale": shown.is_stale,
+        "notes": [parts.redactor.text(note) for note in _notes(shown)],
+        "hunks": _hunks(kept, parts),
+        "lines": len(lines),
+        "hidden": len(lines) - len(kept),
+    }
+
+
+def odd_letters(text: str) -> str:
+    """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a host name. Empty where there are none."""
+    found = []
+    for char in dict.fromkeys(text):
+        if char.isascii() or unicodedata.category(char)[0] in "CZ":
+            continue  # controls, marks and odd spaces are spelled out where they stand
+        name = unicodedata.name(char, "unnamed character")
+        if name.startswith("FULLWIDTH") or not name.startswith(_PLAIN_SCRIPTS):
+            found.append(f"{char} is {name.lower()} (U+{ord(char):04X})")
+    more = len(found) - MOST_ODD_LETTERS
+    return ", ".join(found[:MOST_ODD_LETTERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def workspace_name(path: str) -> str:
+    """The last part of a path: what people call a project."""
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _length_note(text: str) -> str:
+    lines = text.count("\n") + 1
+    if lines <= _LONG_LINES and len(text) <= _LONG_CHARS:
+        return ""
+    return f"{lines:,} lines, {len(text):,} characters: scroll to read all of it"
+
+
+def _sticky_why(request: Request) -> str:
+    if category_of(request.action) == "sandbox":
+        return "a change of the policy is always yours to decide"
+    return f"the rule {request.rule} says so" if request.rule else "no rule can allow this; approving it holds once"
+
+
+def _notes(shown: ChangeCard) -> list[str]:
+    hazards = {HAZARD_NOTES.get(hazard) for hazard in shown.hazards}  # these have a place of their own
+    notes = [note for note in shown.notes if note not in hazards]
     if shown.content in ("binary", "large"):
-        notes.append(
-            f"{_size(shown.old_size)} before, {_size(shown.new_size)} after; new hash {(shown.after or 'none')[:16]}"
+        kind = "binary content" if shown.content == "binary" else "too large to be shown"
+        notes.append(f"{kind}: {_size(shown.old_size)} before, {_size(shown.new_size)} after")
+        notes.append(f"BLAKE2b of the new content: {shown.after or 'none'}")
+    elif shown.truncated:
+        notes.append("too long to be shown whole: lines are left out or cut")
+    elif shown.content == "text" and not shown.diff.hunks:
+        notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
+    if shown.new_mode is not None and shown.old_mode is not None and shown.new_mode != shown.old_mode:
+        notes.append(f"mode {shown.old_mode & 0o7777:o} becomes {shown.new_mode & 0o7777:o}")
+    return notes
+
+
+def _hunks(lines: list[tuple[str, DiffLine]], parts: Parts) -> list[dict[str, Any]]:
+    hunks: list[dict[str, Any]] = []
+    for header, line in lines:
+        if not hunks or hunks[-1]["header"] != header:
+            hunks.append({"header": header, "lines": []})
+        hunks[-1]["lines"].append(
+            {
+                "kind": line.kind,
+                "old": line.old_number,
+                "new": line.new_number,
+                "spans": _redacted(line, parts),
+            }
         )
-    if shown.truncated:
-        notes.append("too long to be shown whole")
-    redact = parts.redactor.text
-    hunks = [
-        {
-            "header": hunk.header,
-            "lines": [
-                {
-                    "kind": line.kind,
-                    "old_number": line.old_number,
-                    "new_number": line.new_number,
-                    "spans": [(redact(text), marked) for text, marked in line.spans],
-                }
-                for line in hunk.lines
-            ],
-        }
-        for hunk in shown.diff.hunks
-    ]
-    return {"path": shown.path, "note": "; ".join(notes), "hunks": hunks}
+    return hunks
 
 
-def _outcome_text(request: Request) -> str:
-    outcome = request.outcome or {}
-    if "exit_code" in outcome:
-        return f"exit code {outcome['exit_code']}"
-    return str(outcome.get("error") or "")[:300]
+def _redacted(line: DiffLine, parts: Parts) -> list[tuple[str, bool]]:
+    """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
+    whole = parts.redactor.text(line.text)
+    return list(line.spans) if whole == line.text else [(whole, False)]
 
 
 def _size(size: int | None) -> str:

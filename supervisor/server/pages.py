@@ -1,59 +1,62 @@
 """The operator's pages: Jinja2 and htmx, no build step. Each handler parses, calls one function, renders.
 
 They decide nothing of their own: answers go through `decisions`, as those of the JSON API and the CLI do. A refusal of a form is
-shown in its place with status 200, since htmx leaves a page as it is on an error status.
+shown in its place with status 200, since htmx leaves a page as it is on an error status. Whatever else goes wrong is a page of its
+own for a visit, and the one JSON body for htmx, which the page's script shows.
 """
 
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from litestar import Response, delete, get, post
+from litestar import Response, Router, delete, get, post
 from litestar.enums import MediaType, RequestEncodingType
+from litestar.exceptions import HTTPException
 from litestar.params import Body
 from litestar.types import ControllerRouterHandler
 
 from supervisor import audit
-from supervisor.core import protected_names
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.approvals import Answer, Request, status
-from supervisor.core.duration import parse_duration
-from supervisor.errors import GatehouseError
-from supervisor.server import decisions, rules_view
+from supervisor.core.duration import format_duration, parse_duration
+from supervisor.core.file_rules import built_in as protected_names
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.server import decisions, errors, rule_previews, rules_view
 from supervisor.server.errors import ErrorBody
+from supervisor.server.history_views import record_data
 from supervisor.server.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.output import as_text
-from supervisor.server.page_views import card, groups, record_data, session_data
+from supervisor.server.page_views import MOST_CARDS, card, change, sections
 from supervisor.server.parts import Parts
 from supervisor.server.render import render
+from supervisor.server.session_views import session_data
+from supervisor.server.time_words import clock_text
 from supervisor.session_manager import StartSession
 from supervisor.store import requests as store
 
 type Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+type YesOrNo = Literal["allow", "deny"]
 HISTORY_ROWS = 100
-REQUEST_ROWS = 200
-_ANSWER_OF: dict[str, Answer] = {"allow": "approved", "deny": "denied"}
+REQUEST_ROWS = 100
+MOST_REASON_CHARS = 500
+# Of an agent's output, what a page starts with.
+OUTPUT_TAIL_BYTES = 256 * 1024
+_ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 
 def error_page(code: int, body: ErrorBody) -> str:
-    """What the door shows a browser that it turns away."""
-    text = {
-        "title": "Not signed in" if code == 401 else "Gatehouse",
-        "text": body.why,
-        "remedy": body.remedy,
-        "bad": True,
-    }
-    return render("message.html", **text)
+    """What a browser is shown that is turned away, or whose page can't be made."""
+    title = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(code, "That did not work")
+    return render("message.html", title=title, text=body.why, remedy=body.remedy, is_sign_in=code in (401, 403))
 
 
-# -- whole pages ---------------------------------------------------------------------------------------------------------
+# -- whole pages -------------------------------------------------------------------------------------------------------------
 
 
 @get("/", include_in_schema=False, sync_to_thread=False)
 def inbox(request: AnyRequest) -> Response[str]:
     """What waits, by category."""
     parts = parts_of(request)
-    return _page(request, "inbox.html", "inbox", groups=groups(parts, _pending(parts)), live_sessions=_live(parts))
+    return _page(request, "inbox.html", "inbox", live_sessions=_live(parts), **_cards(parts))
 
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
@@ -62,9 +65,9 @@ def sessions(request: AnyRequest) -> Response[str]:
     parts = parts_of(request)
     recent = parts.sessions.recent()
     values = {
-        "sessions": [session_data(parts, session) for session in recent],
-        "default_workspace": recent[0].workspace if recent else str(Path.cwd()),
-        "default_uptime": f"{parts.settings.max_uptime_s:g}s",
+        "sessions": [session_data(parts, one) for one in recent],
+        "default_workspace": recent[0].workspace if recent else "",
+        "default_uptime": format_duration(parts.settings.max_uptime_s),
     }
     return _page(request, "sessions.html", "sessions", **values)
 
@@ -74,18 +77,12 @@ def session(request: AnyRequest, session_id: str) -> Response[str]:
     """One session: state, time, output, review, requests."""
     parts = parts_of(request)
     found = parts.sessions.get(session_id)
-    data, offset = parts.sessions.output(session_id, 0)
-    while data:
-        more, offset = parts.sessions.output(session_id, offset)
-        data = data + more if more else data
-        if not more:
-            break
+    start = max(0, parts.sessions.output_size(session_id) - OUTPUT_TAIL_BYTES)
     values = {
         "session": session_data(parts, found),
-        "output": as_text(data, parts.redactor),
-        "output_offset": offset,
-        "groups": groups(parts, _pending(parts, session_id)),
+        "output_start": start,
         "answered": _answered(parts, session_id),
+        **_cards(parts, session_id),
     }
     return _page(request, "session.html", "sessions", **values)
 
@@ -102,18 +99,22 @@ def history(request: AnyRequest) -> Response[str]:
     return _page(request, "history.html", "history", **_history(parts_of(request), None))
 
 
-# -- parts of pages --------------------------------------------------------------------------------------------------------
+# -- parts of pages ----------------------------------------------------------------------------------------------------------
 
 
 @get("/parts/cards", include_in_schema=False, sync_to_thread=False)
-def cards_part(request: AnyRequest, session: str | None = None) -> Response[str]:
+def cards_part(request: AnyRequest, ids: str) -> Response[str]:
+    """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
-    return _html("parts/cards.html", groups=groups(parts, _pending(parts, session)))
+    found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
+    return _html("parts/some_cards.html", cards=[card(parts, one) for one in found if one is not None])
 
 
-@get("/parts/card/{request_id:str}", include_in_schema=False, sync_to_thread=False)
-def card_part(request: AnyRequest, request_id: str) -> Response[str]:
-    return _card(parts_of(request), request_id)
+@get("/parts/change/{request_id:str}", include_in_schema=False, sync_to_thread=False)
+def change_part(request: AnyRequest, request_id: str) -> Response[str]:
+    """The whole diff of a card."""
+    parts = parts_of(request)
+    return _html("parts/change.html", change=change(parts, parts.gate.get(request_id), whole=True))
 
 
 @get("/parts/strip", include_in_schema=False, sync_to_thread=False)
@@ -153,52 +154,60 @@ def history_part(request: AnyRequest, before: int) -> Response[str]:
     return _html("parts/history.html", **_history(parts_of(request), before))
 
 
-# -- answering -----------------------------------------------------------------------------------------------------------
+# -- answering ---------------------------------------------------------------------------------------------------------------
 
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
 def answer(request: AnyRequest, request_id: str, answer: Answer, data: Form) -> Response[str]:
     """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
     parts = parts_of(request)
-    found = parts.gate.get(request_id)
-    if status(found) == "pending":
+    try:
         decisions.answer(
             parts,
             request_id,
             answer,
             by=caller(request).name,
-            reason=data.get("reason", ""),
+            reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
+            # Never None: what was shown must be named, or nothing is answered.
             fingerprint=data.get("fingerprint", ""),
         )
-    return _card(parts, request_id)
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        return _unanswered(parts, request_id, error)
+    return _html("parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))])
 
 
 @get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False)
-def always(request: AnyRequest, request_id: str, effect: Literal["allow", "deny"]) -> Response[str]:
+def always(request: AnyRequest, request_id: str, effect: YesOrNo) -> Response[str]:
     """The rules that could be saved; nothing is saved yet."""
     return _always(parts_of(request), request_id, effect)
 
 
 @post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def save_always(request: AnyRequest, request_id: str, effect: Literal["allow", "deny"], data: Form) -> Response[str]:
+def save_always(request: AnyRequest, request_id: str, effect: YesOrNo, data: Form) -> Response[str]:
     """Save the chosen rule and answer; an error is shown in the form, and nothing was answered then."""
     parts = parts_of(request)
-    rule = data.get("rule") or data.get("own", "")
+    rule = (data.get("rule") or data.get("own", "")).strip()
     try:
-        decisions.answer(
+        if not rule:
+            raise UserError("no rule was chosen", "choose one, or write your own")
+        done = decisions.answer(
             parts,
             request_id,
             _ANSWER_OF[effect],
             by=caller(request).name,
             fingerprint=data.get("fingerprint", ""),
-            always=rule.strip(),
+            always=rule,
         )
+    except NotFoundError:
+        raise
     except GatehouseError as error:
         if status(parts.gate.get(request_id)) != "pending":
-            return _card(parts, request_id)
-        return _always(parts, request_id, effect, error=str(error), retarget=True)
+            return _unanswered(parts, request_id, error)
+        return _always(parts, request_id, effect, error=str(error), rule=data.get("rule", ""), own=data.get("own", ""))
     live_of(request).policy_changed()
-    return _card(parts, request_id)
+    return _html("parts/some_cards.html", cards=[card(parts, one) for one in (done.request, *done.also)])
 
 
 @post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
@@ -206,41 +215,41 @@ def bulk(request: AnyRequest, category: Category, answer: Answer, data: Form) ->
     """Answer all of a category that the page showed; those that came since stay."""
     parts = parts_of(request)
     shown = [one for one in data.get("ids", "").split(",") if one]
-    decisions.answer_category(parts, category, answer, by=caller(request).name, ids=shown)
-    session_id = data.get("session") or None
-    return _html("parts/cards.html", groups=groups(parts, _pending(parts, session_id)))
+    answered = decisions.answer_category(parts, category, answer, by=caller(request).name, ids=shown)
+    return _html("parts/some_cards.html", cards=[card(parts, parts.gate.get(one.id)) for one in answered])
 
 
-# -- doing -----------------------------------------------------------------------------------------------------------
+# -- doing -------------------------------------------------------------------------------------------------------------------
 
 
 @post("/rules", include_in_schema=False, status_code=200, sync_to_thread=False)
 def add_rule(request: AnyRequest, data: Form) -> Response[str]:
+    """Save a rule; it answers what waits and matches. An error is shown above the list."""
     parts = parts_of(request)
     effects: dict[str, Effect] = {"allow": "allow", "ask": "ask", "deny": "deny"}
+    rule = data.get("rule", "").strip()
     try:
-        decisions.add_rule(
-            parts,
-            effects[data.get("effect", "ask")],
-            data.get("rule", "").strip(),
-            why=data.get("why", ""),
-            by=caller(request).name,
-        )
+        effect = effects.get(data.get("effect", ""))
+        if effect is None:
+            raise UserError("the effect is missing", "choose allow, ask or deny")
+        _, also = decisions.add_rule(parts, effect, rule, why=data.get("why", "").strip(), by=caller(request).name)
     except GatehouseError as error:
         return _html("parts/rules.html", **_rules(parts, error=str(error)))
     live_of(request).policy_changed()
-    return _html("parts/rules.html", **_rules(parts))
+    answered = f" It answered {len(also)} that waited." if also else ""
+    return _html("parts/rules.html", **_rules(parts, done=f"Saved {effect}: {rule}.{answered}"))
 
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
 def remove_rule(request: AnyRequest, rule_id: str) -> Response[str]:
+    """Take a saved rule away."""
     parts = parts_of(request)
     try:
-        decisions.remove_rule(parts, rule_id, by=caller(request).name)
+        text = decisions.remove_rule(parts, rule_id, by=caller(request).name)
     except GatehouseError as error:
         return _html("parts/rules.html", **_rules(parts, error=str(error)))
     live_of(request).policy_changed()
-    return _html("parts/rules.html", **_rules(parts))
+    return _html("parts/rules.html", **_rules(parts, done=f"Removed {text}."))
 
 
 @post("/sessions", include_in_schema=False, status_code=200)
@@ -249,13 +258,14 @@ async def start_session(request: AnyRequest, data: Form) -> Response[str]:
     parts = parts_of(request)
     try:
         started = await parts.sessions.start(_wanted(data))
-    except (GatehouseError, ValueError) as error:
+    except GatehouseError as error:
         return _html("parts/error.html", error=str(error))
     return Response("", headers={"HX-Redirect": f"/sessions/{started.id}"}, media_type=MediaType.HTML)
 
 
 @post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
 async def stop_session(request: AnyRequest, session_id: str) -> Response[str]:
+    """Begin the orderly end of a session."""
     parts = parts_of(request)
     await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)
     return _html("parts/session.html", session=session_data(parts, parts.sessions.get(session_id)))
@@ -263,14 +273,18 @@ async def stop_session(request: AnyRequest, session_id: str) -> Response[str]:
 
 @post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
 def stop_all(request: AnyRequest) -> Response[str]:
+    """The kill switch."""
     parts = parts_of(request)
-    decisions.stop_all(parts, by=caller(request).name)
-    live_of(request).status_changed()
+    try:
+        decisions.stop_all(parts, by=caller(request).name)
+    finally:
+        live_of(request).status_changed()
     return _html("parts/banner.html", **_banner(parts))
 
 
 @post("/resume", include_in_schema=False, status_code=200, sync_to_thread=False)
 def resume(request: AnyRequest) -> Response[str]:
+    """Back to the rules."""
     parts = parts_of(request)
     decisions.resume(parts, by=caller(request).name)
     live_of(request).status_changed()
@@ -279,20 +293,41 @@ def resume(request: AnyRequest) -> Response[str]:
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every page and part, for `app.build_operator_app`."""
-    return [
+    pages: list[ControllerRouterHandler] = [
         inbox, sessions, session, rules, history,
-        cards_part, card_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
+        cards_part, change_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
         answer, always, save_always, bulk,
         add_rule, remove_rule, start_session, stop_session, stop_all, resume,
     ]  # fmt: skip
+    return [
+        Router(
+            path="/",
+            route_handlers=pages,
+            exception_handlers={Exception: _failed, HTTPException: _failed, GatehouseError: _failed},
+        )
+    ]
 
 
-# -- inside -----------------------------------------------------------------------------------------------------
+# -- inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _failed(request: AnyRequest, error: Exception) -> Response[Any]:
+    """A visit gets a page. htmx, which accepts anything, gets the JSON body that every other caller gets."""
+    plain = errors.render(request, error)
+    if "text/html" not in request.headers.get("accept", ""):
+        return plain
+    code, body = errors.body_of(error)
+    return Response(error_page(code, body), status_code=code, media_type=MediaType.HTML)
 
 
 def _page(request: AnyRequest, template: str, page: str, **values: Any) -> Response[str]:
     parts = parts_of(request)
-    frame = {"page": page, "csrf": caller(request).csrf, "pending_count": len(_pending(parts))}
+    frame = {
+        "page": page,
+        "csrf": caller(request).csrf,
+        "now": parts.clock.now(),
+        "pending_count": len(_pending(parts)),
+    }
     return _html(template, **frame, **_banner(parts), **values)
 
 
@@ -300,23 +335,37 @@ def _html(template: str, **values: Any) -> Response[str]:
     return Response(render(template, **values), media_type=MediaType.HTML)
 
 
-def _card(parts: Parts, request_id: str) -> Response[str]:
-    return _html("parts/card.html", card=card(parts, parts.gate.get(request_id)))
+def _cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
+    waiting = _pending(parts, session_id)
+    return {"sections": sections(parts, waiting), "more": max(0, len(waiting) - MOST_CARDS)}
 
 
-def _always(parts: Parts, request_id: str, effect: Effect, *, error: str = "", retarget: bool = False) -> Response[str]:
+def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
+    """The card as it is, and above it why the answer didn't count: it waits still, or somebody else was faster."""
+    shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+    return _html("parts/some_cards.html", cards=[shown])
+
+
+def _always(
+    parts: Parts, request_id: str, effect: YesOrNo, *, error: str = "", rule: str = "", own: str = ""
+) -> Response[str]:
     found = parts.gate.get(request_id)
-    response = _html(
+    if status(found) != "pending":
+        return _html("parts/some_cards.html", cards=[card(parts, found)])
+    offered = [
+        (one, rule_previews.preview(parts, found, effect, one.rule))
+        for one in decisions.suggestions(parts, request_id, effect)
+    ]
+    chosen = rule if error else (offered[0][0].rule if offered else "")
+    return _html(
         "parts/always.html",
         card=card(parts, found),
         effect=effect,
-        candidates=decisions.suggestions(parts, request_id, effect),
+        offered=offered,
+        chosen=chosen,
+        own=own or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
         error=error,
     )
-    if retarget:
-        response.headers["HX-Retarget"] = f"#always-{request_id}"
-        response.headers["HX-Reswap"] = "innerHTML"
-    return response
 
 
 def _banner(parts: Parts) -> dict[str, Any]:
@@ -333,22 +382,36 @@ def _pending(parts: Parts, session_id: str | None = None) -> list[Request]:
 
 def _answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
     found = parts.queue.read(lambda connection: store.of_session(connection, session_id, REQUEST_ROWS))
-    return [card(parts, request) for request in found if status(request) != "pending"]
+    return [card(parts, one) for one in found if status(one) != "pending"]
 
 
 def _live(parts: Parts) -> list[dict[str, Any]]:
     return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
 
 
-def _rules(parts: Parts, *, error: str = "") -> dict[str, Any]:
-    policy = parts.policies.current()
+def _rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
+    policy, protection = parts.policies.current(), parts.policies.current().protection
+    built_in = protected_names()
+    added = dict.fromkeys(sorted(protection.ask | protection.deny), "added by the policy")
     return {
         "error": error,
-        "warnings": policy.warnings,
-        "rules": rules_view.rules(parts),
+        "done": done,
+        "warnings": rules_view.warnings(parts),
+        "rules": [
+            {"view": rule, "added_text": clock_text(rule.added_at or 0), "last_text": clock_text(rule.last_at or 0)}
+            for rule in rules_view.rules(parts)
+        ],
         "modes": [(category, policy.mode_of(category)) for category in RULE_CATEGORIES],
-        "protected_deny": protected_names.shown("deny", policy),
-        "protected_ask": protected_names.shown("ask", policy),
+        "policy_file": str(parts.settings.policy_file),
+        "protected": [
+            ("deny", built_in["deny"] | {name: why for name, why in added.items() if name in protection.deny}),
+            (
+                "ask",
+                {name: why for name, why in built_in["ask"].items() if name not in protection.lifted}
+                | {name: why for name, why in added.items() if name in protection.ask},
+            ),
+        ],
+        "lifted": sorted(protection.lifted),
     }
 
 
@@ -357,20 +420,28 @@ def _history(parts: Parts, before: int | None) -> dict[str, Any]:
     found = audit.newest_first(path, HISTORY_ROWS, before)
     return {
         "records": [record_data(record, parts.redactor) for record in found],
-        "next_before": found[-1]["seq"] if len(found) == HISTORY_ROWS else None,
-        "older": before is not None,
+        "next_before": found[-1].get("seq") if len(found) == HISTORY_ROWS else None,
+        "is_older": before is not None,
     }
 
 
 def _wanted(data: dict[str, str]) -> StartSession:
-    """The form of the Sessions page. The second field is a command, or the base revision of a review."""
-    text = data.get("command", "").strip()
-    is_review = data.get("kind") == "review"
+    """The form of the Sessions page."""
+    is_review = data.get("kind") != "agent"
     uptime = data.get("max_uptime", "").strip()
+    workspace = data.get("workspace", "").strip()
+    if not Path(workspace).is_absolute():
+        raise UserError(f"`{workspace}` is not a whole path", "write the folder from / on, such as /home/me/project")
+    try:
+        words = tuple(shlex.split(data.get("command", "")))
+    except ValueError as error:
+        raise UserError(f"the command can't be read: {str(error).lower()}", "close every quote") from error
+    if not is_review and not words:
+        raise UserError("the command is missing", "write the command that runs as the agent, such as claude")
     return StartSession(
-        workspace=Path(data.get("workspace", "")),
+        workspace=Path(workspace),
         kind="review" if is_review else "agent",
-        command=() if is_review else tuple(shlex.split(text)),
-        base=text or None if is_review else None,
+        command=() if is_review else words,
+        base=data.get("base", "").strip() or None if is_review else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
     )

@@ -117,6 +117,9 @@ class FakeSessions:
         data = self.outputs.get(session_id, b"")[offset : offset + 256 * 1024]
         return data, offset + len(data)
 
+    def output_size(self, session_id: str) -> int:
+        return len(self.outputs.get(session_id, b""))
+
     def progress(self, session_id: str) -> dict[str, int] | None:
         return None
 
@@ -155,13 +158,13 @@ class FakeWorkspace:
 class FakeParts:
     """`server.parts.Parts` in a folder. Sessions `one` and `two` are open."""
 
-    def __init__(self, folder: Path, policy: str = POLICY) -> None:
+    def __init__(self, folder: Path, policy: str = POLICY, clock: Any = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         base = folder / "base.yaml"
         if not base.exists():
             base.write_text(policy)
         self.settings: Settings = _settings(folder, base)
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.redactor = Redactor([SECRET])
         self.engine = open_database(folder / "gatehouse.db")
         self.audit = Audit(folder / "audit.log", self.clock, self.redactor)

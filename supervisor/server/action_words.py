@@ -1,0 +1,113 @@
+"""Actions in words: what a card says besides the exact action, and what became of an answer. Pure.
+
+One place, so that a new category is one more branch of each function here and nothing else on the pages.
+"""
+
+from supervisor.core.actions import (
+    Action,
+    Category,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+)
+from supervisor.core.approvals import Request, status
+from supervisor.core.duration import format_duration
+
+LABELS: dict[Category, str] = {
+    "exec": "Commands",
+    "filesystem": "Files",
+    "network": "Network",
+    "git": "Git",
+    "packages": "Packages",
+    "sandbox": "Policy",
+}
+_FILE_VERBS = {
+    "write": "write a file",
+    "edit": "edit a file",
+    "delete": "delete a file",
+    "mkdir": "make a folder",
+    "chmod": "change a file's mode",
+    "symlink": "make a symbolic link",
+    "rename": "rename a file",
+}
+
+
+def asks(action: Action) -> str:
+    """What the agent wants, as the rest of a sentence that begins with "the agent"."""
+    match action:
+        case Exec():
+            return "wants to run a command"
+        case FileChange(operation="write", before=None):
+            return "wants to create a file"
+        case FileChange():
+            return f"wants to {_FILE_VERBS[action.operation]}"
+        case Network(operation="connect"):
+            return "wants to open a connection"
+        case Network():
+            return "wants to send a request"
+        case Git(operation="push"):
+            return "wants to push"
+        case Git():
+            return "wants to use git"
+        case Packages():
+            return "wants to run a package manager"
+        case Proposal():
+            return "proposes a rule"
+
+
+def details(action: Action) -> list[tuple[str, str]]:
+    """Labels and values of what the title doesn't say."""
+    found: list[tuple[str, str | None]]
+    match action:
+        case Exec():
+            found = [("runs in", _folder(action.cwd)), ("at most", format_duration(action.timeout_s))]
+        case Network():
+            found = [
+                ("host", f"{action.host}:{action.port}"),
+                ("address", ", ".join(action.resolved)),
+                ("TLS name", action.sni if action.sni not in (None, action.host) else ""),
+                ("Host header", action.host_header if action.host_header not in (None, action.host) else ""),
+            ]
+        case Git():
+            found = [
+                ("remote", action.remote),
+                ("refs", " ".join(action.refspecs)),
+                ("options", " ".join(action.flags)),
+                ("forces", "yes: it can overwrite what is there" if action.force else ""),
+                ("deletes", "yes" if action.delete else ""),
+                ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
+            ]
+        case Packages():
+            found = [
+                ("manager", action.manager),
+                ("packages", " ".join(action.names)),
+                ("options", " ".join(action.flags)),
+                ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
+            ]
+        case FileChange():
+            found = [("link to", action.link_target), ("new name", action.to)]
+        case Proposal():
+            found = [("would be saved as", f"{action.effect}: {action.rule}"), ("because", action.why)]
+    return [(label, value) for label, value in found if value]
+
+
+def delivery(request: Request) -> str:
+    """What came of a yes; empty for everything else. An answer that went nowhere must not look like one that did."""
+    current = status(request)
+    if current in ("approved", "allowed"):
+        return "goes through when the agent tries again" if request.origin == "egress" else "not carried out yet"
+    if current != "used":
+        return ""
+    if request.settled_at is None:
+        return "let through" if request.origin == "egress" else "being carried out"
+    outcome = request.outcome or {}
+    if not outcome.get("ok"):
+        return f"failed: {outcome.get('error') or 'no reason was given'}"
+    return f"done, exit code {outcome['exit_code']}" if "exit_code" in outcome else "done"
+
+
+def _folder(cwd: str) -> str:
+    return "the workspace's root" if cwd == "." else cwd

@@ -1,0 +1,63 @@
+"""Audit records as rows of the History page: plain data, no markup. The whole record stays one click away, as it is in the file."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from supervisor.core.actions import Action, category_of, title
+from supervisor.core.redact import Redactor
+from supervisor.server.time_words import clock_text
+
+MOST_RECORD_CHARS = 8000
+_GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
+# What a record is about, in the order of how much it says.
+_ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "session")
+_SAID = ("rule", "why", "reason", "by")
+
+
+def record_data(record: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """One record. Any field may be missing or odd: the file is read as it is."""
+    at = record.get("at")
+    at = float(at) if isinstance(at, int | float) else 0.0
+    badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
+    whole = redactor.text(json.dumps(record, indent=2, ensure_ascii=False))
+    about, subject = _about(record)
+    said = dict.fromkeys(str(record[name]) for name in _SAID if record.get(name) and name != subject)
+    return {
+        "seq": record.get("seq", 0),
+        "at": at,
+        "at_text": clock_text(at),
+        "event": str(record.get("event", "unknown")).replace("_", " "),
+        "category": str(record.get("category") or ""),
+        "about": redactor.text(about),
+        "badge": badge,
+        "badge_class": "good" if badge in _GOOD else "bad" if badge in _BAD else "warn",
+        "said": redactor.text(" · ".join([*said, *_outcome(record)])),
+        "session": str(record.get("session") or ""),
+        "whole": whole[:MOST_RECORD_CHARS] + ("\n… (cut; the file has all of it)" if len(whole) > MOST_RECORD_CHARS else ""),
+    }  # fmt: skip
+
+
+def _about(record: dict[str, Any]) -> tuple[str, str]:
+    """What the record is about, and the field that said so."""
+    if isinstance(record.get("action"), dict):
+        try:
+            action: Action = msgspec.convert(record["action"], Action)
+        except msgspec.ValidationError:
+            return json.dumps(record["action"]), "action"
+        return f"{category_of(action)}: {title(action)}", "action"
+    for name in _ABOUT:
+        value = record.get(name)
+        if value:
+            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            return (f"{name} {text}" if name in ("request", "session") else text), name
+    return "", ""
+
+
+def _outcome(record: dict[str, Any]) -> list[str]:
+    detail = record.get("detail")
+    if not isinstance(detail, dict):
+        return [f"exit code {record['exit_code']}"] if isinstance(record.get("exit_code"), int) else []
+    said = [str(detail["error"])] if detail.get("error") else []
+    return [*said, f"exit code {detail['exit_code']}"] if isinstance(detail.get("exit_code"), int) else said

@@ -1,0 +1,109 @@
+"""What the pages show of sessions and their reviews: plain data for the templates, no markup, no decision.
+
+A review was written by an agent about code that may be hostile: every field may be missing or be anything here.
+"""
+
+import shlex
+from typing import Any
+
+from supervisor.core.duration import format_duration
+from supervisor.core.sessions import Session, remaining_s, state
+from supervisor.server.page_views import workspace_name
+from supervisor.server.parts import Parts
+from supervisor.server.time_words import clock_text
+
+_STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "warn", "stopping": "warn", "ended": ""}
+_STATE_TEXT = {
+    "starting": "the private copy is being made and the sandbox started",
+    "running": "the agent is at work",
+    "waiting": "the agent is done; changes of its wait for your answer",
+    "stopping": "the agent is being ended and the workspace compared for the last time",
+    "ended": "",
+}
+_SEVERITIES = ("critical", "high", "medium", "low", "info")
+_SEVERITY_CLASS = {"critical": "bad", "high": "bad", "medium": "warn"}
+_CONCLUSIONS = {
+    "approve": ("approves the change", "good"),
+    "comment": ("comments", ""),
+    "request_changes": ("requests changes", "bad"),
+}
+
+
+def session_data(parts: Parts, session: Session) -> dict[str, Any]:
+    """A session for strip, list and page."""
+    now = parts.clock.now()
+    current = state(session)
+    redact = parts.redactor.text
+    return {
+        "id": session.id,
+        "kind": session.kind,
+        "workspace": redact(session.workspace),
+        "workspace_name": workspace_name(session.workspace),
+        "command": redact(shlex.join(session.command)),
+        "base": redact(session.base or ""),
+        "model": redact(session.model or ""),
+        "state": current,
+        "state_class": _STATE_CLASS[current],
+        "state_text": _STATE_TEXT[current],
+        "notices": [redact(notice) for notice in session.notices],
+        "created_at": session.created_at,
+        "created_text": clock_text(session.created_at),
+        "deadline_at": session.deadline_at,
+        "uptime": format_duration((session.ended_at or now) - session.created_at),
+        "remaining": format_duration(remaining_s(session, now)),
+        "end_reason": redact(session.end_reason),
+        "exit_code": session.exit_code,
+        "progress": _progress(parts, session),
+        "review": _review(parts.redactor.data(session.review)) if session.review else None,
+    }
+
+
+def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
+    found = parts.sessions.progress(session.id)
+    if not found:
+        return None
+    size = found.get("bytes", 0)
+    return {
+        "done": found.get("done", 0),
+        "total": found.get("total", 0),
+        "size": f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} bytes",
+    }
+
+
+def _review(review: dict[str, Any]) -> dict[str, Any]:
+    given = review.get("findings")
+    items = given if isinstance(given, list) else []
+    findings = sorted((_finding(item) for item in items if isinstance(item, dict)), key=lambda found: found["rank"])
+    word, css = _CONCLUSIONS.get(str(review.get("verdict")), (str(review.get("verdict") or "no verdict"), ""))
+    used = review.get("usage")
+    usage = used if isinstance(used, dict) else {}
+    return {
+        "verdict": word,
+        "verdict_class": css,
+        "summary": _text(review, "summary"),
+        "model": _text(review, "model"),
+        "base": _text(review, "base"),
+        "head": _text(review, "head"),
+        "turns": _text(usage, "turns"),
+        "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens", "output_tokens") if isinstance(usage.get(name), int)),
+        "findings": findings,
+    }  # fmt: skip
+
+
+def _finding(item: dict[str, Any]) -> dict[str, Any]:
+    severity = _text(item, "severity")
+    line = item.get("line")
+    return {
+        "severity": severity or "info",
+        "severity_class": _SEVERITY_CLASS.get(severity, ""),
+        "rank": _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES),
+        "title": _text(item, "title"),
+        "place": f"{_text(item, 'path')}:{line}" if isinstance(line, int) else _text(item, "path"),
+        "body": _text(item, "body"),
+        "suggestion": _text(item, "suggestion"),
+    }
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    return "" if value is None else str(value)

@@ -1,0 +1,219 @@
+"""The operator's pages on a loopback port, over real gate, queue, audit and policies, and an agent that asks for things.
+
+Files are the one thing that is made up: `SampleWorkspace` keeps both sides of each change and lets the real `make_card` compare.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar
+
+from supervisor.clock import RealClock
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal, content_hash
+from supervisor.core.approvals import Origin, Request
+from supervisor.core.change_card import ChangeCard, Side, make_card
+from supervisor.core.sessions import Session
+from supervisor.gate import Refused
+from supervisor.server import pages
+from supervisor.server.app import build_agent_app, build_operator_app
+from supervisor.server.auth import OperatorAuth
+from supervisor.server.serve import Serving, listen, serve_operator
+from tests.fakes.parts import FakeParts
+
+POLICY = """\
+version: 1
+allow:
+  - exec(git status)
+ask:
+  - rule: exec(make deploy)
+    why: it reaches production
+deny:
+  - exec(rm -rf *)
+"""
+
+
+class SampleWorkspace:
+    """Both sides of every change that was asked for, by the request's fingerprint."""
+
+    def __init__(self) -> None:
+        self.sides: dict[str, tuple[Side | None, Side | None, bool]] = {}
+
+    def card(self, request: Request) -> ChangeCard:
+        assert isinstance(request.action, FileChange)
+        old, new, is_stale = self.sides[request.fingerprint]
+        return make_card(request.action, old, new, "another" if is_stale else request.action.before)
+
+
+class Site:
+    """The parts of one Gatehouse and its operator's door. `restart` closes the door and opens it again on the same port."""
+
+    def __init__(self, folder: Path, policy: str = POLICY) -> None:
+        self.parts = FakeParts(folder, policy, RealClock())
+        self.workspace = SampleWorkspace()
+        self.parts.workspace_of = lambda session_id: self.workspace  # type: ignore[assignment, return-value]
+        self.parts.gate.on_ready("filesystem", "agent_api", self._apply)
+        self.tasks: asyncio.TaskGroup
+        self.port = 0
+        self.auth: OperatorAuth
+        self.app: Litestar
+        self._door: Serving | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def open(self, *, is_signed_out: bool = False) -> None:
+        """Serve; with `is_signed_out` as a Gatehouse that was started anew does, which knows no cookie."""
+        sock = listen(self.port)
+        self.port = sock.getsockname()[1]
+        if is_signed_out or not hasattr(self, "auth"):
+            self.auth = self.parts.new_auth(self.port)
+        self.app = build_operator_app(self.parts, self.auth, pages.handlers(), error_page=pages.error_page)
+        self._door = serve_operator(self.app, sock)
+        self.tasks.create_task(self._door.run())
+        await self._door.started.wait()
+
+    async def close(self) -> None:
+        """Stop serving, as a Gatehouse that ends."""
+        if self._door is not None:
+            await self._door.stop()
+            self._door = None
+
+    def agent_app(self, session_id: str = "one") -> Litestar:
+        """The agent's door, in process."""
+        return build_agent_app(self.parts, session_id)
+
+    def ask(
+        self,
+        action: Action,
+        *,
+        reason: str = "",
+        session_id: str = "one",
+        origin: Origin = "agent_api",
+        hold_s: float | None = None,
+    ) -> Request:
+        """The agent asks."""
+        return self.parts.gate.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)
+
+    def ask_change(
+        self,
+        path: str,
+        old: bytes | None,
+        new: bytes | None,
+        *,
+        reason: str = "",
+        hazards: tuple[str, ...] = (),
+        is_stale: bool = False,
+        **more: Any,
+    ) -> Request:
+        """The agent asks for a change of a file."""
+        action = FileChange(
+            operation=more.pop("operation", "delete" if new is None else "write"),
+            path=path,
+            before=None if old is None else content_hash(old),
+            after=None if new is None else content_hash(new),
+            hazards=hazards,
+            **more,
+        )
+        from supervisor.core.actions import fingerprint
+
+        self.workspace.sides[fingerprint(action)] = (_side(old), _side(new), is_stale)
+        return self.ask(action, reason=reason)
+
+    async def _apply(self, request: Request) -> None:
+        grant = self.parts.gate.claim(request.id, request.session_id)
+        if not isinstance(grant, Refused):
+            grant.use(self.parts.gate.action_of(request))
+            self.parts.gate.settle(grant, "done", {"applied": True})
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, policy: str = POLICY) -> AsyncIterator[Site]:
+    """A site that serves."""
+    site = Site(folder, policy)
+    async with site.parts.running(), asyncio.TaskGroup() as site.tasks:
+        await site.open()
+        try:
+            yield site
+        finally:
+            await site.close()
+    site.parts.close()
+
+
+def fill(site: Site) -> list[Request]:
+    """One request of each kind, as an agent at work makes them."""
+    return [
+        site.ask(
+            Exec(command="pytest tests/parser -q --maxfail=1"),
+            reason="I changed the tokenizer and want to see that nothing else broke.",
+        ),
+        site.ask_change("src/parser/tokens.py", OLD, NEW, operation="edit", reason="Escapes inside quotes were dropped."),
+        site.ask(
+            Network(
+                operation="request",
+                host="packages.example.org",
+                port=443,
+                scheme="https",
+                method="GET",
+                path="/simple/hypothesis/",
+                resolved=("203.0.113.20",),
+            ),
+            origin="egress",
+            hold_s=60,
+        ),
+        site.ask(
+            Git(operation="push", remote="origin", refspecs=("fix/quoted-escapes",)),
+            reason="The fix and its test are committed.",
+        ),
+        site.ask(Packages(manager="pip", operation="install", names=("hypothesis==6.140.0",)), reason="For the property test."),
+        site.ask(
+            Proposal(effect="allow", rule="exec(pytest *)", why="the tests are run often"),
+            reason="I run the tests after each change.",
+        ),
+    ]  # fmt: skip
+
+
+def _side(data: bytes | None) -> Side | None:
+    return None if data is None else Side(data=data, size=len(data), mode=0o644)
+
+
+def session_of(site: Site, session_id: str) -> Session:
+    return site.parts.sessions.get(session_id)
+
+
+OLD = b'''"""Tokens of the query language."""
+
+import re
+
+WORD = re.compile(r"[a-z]+")
+
+
+def unquote(text: str) -> str:
+    """The text of a quoted token."""
+    body = text[1:-1]
+    return body
+
+
+def tokens(line: str) -> list[str]:
+    return WORD.findall(line)
+'''
+NEW = b'''"""Tokens of the query language."""
+
+import re
+
+WORD = re.compile(r"[a-z_]+")
+ESCAPE = re.compile(r"\\\\\\\\(.)")
+
+
+def unquote(text: str) -> str:
+    """The text of a quoted token, its escapes resolved."""
+    body = text[1:-1]
+    return ESCAPE.sub(r"\\\\1", body)
+
+
+def tokens(line: str) -> list[str]:
+    return WORD.findall(line)
+'''

@@ -1,0 +1,236 @@
+// The waiting requests of the inbox and of a session's page. New cards are put at the end of their category and answered ones shrink
+// in place: what a person is about to click is never replaced under their hand, and a click that a moved card would catch is dropped.
+import { $, say } from "./say.js";
+import { tick } from "./time.js";
+
+const MOST_CARDS = 60; // as many as the server starts a page with
+const FEW_CARDS = 20;
+const MOST_ANSWERED = 5;
+const AT_ONCE = 40;
+const STEADY_MS = 400;
+
+// Every waiting request that the server told of: its id and its session's, null where that isn't known.
+export const pending = new Map();
+const wanted = new Set();
+let inFlight = new Set();
+let isFetching = false;
+let armedAt = 0;
+
+export const cardOf = (id) => $(`request-${id}`);
+export const waitingCards = (root = document) => [...root.querySelectorAll('.card[data-status="pending"]')];
+const ownSession = () => ($("output") ? $("output").dataset.session : null);
+const isHere = (session) => !ownSession() || !session || session === ownSession();
+
+// -- what the server tells ------------------------------------------------------------------------------------------------
+
+export function requestChanged(request) {
+  const card = cardOf(request.id);
+  if (request.status !== "pending") {
+    pending.delete(request.id);
+    if ((card && !card.dataset.busy) || inFlight.has(request.id) || wanted.has(request.id)) want(request.id);
+  } else {
+    const isNew = !pending.has(request.id);
+    pending.set(request.id, request.session_id);
+    if (card) update(card, request);
+    else if ($("cards") && isHere(request.session_id) && waitingCards().length < MOST_CARDS) want(request.id);
+    if (isNew) say(`A ${request.category} request waits`);
+  }
+  changed();
+}
+
+// The present state, on each connection: whatever differs from the page is fetched.
+export function presentState(ids, requests) {
+  pending.clear();
+  const sessions = new Map(requests.map((request) => [request.id, request.session_id]));
+  for (const id of ids) pending.set(id, sessions.get(id) || null);
+  if ($("cards")) {
+    for (const card of waitingCards()) if (!pending.has(card.dataset.request)) want(card.dataset.request);
+    fill();
+  }
+  changed();
+}
+
+function update(card, request) {
+  const times = card.querySelector('[data-role="times"]');
+  if (times && request.asked_times > 1) {
+    times.textContent = `asked ${request.asked_times} times`;
+    times.hidden = false;
+  }
+  const held = card.querySelector(".countdown [data-over]");
+  if (held && request.hold_until) held.dataset.until = request.hold_until;
+}
+
+function fill() {
+  let room = MOST_CARDS - waitingCards().length;
+  for (const [id, session] of pending) {
+    if (room <= 0) break;
+    if (isHere(session) && !cardOf(id)) { want(id); room -= 1; }
+  }
+}
+
+// -- cards from the server ------------------------------------------------------------------------------------------------
+
+export function want(id) {
+  wanted.add(id);
+  if (!isFetching) fetchWanted();
+}
+
+async function fetchWanted() {
+  isFetching = true;
+  try {
+    while (wanted.size) {
+      const ids = [...wanted].slice(0, AT_ONCE);
+      for (const id of ids) wanted.delete(id);
+      inFlight = new Set(ids);
+      const answer = await fetch(`/parts/cards?ids=${ids.map(encodeURIComponent).join(",")}`);
+      if (!answer.ok) break;
+      place(await answer.text());
+    }
+  } catch {
+    wanted.clear(); // the connection is lost: the present state comes with the next one
+  } finally {
+    inFlight = new Set();
+    isFetching = false;
+  }
+}
+
+function place(html) {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  for (const card of page.querySelectorAll("article.card")) {
+    const old = document.getElementById(card.id);
+    const section = document.querySelector(`section[data-category="${CSS.escape(card.dataset.category)}"]`);
+    if (!section || (!old && ownSession() && !isHere(pending.get(card.dataset.request)))) continue;
+    card.removeAttribute("hx-swap-oob");
+    document.adoptNode(card);
+    if (old) {
+      const hadFocus = old.contains(document.activeElement);
+      old.replaceWith(card);
+      if (card.dataset.status !== "pending") say(card.getAttribute("aria-label"));
+      // Not on to the next card: a person who is about to press a key would answer what they have not seen.
+      if (hadFocus) card.focus({ preventScroll: true });
+    } else {
+      section.append(card);
+      card.classList.add("fresh");
+    }
+    htmx.process(card);
+  }
+  tick();
+}
+
+// -- order on the page ----------------------------------------------------------------------------------------------------
+
+let isChanging = false;
+function changed() {
+  if (isChanging) return;
+  isChanging = true;
+  queueMicrotask(() => { isChanging = false; tidy(); });
+}
+
+function tidy() {
+  count();
+  if (!$("cards")) return;
+  let shown = 0;
+  for (const section of document.querySelectorAll("section.category")) {
+    const cards = waitingCards(section);
+    shown += cards.length;
+    const answered = [...section.querySelectorAll(".card.answered")].filter((card) => !card.contains(document.activeElement));
+    for (const card of answered.slice(0, Math.max(0, answered.length - MOST_ANSWERED))) card.remove();
+    section.hidden = !section.querySelector(".card");
+    section.querySelector('[data-role="bulk"]').hidden = cards.length < 2;
+  }
+  const here = [...pending.values()].filter(isHere).length;
+  const more = Math.max(0, here - shown);
+  const late = more - wanted.size - inFlight.size;
+  $("more").hidden = late <= 0;
+  $("more").textContent = `${late} more wait. They follow as these are answered.`;
+  $("nothing").hidden = shown > 0 || here > 0;
+  if (more > 0 && shown < FEW_CARDS) fill();
+  steady();
+}
+
+function count() {
+  const number = pending.size;
+  $("pending-count").textContent = number || "";
+  const title = document.title.replace(/^\(\d+\) /, "");
+  document.title = number ? `(${number}) ${title}` : title;
+}
+
+// -- a click that a moved card would catch --------------------------------------------------------------------------------
+
+let pointer = null;
+let under = null;
+const buttonAt = () => {
+  const found = pointer && document.elementFromPoint(pointer.x, pointer.y);
+  return found ? found.closest("button") : null;
+};
+function steady() {
+  const found = buttonAt();
+  if (found && found !== under && found.matches("[data-answer], [data-bulk]")) {
+    document.body.classList.add("moving");
+    setTimeout(() => document.body.classList.remove("moving"), STEADY_MS);
+  }
+  under = found;
+}
+
+// -- own answers ----------------------------------------------------------------------------------------------------------
+
+// Whether a key may answer: not in the instant after the focus went on by itself.
+export const isArmed = () => performance.now() >= armedAt;
+
+function goOn(card, byPointer) {
+  const cards = [...document.querySelectorAll(".card")];
+  const after = cards.slice(cards.indexOf(card) + 1).find((one) => one.dataset.status === "pending");
+  const next = after || waitingCards()[0];
+  armedAt = performance.now() + STEADY_MS;
+  say(`${card.getAttribute("aria-label")}. ${next ? `${waitingCards().length} wait.` : "Nothing else waits."}`);
+  (next || $("main")).focus({ preventScroll: byPointer });
+  if (next && !byPointer) next.scrollIntoView({ block: "nearest" });
+}
+
+export function watchCards() {
+  let byPointer = false;
+  document.addEventListener("pointermove", (event) => {
+    pointer = { x: event.clientX, y: event.clientY };
+    under = buttonAt();
+  }, { passive: true });
+  document.addEventListener("pointerdown", () => { byPointer = true; }, { capture: true, passive: true });
+  document.addEventListener("keydown", () => { byPointer = false; }, { capture: true });
+
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const card = event.detail.elt.closest(".card");
+    if (card && event.detail.requestConfig.verb === "post") card.dataset.busy = "1";
+  });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const old = event.detail.elt.closest(".card");
+    if (!old || event.detail.requestConfig.verb !== "post") return;
+    delete old.dataset.busy;
+    const card = cardOf(old.dataset.request);
+    if (card && card.dataset.status !== "pending") {
+      pending.delete(card.dataset.request);
+      goOn(card, byPointer);
+    } else if (card && !card.contains(document.activeElement)) card.focus({ preventScroll: true });
+    changed();
+  });
+  // The form of a new rule takes the focus, and gives it back.
+  document.addEventListener("htmx:afterSwap", (event) => {
+    const form = event.target.matches && event.target.matches(".always") && event.target.querySelector("form");
+    const first = form && (form.querySelector("input[type=radio]:checked") || form.querySelector("input:not([type=hidden])"));
+    if (first) first.focus();
+  });
+  document.addEventListener("click", (event) => {
+    const cancel = event.target.closest("[data-cancel]");
+    if (cancel) closeForm(cancel.closest(".card"), cancel.dataset.cancel);
+  });
+  document.addEventListener("input", (event) => {
+    if (event.target.dataset.own) $(event.target.dataset.own).checked = true;
+  });
+  if ($("cards")) new MutationObserver(changed).observe($("cards"), { childList: true, subtree: true });
+}
+
+export function closeForm(card, key) {
+  const box = card && card.querySelector(".always");
+  if (!box || !box.firstElementChild) return false;
+  box.replaceChildren();
+  (card.querySelector(`[data-key="${key}"]`) || card).focus();
+  return true;
+}

@@ -1,0 +1,46 @@
+// A question before what can't be taken back. "All of a category" means the cards that are listed in the question: one that arrives
+// while a person reads it isn't answered with them.
+import { waitingCards } from "./cards.js";
+import { $ } from "./say.js";
+
+const MOST_LISTED = 12;
+
+export function watchConfirmations() {
+  const dialog = $("confirm");
+  let go = null;
+  document.addEventListener("htmx:confirm", (event) => {
+    if (!event.detail.question) return;
+    event.preventDefault();
+    const button = event.detail.elt;
+    $("confirm-title").textContent = button.dataset.title || "Really?";
+    $("confirm-text").textContent = event.detail.question;
+    $("confirm-yes").textContent = button.dataset.yes || "Yes";
+    $("confirm-yes").className = "danger" in button.dataset ? "danger" : "good";
+    $("confirm-list").replaceChildren(...listed(button));
+    go = () => event.detail.issueRequest(true);
+    dialog.returnValue = "no";
+    dialog.showModal();
+  });
+  dialog.addEventListener("close", () => {
+    const wanted = go;
+    go = null;
+    if (dialog.returnValue === "yes" && wanted) wanted();
+  });
+  document.addEventListener("htmx:configRequest", (event) => {
+    const button = event.detail.elt;
+    if ("bulk" in button.dataset) event.detail.parameters.ids = button.dataset.ids || "";
+  });
+}
+
+function listed(button) {
+  if (!("bulk" in button.dataset)) return [];
+  const cards = waitingCards(button.closest("section"));
+  button.dataset.ids = cards.map((card) => card.dataset.request).join(",");
+  const lines = cards.slice(0, MOST_LISTED).map((card) => card.querySelector('[data-role="action"]').textContent);
+  if (cards.length > MOST_LISTED) lines.push(`and ${cards.length - MOST_LISTED} more`);
+  return lines.map((line) => {
+    const item = document.createElement("li");
+    item.textContent = line;
+    return item;
+  });
+}

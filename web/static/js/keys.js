@@ -1,0 +1,41 @@
+// The keyboard: j and k walk through the waiting cards, and a key of a card presses what carries it in `data-key`.
+import { closeForm, isArmed, waitingCards } from "./cards.js";
+import { $ } from "./say.js";
+
+export function watchKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || $("confirm").open) return;
+    const card = event.target.closest && event.target.closest(".card");
+    if (event.key === "Escape" && card) {
+      const cancel = card.querySelector("[data-cancel]");
+      if (!cancel || !closeForm(card, cancel.dataset.cancel)) card.focus();
+      return;
+    }
+    if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+      // Enter where a reason was typed denies, since a reason is only ever for a denial.
+      if (event.key === "Enter" && event.target.dataset.key === "r") press(event, card, "d");
+      return;
+    }
+    if (event.key === "j" || event.key === "k") walk(event, card);
+    else if (card && /^[adrAD]$/.test(event.key) && (isArmed() || event.key === "r")) press(event, card, event.key);
+  });
+}
+
+function walk(event, current) {
+  const cards = waitingCards();
+  if (!cards.length) return;
+  event.preventDefault();
+  const step = event.key === "j" ? 1 : -1;
+  const at = current ? cards.indexOf(current) : -1;
+  const next = at < 0 && step < 0 ? cards.length - 1 : (at + step + cards.length) % cards.length;
+  cards[next].focus({ preventScroll: true });
+  cards[next].scrollIntoView({ block: "nearest" });
+}
+
+function press(event, card, key) {
+  const found = card && card.querySelector(`[data-key="${key}"]`);
+  if (!found) return;
+  event.preventDefault();
+  if (found.tagName === "INPUT") found.focus();
+  else found.click();
+}

@@ -1,0 +1,100 @@
+// The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
+import { presentState, requestChanged } from "./cards.js";
+import { readOutput } from "./output.js";
+import { $, say } from "./say.js";
+
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 5000;
+const PATIENCE_MS = 1200;
+
+let retryMs = FIRST_RETRY_MS;
+let retryTimer = 0;
+let lostTimer = 0;
+let socket = null;
+let greeted = false;
+let farewell = "";
+
+export function connect() {
+  clearTimeout(retryTimer);
+  socket = new WebSocket(`ws://${location.host}/ws`);
+  socket.onmessage = (message) => {
+    const event = JSON.parse(message.data);
+    if (handlers[event.type]) handlers[event.type](event);
+  };
+  socket.onclose = lost;
+}
+
+const handlers = {
+  hello(event) {
+    retryMs = FIRST_RETRY_MS;
+    farewell = "";
+    clearTimeout(lostTimer);
+    lostTimer = 0;
+    $("lost").hidden = true;
+    show("on", "live");
+    presentState(event.pending_ids, event.requests);
+    // What was missed since the page was made is in its parts.
+    if (greeted) for (const name of ["session", "requests", "rules", "history"]) fire(name);
+    if (greeted) readBanner();
+    greeted = true;
+    readOutput();
+  },
+  request(event) {
+    requestChanged(event.request);
+    if (!$("output") || event.request.session_id === $("output").dataset.session) soon("requests");
+    soon("history");
+  },
+  session() { soon("session"); soon("history"); readOutput(); },
+  rules() { soon("rules"); soon("history"); },
+  banner() { readBanner(); },
+  output(event) { if ($("output") && $("output").dataset.session === event.session_id) readOutput(); },
+  shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },
+};
+
+function lost() {
+  show("off", "not connected");
+  if (!lostTimer) lostTimer = setTimeout(tellLost, PATIENCE_MS);
+  retryTimer = setTimeout(connect, retryMs);
+  retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
+}
+
+async function tellLost() {
+  const box = $("lost");
+  box.textContent = `${farewell || "The connection to Gatehouse is lost"}. What you see here may be old; trying again.`;
+  box.hidden = false;
+  try {
+    const answer = await fetch("/api/status");
+    if (answer.status === 401) {
+      box.textContent = "You are signed out: Gatehouse was started anew, or 12 hours have passed. Open the new link that it printed, or run `gatehouse url`.";
+    }
+  } catch { /* not there: as said */ }
+  if (lostTimer) lostTimer = setTimeout(tellLost, LAST_RETRY_MS);
+}
+
+function show(state, text) {
+  $("live").dataset.state = state;
+  $("live-text").textContent = text;
+}
+
+function readBanner() {
+  htmx.ajax("GET", "/parts/banner", { target: "#banner", swap: "innerHTML" });
+}
+
+function fire(name) {
+  if (name === "history" && $("newer")) $("newer").hidden = false;
+  document.body.dispatchEvent(new CustomEvent(`gatehouse:${name}`));
+}
+
+// A burst of events is one reading of what they are about.
+const waiting = new Set();
+function soon(name) {
+  if (waiting.has(name)) return;
+  waiting.add(name);
+  setTimeout(() => { waiting.delete(name); fire(name); }, 150);
+}
+
+for (const name of ["online", "visibilitychange"]) {
+  (name === "online" ? window : document).addEventListener(name, () => {
+    if (socket && socket.readyState === WebSocket.CLOSED && !document.hidden) connect();
+  });
+}

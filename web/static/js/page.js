@@ -1,0 +1,15 @@
+// The one script of every page: wires the parts together. What an agent wrote is only ever set as text; markup comes from our own
+// templates, where the server escaped it.
+import { watchCards } from "./cards.js";
+import { watchConfirmations } from "./confirm.js";
+import { watchKeys } from "./keys.js";
+import { connect } from "./live.js";
+import { watchErrors } from "./say.js";
+import { watchTime } from "./time.js";
+
+watchTime();
+watchErrors();
+watchConfirmations();
+watchCards();
+watchKeys();
+connect();
