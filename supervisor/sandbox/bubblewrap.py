@@ -33,6 +33,8 @@ from supervisor.sandbox.running import BubblewrapRunning, Budget, Capture
 BWRAP = "/usr/bin/bwrap"
 # The places where programs write that nobody keeps.
 TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
+# The host's own device files, which bubblewrap binds into /dev.
+DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 START_S = 20.0
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 INFO_BYTES = 64 * 1024
@@ -172,6 +174,7 @@ class Bubblewrap:
             code = await running.wait()
         except BaseException:
             running.kill("its caller went away")
+            await running.wait()  # the caller may rely on it: nothing of it writes any more
             raise
         finally:
             for listener in running.listeners.values():
@@ -199,7 +202,7 @@ class Bubblewrap:
                 await running.wait()
         self._running.clear()
         await self._opener.close()
-        if self._dir is not None and self._given_dir is None:
+        if self._dir is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
         self._dir = self._host = None
 
@@ -209,11 +212,22 @@ class Bubblewrap:
             raise SandboxError("bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)")
         return self.program
 
+    def _own_dir(self) -> Path:
+        """A directory of this object's alone: another supervisor's, or doctor's, must not take away what ours have mounted."""
+        prefix = "gatehouse-etc-"
+        if self._given_dir is not None:
+            self._given_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for path in self._given_dir.glob(f"{prefix}*"):
+                maker = path.name.removeprefix(prefix).partition("-")[0]
+                if maker.isdigit() and not Path("/proc", maker).exists():
+                    shutil.rmtree(path, ignore_errors=True)
+        self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=self._given_dir))
+        return self._dir
+
     def _prepared(self) -> Host:
         if self._host is None:
             try:
-                self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="gatehouse-"))
-                self._host = read_host(self._dir / "etc")
+                self._host = read_host(self._own_dir() / "etc")
                 Cgroup.sweep()
             except OSError as error:
                 raise SandboxError(f"no place for the sandbox's /etc: {error}", "check the data directory") from error
@@ -246,10 +260,11 @@ class _Start:
         """Do it all. Whatever it raises, the caller calls `undo`."""
         with self._keep:
             gate = await self._launch(bwrap, options, split=on_error is not None)
-            init_pid, net_inode = await self._introduce()
-            self._listeners = await self._listen(init_pid, net_inode)
+            init_pid, inodes = await self._introduce()
+            self._listeners = await self._listen(init_pid, inodes)
             if await asyncio.get_running_loop().sock_recv(gate, 16) != b"\n":
                 raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
+            await self._close_devices(init_pid, inodes)
             assert self._running is not None
             self._running.listeners = self._listeners
             self._running.limits_in_force = self._bound(init_pid)
@@ -323,12 +338,12 @@ class _Start:
         self._outputs.append(ours)
         return out, err
 
-    async def _introduce(self) -> tuple[int, int]:
-        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and its network namespace's inode."""
+    async def _introduce(self) -> tuple[int, dict[str, int]]:
+        """The sandbox's init as bubblewrap names it, held by a pidfd from here on, and the inodes of its namespaces."""
         assert self._child is not None
         try:
             info = json.loads(await _read_all(self._info_fd))
-            init_pid, net_inode = int(info["child-pid"]), int(info["net-namespace"])
+            init_pid, inodes = int(info["child-pid"]), {kind: int(info[f"{kind}-namespace"]) for kind in ("net", "mnt")}
             init_fd = os.pidfd_open(init_pid)
         except (ValueError, KeyError, ProcessLookupError) as error:
             raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`") from error
@@ -339,15 +354,29 @@ class _Start:
             raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
         budget = Budget(self._spec.limits.output_bytes)
         self._running = BubblewrapRunning(self._child, self._watched, self._watchdog, budget)
-        return init_pid, net_inode
+        return init_pid, inodes
 
-    async def _listen(self, init_pid: int, net_inode: int) -> dict[int, socket.socket]:
-        assert self._watched is not None
+    async def _listen(self, init_pid: int, inodes: dict[str, int]) -> dict[int, socket.socket]:
         if not self._spec.ports:
             return {}
-        namespaces = Namespaces.of(init_pid, self._watched.init_fd, net_inode)
-        try:
+        with self._entered(init_pid, "net", inodes) as namespaces:
             return await self._opener.open(namespaces, self._spec.ports)
+
+    async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
+        """Where the supervisor is root, the agent owns the host's device files in its /dev: keep it from changing them.
+
+        bubblewrap has no bind that is read-only and has devices. Reading and writing the devices isn't touched.
+        """
+        if os.geteuid() == 0:
+            with self._entered(init_pid, "mnt", inodes) as namespaces:
+                await self._opener.close_mounts(namespaces, DEVICES)
+
+    @contextlib.contextmanager
+    def _entered(self, init_pid: int, kind: str, inodes: dict[str, int]) -> Iterator[Namespaces]:
+        assert self._watched is not None
+        namespaces = Namespaces.of(init_pid, self._watched.init_fd, kind, inodes[kind])
+        try:
+            yield namespaces
         finally:
             namespaces.close()
 

@@ -29,40 +29,38 @@ MAX_PORTS = 32
 
 
 class Namespaces:
-    """The network namespace of a sandbox and its owner, held open. `close` when done."""
+    """One namespace of a sandbox (`net` or `mnt`) and the user namespace that owns it, held open. `close` when done."""
 
-    def __init__(self, user_fd: int, net_fd: int) -> None:
+    def __init__(self, user_fd: int, fd: int) -> None:
         self.user_fd = user_fd
-        self.net_fd = net_fd
+        self.fd = fd
 
     @classmethod
-    def of(cls, pid: int, pidfd: int, net_inode: int) -> "Namespaces":
-        """Those of a live process. `net_inode` is what bubblewrap says of its network namespace. Raises SandboxError."""
+    def of(cls, pid: int, pidfd: int, kind: str, inode: int) -> "Namespaces":
+        """Those of a live process. `inode` is what bubblewrap says of this namespace. Raises SandboxError."""
         try:
-            net_fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise SandboxError(f"the sandbox's network can't be entered: {error}", "see `gatehouse doctor`") from error
+            raise SandboxError(f"the sandbox can't be entered: {error}", "see `gatehouse doctor`") from error
         try:
-            found = os.fstat(net_fd).st_ino
+            found = os.fstat(fd).st_ino
             # INVARIANT: the namespace is the sandbox's own: the process still lives (so its number is still its own), and
             # this is the namespace that bubblewrap made for it, not the supervisor's.
-            if _has_ended(pidfd) or found != net_inode or found == Path("/proc/self/ns/net").stat().st_ino:
-                raise SandboxError("the sandbox ended, or its network isn't its own", "see `gatehouse doctor`")
-            user_fd = fcntl.ioctl(net_fd, NS_GET_USERNS)
+            if _has_ended(pidfd) or found != inode or found == Path(f"/proc/self/ns/{kind}").stat().st_ino:
+                raise SandboxError("the sandbox ended, or isn't one", "see `gatehouse doctor`")
+            user_fd = fcntl.ioctl(fd, NS_GET_USERNS)
         except OSError as error:
-            os.close(net_fd)
-            raise SandboxError(
-                f"the sandbox's network has no owner to enter: {error}", "use Linux 4.9 or later"
-            ) from error
+            os.close(fd)
+            raise SandboxError(f"the sandbox has no owner to enter: {error}", "use Linux 4.9 or later") from error
         except BaseException:
-            os.close(net_fd)
+            os.close(fd)
             raise
         os.set_inheritable(user_fd, False)
-        return cls(user_fd, net_fd)
+        return cls(user_fd, fd)
 
     def close(self) -> None:
         """Give both descriptors back."""
-        for descriptor in (self.user_fd, self.net_fd):
+        for descriptor in (self.user_fd, self.fd):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -81,10 +79,19 @@ class PortOpener:
             return {}
         if len(ports) > MAX_PORTS or len(set(ports)) != len(ports) or not all(0 < port < 65536 for port in ports):
             raise SandboxError(f"can't listen on `{list(ports)}`", f"name up to {MAX_PORTS} different ports")
+        listeners = await self._asked(namespaces, {"ports": list(ports)}, len(ports))
+        return dict(zip(ports, listeners, strict=True))
+
+    async def close_mounts(self, namespaces: Namespaces, paths: Sequence[str]) -> None:
+        """Make mounts inside read-only. Raises SandboxError."""
+        await self._asked(namespaces, {"read_only": list(paths)}, 0)
+
+    async def _asked(self, namespaces: Namespaces, request: dict[str, object], count: int) -> list[socket.socket]:
+        """One request at a time; the sockets of its answer, of which there are `count`."""
         async with self._lock:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    return await self._ask(namespaces, ports)
+                    return await self._ask(namespaces, json.dumps(request).encode(), count)
             except (OSError, TimeoutError) as error:
                 self._stop()
                 raise SandboxError(
@@ -124,21 +131,20 @@ class PortOpener:
         self._channel = ours
         return ours
 
-    async def _ask(self, namespaces: Namespaces, ports: Sequence[int]) -> dict[int, socket.socket]:
+    async def _ask(self, namespaces: Namespaces, request: bytes, count: int) -> list[socket.socket]:
         channel = await self._started()
-        request = json.dumps({"ports": list(ports)}).encode()
-        socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.net_fd])
+        socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.fd])
         await _readable(channel)
         answer, descriptors, flags, _ = socket.recv_fds(channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
-        why = "it ended" if not answer else json.loads(answer)["error"]
-        if why is not None or flags & socket.MSG_CTRUNC or len(listeners) != len(ports):
+        why = "the helper ended" if not answer else json.loads(answer)["error"]
+        if why is not None or flags & socket.MSG_CTRUNC or len(listeners) != count:
             for listener in listeners:
                 listener.close()
-            raise SandboxError(f"no listening socket inside the sandbox: {why}", "see `gatehouse doctor`")
+            raise SandboxError(f"the sandbox can't be set up from outside: {why}", "see `gatehouse doctor`")
         for listener in listeners:
             listener.setblocking(False)
-        return dict(zip(ports, listeners, strict=True))
+        return listeners
 
     def _stop(self) -> None:
         if self._channel is not None:

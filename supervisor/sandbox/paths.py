@@ -64,6 +64,8 @@ def _judge_command(spec: Spec) -> None:
         raise SandboxError("no command to run", "name one after `--`")
     if any("\0" in text for text in texts) or any("=" in name or "\0" in name or not name for name in spec.env):
         raise SandboxError("a command or an environment that no program can be given", "remove NUL, and `=` from names")
+    if spec.command[0].startswith("-"):
+        raise SandboxError(f"`{spec.command[0]}` is no program's name", "give the program before its options")
     if not spec.cwd.startswith("/"):
         raise SandboxError(f"the working directory `{spec.cwd}` isn't absolute", "give a path inside the sandbox")
 

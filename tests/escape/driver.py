@@ -32,7 +32,7 @@ CONTROLS = (
     "run_loader_on_a_host_file", "run_copied_binary_on_a_host_file", "run_from_memory_on_a_host_file", "see_host_processes",
     "read_environment_of_others", "signal_the_supervisor", "unix_socket_in_workspace", "unix_socket_in_tmp",
     "unix_socket_abstract", "unix_datagram_in_workspace", "unix_datagram_from_a_pair", "unix_datagram_from_a_raw_pair",
-    "tcp_to_host_loopback", "tcp_to_host_address", "udp_to_host_loopback", "trace_own_child", "list_host_home",
+    "tcp_to_host_loopback", "tcp_to_host_address", "udp_to_host_loopback", "trace_own_child", "list_host_home", "make_setuid_files",
 )  # fmt: skip
 
 
@@ -335,7 +335,7 @@ async def supervisor_for_kill(when: str) -> None:
             if b"ready" in block:
                 ready.set()
 
-        script = "touch ran; (setsid sh -c 'sleep 61 & sleep 62' &) ; sleep 63 & echo ready; sleep 64"
+        script = "touch ran; (setsid sh -c 'touch grand; sleep 61; :' &); while ! test -e grand; do sleep 0.02; done; sleep 62 & echo ready; sleep 63; :"
         sandbox = Bubblewrap()
         await sandbox.start(
             made.spec("sh", "-c", script, ports=(3128,)),

@@ -545,6 +545,45 @@ def gain_by_own_setuid_copy():
 
 
 @attempt
+def change_the_hosts_device_files():
+    """To what they are already, so that nothing is lost where it works."""
+    now = os.stat("/dev/null")
+    return _try_all(
+        lambda: os.chmod("/dev/null", now.st_mode & 0o777),
+        lambda: os.chown("/dev/zero", os.getuid(), -1),
+        lambda: os.chmod("/dev/full", os.stat("/dev/full").st_mode & 0o777),
+    )
+
+
+@attempt
+def make_setuid_files():
+    file = Path("/workspace/merged/setid")
+    file.touch()
+
+    def opened(flags, name):
+        os.close(os.open(name, flags, 0o4755))
+        if not os.stat("/workspace/merged/setid2").st_mode & 0o4000:
+            raise OSError
+
+    try:
+        return _try_all(
+            lambda: os.chmod(file, 0o4755),
+            lambda: os.chmod(file, 0o2755),
+            lambda: os.chmod(file, 0o6755, dir_fd=os.open("/workspace/merged", os.O_RDONLY)),
+            lambda: os.fchmod(os.open(file, os.O_RDWR), 0o4755),
+            lambda: opened(os.O_CREAT | os.O_WRONLY, "/workspace/merged/setid2"),
+            lambda: os.mknod("/workspace/merged/setid3", 0o104755),
+            lambda: syscall(452, -100, str(file).encode(), 0o4755, 0),
+            lambda: syscall(
+                437, -100, str(file).encode(), (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24
+            ),
+        )
+    finally:
+        for name in ("setid", "setid2", "setid3"):
+            Path("/workspace/merged", name).unlink(missing_ok=True)
+
+
+@attempt
 def has_capabilities():
     lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Cap")]
     held = [name for name, value in lines if int(value, 16)]

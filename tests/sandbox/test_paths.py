@@ -20,7 +20,7 @@ def spec(base: Path, **more: object) -> Spec:
 
 @pytest.mark.parametrize("wide", ["/", "/usr", "/etc", "/home", "/root", "/proc/self", "/dev", "/sys", "/run", "/var"])
 def test_a_workspace_that_shows_more_than_a_project_is_refused(tmp_path: Path, wide: str) -> None:
-    with pytest.raises(SandboxError, match="more than a project|isn't a directory|can't be used"):
+    with pytest.raises(SandboxError, match=r"more than a project|isn't a directory|can't be used"):
         resolved(spec(tmp_path, workspace_lower=Path(wide)))
     (tmp_path / "link").symlink_to(wide)
     with pytest.raises(SandboxError):
@@ -73,6 +73,7 @@ def test_the_kernels_places_are_never_bound(tmp_path: Path, source: str) -> None
     [
         {"command": ()},
         {"command": ("",)},
+        {"command": ("-c", "x")},
         {"command": ("a\0b",)},
         {"env": {"A": "\0"}},
         {"env": {"A=B": ""}},
