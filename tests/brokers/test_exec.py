@@ -1,0 +1,251 @@
+"""Commands that an agent asks for, run in real tool sandboxes and asked for through the real agent API from inside a sandbox."""
+
+import asyncio
+import http.server
+import os
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from supervisor.brokers.exec import KEPT_BYTES, MOST_AT_ONCE
+from supervisor.core.approvals import status
+from supervisor.process import descendants
+from tests.fakes.sandboxed_agent import agent_command, answers
+from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+
+HOST = "host.test"
+
+
+class _Site(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"hello from outside\n"
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """A web server on this machine, at a name that egress knows."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"http://{HOST}:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory, site: str) -> AsyncIterator[Supervised]:
+    port = site.rpartition(":")[2]
+    policy = f"""
+version: 1
+allow:
+  - exec(echo allowed *)
+  - network({HOST}:{port})
+  - network(127.0.0.1:{port})
+deny:
+  - exec(rm *)
+"""
+    settings = settings_in(tmp_path_factory.mktemp("exec"), policy, output_bytes=256 * 1024)
+    async with supervised(settings, names={HOST: ("127.0.0.1",)}) as running:
+        yield running
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "project")
+
+
+async def ask(running: Supervised, workspace: Path, *bodies: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an agent is answered that asks for these commands one after another; each is approved."""
+    with running.answering(lambda request: "approved"):
+        _, output = await running.run(workspace, *agent_command(*(("/v1/exec", body) for body in bodies)))
+    found = answers(output)
+    assert len(found) == len(bodies), running.story()
+    return found
+
+
+async def test_an_approved_command_gives_its_output_and_exit_code(running: Supervised, workspace: Path) -> None:
+    command = "pwd; cat README.md; echo oops >&2; exit 3"
+    session = await running.start(workspace, *agent_command(("/v1/exec", {"command": command, "reason": "to look"})))
+    request = await running.asked("exec", where=lambda one: one.session_id == session.id)
+    assert request.reason == "to look"
+    running.approve(request)
+    await running.ended(session)
+    (answer,) = answers(running.output(session))
+    assert answer["allowed"]
+    assert answer["outcome"]["exit_code"] == 3
+    assert answer["outcome"]["stdout"] == "/workspace/merged\n# demo\n"
+    assert answer["outcome"]["stderr"] == "oops\n"
+    assert not answer["outcome"]["truncated"]
+    assert not answer["outcome"]["timed_out"]
+    (settled,) = running.audit("effect_settled", request=request.id)
+    assert settled["detail"]["exit_code"] == 3
+
+
+async def test_rules_answer_without_a_person(running: Supervised, workspace: Path) -> None:
+    calls = [("/v1/exec", {"command": "echo allowed here"}), ("/v1/exec", {"command": "rm -rf src"})]
+    session, output = await running.run(workspace, *agent_command(*calls))
+    allowed, denied = answers(output)
+    assert allowed["outcome"]["stdout"] == "allowed here\n"
+    assert denied["status"] == "denied"
+    assert denied["rule"] == "exec(rm *)"
+    assert denied["outcome"] is None
+    assert [status(request) for request in running.requests(session)] == ["used", "denied"]
+
+
+async def test_a_denied_command_never_runs(running: Supervised, workspace: Path) -> None:
+    with running.answering(lambda request: "denied"):
+        _, output = await running.run(workspace, *agent_command(("/v1/exec", {"command": "echo x > ran.txt"})))
+    (answer,) = answers(output)
+    assert answer["status"] == "denied"
+    assert "denied by the test" in answer["why"]
+    assert not (workspace / "ran.txt").exists()
+
+
+async def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
+    running: Supervised, workspace: Path
+) -> None:
+    command = "sleep 1000 & echo begun; sleep 1000"
+    (answer,) = await ask(running, workspace, {"command": command, "timeout_s": 0.5})
+    assert answer["outcome"]["timed_out"]
+    assert answer["outcome"]["stdout"] == "begun\n"
+    assert answer["outcome"]["exit_code"] != 0
+    assert "0.5 s" in answer["outcome"]["killed_why"]
+    assert not _commands_like("sleep 1000")
+
+
+async def test_long_output_is_cut_and_says_so(running: Supervised, workspace: Path) -> None:
+    """The last part is kept, where a build says what is wrong; what is beyond the session's own bound isn't kept at all."""
+    middling = f"head -c {KEPT_BYTES} /dev/zero | tr '\\0' a; echo the end"
+    endless = "yes no"
+    first, second = await ask(running, workspace, {"command": middling}, {"command": endless, "timeout_s": 1})
+    assert first["outcome"]["truncated"]
+    assert len(first["outcome"]["stdout"]) == KEPT_BYTES
+    assert first["outcome"]["stdout"].endswith("a" * 50 + "the end\n")
+    assert second["outcome"]["truncated"]
+    assert len(second["outcome"]["stdout"]) <= KEPT_BYTES
+
+
+async def test_a_working_folder_outside_of_the_workspace_is_refused(running: Supervised, workspace: Path) -> None:
+    bodies = [{"command": "pwd", "cwd": cwd} for cwd in ("..", "/etc", "src/../../..", "/workspace/lower", "no/such")]
+    bodies += [{"command": "pwd", "cwd": cwd} for cwd in ("src", "/workspace/merged/src")]
+    *refused, missing, inside, absolute = await ask(running, workspace, *bodies)
+    assert all(answer["http"] == 400 and "outside the workspace" in answer["why"] for answer in refused)
+    assert not missing["outcome"]["ok"]
+    assert inside["outcome"]["stdout"] == absolute["outcome"]["stdout"] == "/workspace/merged/src\n"
+
+
+async def test_the_tool_sandbox_has_no_token_and_no_agent_door(running: Supervised, workspace: Path) -> None:
+    probe = (
+        "env | sort; echo PROCESSES; ls -d /proc/[0-9]*; "
+        "echo DOOR; curl -sS --noproxy '*' -m 3 http://127.0.0.1:3701/v1/session; echo code $?; "
+        f"curl -sS --noproxy '*' -m 3 http://127.0.0.1:{running.supervisor.port}/; echo code $?"
+    )
+    (answer,) = await ask(running, workspace, {"command": probe})
+    environment, rest = answer["outcome"]["stdout"].split("PROCESSES\n")
+    names = {line.partition("=")[0] for line in environment.splitlines()}
+    assert not {"GATEHOUSE_TOKEN", "GATEHOUSE_URL", "GATEHOUSE_SESSION", "ANTHROPIC_API_KEY"} & names
+    assert {"HTTPS_PROXY", "SSL_CERT_FILE"} <= names
+    processes, door = rest.split("DOOR\n")
+    assert len(processes.splitlines()) <= 4, "processes of its own only"
+    assert door.splitlines() == ["code 7", "code 7"], answer["outcome"]
+
+
+async def test_what_it_writes_is_in_the_agents_copy_and_reaches_the_host_by_the_rules(
+    running: Supervised, workspace: Path
+) -> None:
+    first, second = await ask(
+        running, workspace, {"command": "echo made > src/made.txt"}, {"command": "cat src/made.txt"}
+    )
+    assert first["outcome"]["exit_code"] == 0
+    assert second["outcome"]["stdout"] == "made\n"
+    assert (workspace / "src/made.txt").read_text() == "made\n", "the change was asked for, and approved"
+
+
+async def test_the_lower_workspace_and_the_host_stay_as_they_are(running: Supervised, workspace: Path) -> None:
+    command = f"echo x > /workspace/lower/x; echo x > {workspace}/y; ls {workspace}; ls /root /home/*; true"
+    (answer,) = await ask(running, workspace, {"command": command})
+    assert "README.md" not in answer["outcome"]["stdout"]
+    assert {path.name for path in workspace.iterdir()} == {".git", "README.md", "src"}
+
+
+async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervised, workspace: Path, site: str) -> None:
+    """Each tool sandbox has a listener of its own, also several at once; egress keeps none of them afterwards."""
+    fetch = {"command": f"curl -sS -m 20 {site}/"}
+    assert running.parts.network.pid is not None
+    before = _open_files(running.parts.network.pid), _open_files(os.getpid())
+    found = await ask(running, workspace, fetch, fetch, fetch)
+    assert [answer["outcome"]["stdout"] for answer in found] == ["hello from outside\n"] * 3
+    pid = running.parts.network.pid
+    for _ in range(50):  # egress hears of the end by a message: there is nothing to wait for on this side
+        if _open_files(pid) <= before[0]:
+            break
+        await asyncio.sleep(0.1)
+    assert _open_files(pid) <= before[0]
+    assert _open_files(os.getpid()) <= before[1] + 1
+
+
+async def test_a_command_that_runs_ends_with_its_session(running: Supervised, workspace: Path) -> None:
+    """Nothing of it is left, its last write isn't lost, and its request says what happened."""
+    command = "echo begun > begun.txt; exec sleep 2000"
+    session = await running.start(workspace, *agent_command(("/v1/exec", {"command": command, "timeout_s": 3000})))
+    request = await running.asked("exec", where=lambda one: one.session_id == session.id)
+    running.approve(request)
+    change = await running.asked("filesystem", where=lambda one: one.session_id == session.id)
+    assert _commands_like("sleep 2000")
+    await running.parts.sessions.stop(session.id, reason="enough", by="the test")
+    await running.ended(session)
+    outcome = await running.done(request)
+    assert not outcome["ok"]
+    assert "killed" in outcome["error"]
+    assert status(running.parts.gate.get(change.id)) != "pending"
+    assert not _commands_like("sleep 2000")
+
+
+async def test_more_than_a_few_wait_their_turn(
+    running: Supervised, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_tool, now, most = running.parts.sandbox.run_tool, 0, 0
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await run_tool(*arguments, **options)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(running.parts.sandbox, "run_tool", counted)
+    calls = [("/v1/exec", {"command": f"sleep 0.2; echo {number}"}) for number in range(MOST_AT_ONCE + 3)]
+    with running.answering(lambda request: "approved"):
+        _, output = await running.run(workspace, *agent_command(*calls, at_once=True))
+    assert {answer["outcome"]["stdout"] for answer in answers(output)} == {f"{n}\n" for n in range(MOST_AT_ONCE + 3)}
+    assert most == MOST_AT_ONCE
+
+
+def _open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def _commands_like(text: str) -> list[str]:
+    """Command lines of our descendants that hold `text`."""
+    found = []
+    for pid in descendants(os.getpid()):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if line.strip() == text:
+            found.append(line)
+    return found
