@@ -11,8 +11,9 @@ It is separate from `network` because it knows nothing of processes and sockets.
 import msgspec
 import structlog
 
-from supervisor.core.actions import Network
+from supervisor.core.actions import Network, fingerprint
 from supervisor.core.egress_wire import Answer, Question, Settled
+from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant, Refused
@@ -59,6 +60,23 @@ class EgressQuestions:
             if approved.question_id == settled.question_id:
                 del self._approved[connection_id]
         self._gate.settle(grant, settled.outcome, dict(settled.detail))
+
+    def refused(self, refused: RefusedByEgress) -> None:
+        """Put what egress refused by itself on record, like a verdict of the rules."""
+        try:
+            self._gate.audit.record(
+                "verdict_given",
+                session=refused.session_id,
+                category="network",
+                action=msgspec.to_builtins(refused.action),
+                fingerprint=fingerprint(refused.action),
+                verdict="deny",
+                rule=None,
+                why=refused.why,
+                by="egress",
+            )
+        except StorageError as error:
+            log.error("refusal not recorded", error=str(error))
 
     def settle_all(self, error: str) -> None:
         """Egress is gone: what came of its open grants isn't known."""

@@ -338,8 +338,8 @@ class NetworkBroker:
                     task.cancel()
             case Settled():
                 run.questions.settle(message)
-            case Refused(session_id=session_id, action=action, why=why):
-                log.warning("refused by egress", session=session_id, host=action.host, port=action.port, why=why)
+            case Refused():
+                run.questions.refused(message)
 
     def _ask(self, run: _Run, question: Question) -> None:
         if question.session_id not in self._sessions:

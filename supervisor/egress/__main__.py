@@ -44,6 +44,8 @@ def configure_logging() -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
         ],
+        # What is ordinary, such as the supervisor's end, is no line in the person's terminal.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.getLogger().handlers = [MitmLog(logging.ERROR)]

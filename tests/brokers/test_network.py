@@ -72,6 +72,19 @@ async def test_a_deny_rule_says_so_in_the_403(place: Setting, http: Origin) -> N
     assert http.untouched
 
 
+async def test_what_egress_refuses_by_itself_is_on_record_too(place: Setting, http: Origin) -> None:
+    place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
+    head = get(http).replace("Host: origin.test", "Host: other.test")
+    assert status_of(await send(place, head)) == 403
+    async with asyncio.timeout(20):
+        while not place.office.audited("verdict_given"):
+            await asyncio.sleep(0.01)
+    (line,) = place.office.audited("verdict_given")
+    assert '"by":"egress"' in line
+    assert '"verdict":"deny"' in line
+    assert http.untouched
+
+
 async def test_a_plain_request_waits_for_a_person(place: Setting, http: Origin) -> None:
     place.office.policy(rules(http))
     sending = asyncio.create_task(send(place, get(http)))
