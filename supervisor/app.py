@@ -249,7 +249,7 @@ class Supervisor:
             self.parts.gate.write_hits()
             _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
 
-    def _policy_changed(self) -> None:
+    def _policy_changed(self, is_saved: bool) -> None:
         policies = self.parts.policies
         with contextlib.suppress(StorageError):
             if policies.banner:
@@ -257,7 +257,9 @@ class Supervisor:
             else:
                 self.parts.audit.record("policy_loaded")
         self._app.state["live"].policy_changed()
-        self.parts.gate.rejudge_pending(by="a change of the policy")
+        self.parts.surroundings.reconsider()
+        if not is_saved:
+            self.parts.gate.rejudge_pending(by="a change of the policy file")
 
     def _report_unknown_effects(self) -> None:
         """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""

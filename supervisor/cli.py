@@ -100,18 +100,19 @@ def deny(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
+    path = f"/api/requests/{_id(options.id)}"
     client = _client(options)
     rule = options.rule
     if options.always and rule is None:
-        candidates = client.get(f"/api/requests/{_id(options.id)}/suggestions", effect=effect)
+        candidates = client.get(f"{path}/suggestions", effect=effect)
         if not candidates:
             raise UserError(
                 "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
             )
         rule = candidates[0]["rule"]
-    shown = client.get(f"/api/requests/{_id(options.id)}")["request"]
+    shown = client.get(path)["request"]
     done = client.post(
-        f"/api/requests/{_id(options.id)}/{answer}",
+        f"{path}/{answer}",
         reason=getattr(options, "reason", None),
         always=rule,
         fingerprint=shown["fingerprint"],
@@ -160,7 +161,7 @@ def rules_remove(options: argparse.Namespace) -> int:
 def policy_check(options: argparse.Namespace) -> int:
     """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
     from supervisor.clock import RealClock
-    from supervisor.core.check import answer_line
+    from supervisor.core.check import answer
     from supervisor.core.policy_text import parse_policy
 
     policy = None
@@ -174,9 +175,18 @@ def policy_check(options: argparse.Namespace) -> int:
     now = RealClock().now()
     for line in sys.stdin.buffer:
         if line.strip():
-            sys.stdout.buffer.write(answer_line(line, policy, options.workspace, now) + b"\n")
+            sys.stdout.buffer.write(answer(line, policy, options.workspace, now, look=_why_outside) + b"\n")
     sys.stdout.buffer.flush()
     return 0
+
+
+def _why_outside(workspace: str, path: str) -> str | None:
+    """Asks the disk, where there is such a workspace; the module is only loaded then."""
+    if not Path(workspace).is_dir():
+        return None
+    from supervisor.workspace.links import why_outside
+
+    return why_outside(workspace, path)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -45,6 +45,9 @@ def supervise(
     tty: bool = False,
 ) -> int:
     """`gatehouse run` and `gatehouse review`: the exit code of the CLI."""
+    from supervisor.session_manager import StartSession, checked_workspace
+
+    workspace = checked_workspace(workspace)
     client = running.find(settings.data_dir)
     if client is not None:
         if tty:
@@ -52,7 +55,7 @@ def supervise(
                 "a Gatehouse runs already, and can't take this terminal", "leave --tty out, or stop it first"
             )
         wanted = {
-            "workspace": str(workspace.absolute()),
+            "workspace": str(workspace),
             "kind": kind,
             "command": list(command),
             "base": base,
@@ -60,8 +63,6 @@ def supervise(
         }
         return _follow(client, wanted, open_browser=open_browser)
     _check(settings)
-    from supervisor.session_manager import StartSession
-
     asked = StartSession(
         workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
     )

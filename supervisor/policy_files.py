@@ -61,7 +61,10 @@ class _File:
 
 
 class PolicyFiles:
-    """The one holder of policies. `on_change` is called after every change of what is in force, or of the banner."""
+    """The one holder of policies. `on_change(is_saved)` is called after every change of what is in force, or of the banner.
+
+    `is_saved`: it came through `add_rule` or `remove_rule`, whose caller lets it answer what waits, in a person's name.
+    """
 
     def __init__(self, base: Path, saved: Path, clock: Clock) -> None:
         self._base = _File(base, required=True)
@@ -69,7 +72,7 @@ class PolicyFiles:
         self._clock = clock
         self._merged: Policy = DENY_ALL
         self._of_session: dict[str, Policy] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[bool], None] = lambda is_saved: None
         self._refresh()
 
     @property
@@ -144,9 +147,9 @@ class PolicyFiles:
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
-        self._refresh()
+        self._refresh(is_saved=True)
 
-    def _refresh(self) -> None:
+    def _refresh(self, *, is_saved: bool = False) -> None:
         changed = [file.refresh() for file in (self._base, self._saved)]
         if not any(changed):
             return
@@ -157,4 +160,4 @@ class PolicyFiles:
         except GatehouseError as error:
             self._base.error = str(error)
         self._of_session.clear()
-        self.on_change()
+        self.on_change(is_saved)

@@ -152,10 +152,15 @@ class Surroundings:
             )
         )
 
-    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> None:
-        """Make the private copy."""
+    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> tuple[str, ...]:
+        """Make the private copy; what the person should know of it."""
         target = self._settings.sessions_dir / session.id / "merged"
-        await make_copy(Path(session.workspace), target, exclude=(self._settings.data_dir,), on_progress=on_progress)
+        workspace, data = Path(session.workspace), self._settings.data_dir
+        made = await make_copy(workspace, target, exclude=(data,), on_progress=on_progress)
+        if not made.skipped_count:
+            return made.notes
+        path, why = made.skipped[0]
+        return (*made.notes, f"{made.skipped_count} paths are not in the private copy, `{path}` among them: {why}")
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""

@@ -108,7 +108,9 @@ def test_a_session_has_rules_of_its_own_and_no_other_session_has_them(base: Path
 
 def test_watchers_hear_of_changes(base: Path) -> None:
     files = opened(base)
-    heard: list[str | None] = []
-    files.on_change = lambda: heard.append("changed")
+    heard: list[bool] = []
+    files.on_change = heard.append
     files.add_rule("allow", "network(ok.example.org)", why="", by="operator")
-    assert heard == ["changed"]
+    base.write_text(BASE + "# by hand\n")
+    assert files.banner is None
+    assert heard == [True, False]

@@ -113,14 +113,14 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
         "--",
         "sh",
         "-c",
-        "echo a > a.txt; echo b > b.txt; echo c > c.md; sleep 600",
+        "mkdir src; cd src; echo a > a.txt; echo b > b.txt; echo c > ../c.md; sleep 600",
         log=log,
     )
-    waiting = up.until_pending("write a.txt", "write b.txt", "write c.md")
+    waiting = up.until_pending("write src/a.txt", "write src/b.txt", "write c.md")
     assert "denied" in up.ask("deny", waiting["write c.md"], "--reason", "no notes")
-    assert "saved: allow filesystem(" in up.ask("approve", waiting["write a.txt"], "--always")
+    assert "saved: allow filesystem(" in up.ask("approve", waiting["write src/a.txt"], "--always")
     until(
-        lambda: (workspace / "a.txt").exists() and (workspace / "b.txt").exists(),
+        lambda: (workspace / "src/a.txt").exists() and (workspace / "src/b.txt").exists(),
         "both files: the rule answered the other",
     )
     assert not (workspace / "c.md").exists()

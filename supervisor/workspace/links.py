@@ -1,0 +1,45 @@
+"""Whether a path of the workspace leads out of it by a link: for `policy check`, which has only a path and a folder.
+
+It is advice about the disk as it is now. Channels never rely on it: they open every component without following links.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+# Hard links are counted by looking for the other names; a larger workspace isn't searched, and the file is then refused.
+MOST_SEARCHED = 200_000
+
+
+def why_outside(root: str, path: str) -> str | None:
+    """Why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it doesn't, or nothing is there."""
+    base = Path(root).resolve()
+    try:
+        inside = (base / path).resolve()
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"`{path}` can't be followed: {error}"
+    if not inside.is_relative_to(base):
+        return f"`{path}` leaves the workspace by a symbolic link"
+    try:
+        status = inside.lstat()
+    except OSError:
+        return None
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and _names_below(base, status) < status.st_nlink:
+        return f"`{path}` is a hard link to a file outside the workspace"
+    return None
+
+
+def _names_below(base: Path, status: os.stat_result) -> int:
+    """How many names the file has below `base`; fewer than there are where the search ends early."""
+    found = searched = 0
+    for folder, _, names in base.walk():
+        for name in names:
+            searched += 1
+            if searched > MOST_SEARCHED:
+                return found
+            try:
+                other = (folder / name).lstat()
+            except OSError:
+                continue
+            found += (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
+    return found
