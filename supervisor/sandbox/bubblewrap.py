@@ -215,13 +215,13 @@ class Bubblewrap:
     def _own_dir(self) -> Path:
         """A directory of this object's alone: another supervisor's, or doctor's, must not take away what ours have mounted."""
         prefix = "gatehouse-etc-"
-        if self._given_dir is not None:
-            self._given_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for path in self._given_dir.glob(f"{prefix}*"):
-                maker = path.name.removeprefix(prefix).partition("-")[0]
-                if maker.isdigit() and not Path("/proc", maker).exists():
-                    shutil.rmtree(path, ignore_errors=True)
-        self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=self._given_dir))
+        parent = self._given_dir or Path(tempfile.gettempdir())
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in parent.glob(f"{prefix}*"):
+            maker = path.name.removeprefix(prefix).partition("-")[0]
+            if maker.isdigit() and not Path("/proc", maker).exists() and path.lstat().st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
+        self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
         return self._dir
 
     def _prepared(self) -> Host:
