@@ -99,6 +99,7 @@ class _Index:
         self.everything: list[_Entry] = []
         for rule in rules:
             self._add(_Entry(rule))
+        self.is_empty = not (self.by_path or self.below or self.everything)
 
     def _add(self, entry: _Entry) -> None:
         if entry.rule.pattern in ("*", "**"):
@@ -113,12 +114,14 @@ class _Index:
 
     def matching(self, path: WorkspacePath, folded: str, context: Context, *, loose: bool) -> list[Rule]:
         """The rules in force that match."""
+        if self.is_empty:
+            return []
         key = folded if loose else path.text
         found = [entry.rule for entry in self._candidates(key) if entry.matches(path, folded)]
-        found += [
-            entry.rule for entry in self.everything if not (entry.rule.exceptions and entry.is_excepted(path, folded))
-        ]
-        return [rule for rule in found if context.is_active(rule)]
+        for entry in self.everything:
+            if not (entry.rule.exceptions and entry.is_excepted(path, folded)):
+                found.append(entry.rule)  # noqa: PERF401 (the list is nearly always empty)
+        return [rule for rule in found if context.is_active(rule)] if found else found
 
     def _candidates(self, path: str) -> Iterator[_Entry]:
         yield from self.by_path.get(path, ())

@@ -184,7 +184,7 @@ def _full_name(name: str) -> str:
 
 def rough_actions(command: str) -> list[Git]:
     """Every git operation that a text might run which couldn't be read: only for deny rules, which then still apply."""
-    found = []
+    found: list[Git] = []
     for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:MAX_ROUGH_WORDS]:
         words = re.sub(r"['\"\\]", "", piece).split()[:MAX_ROUGH_WORDS]
         starts = [index for index, word in enumerate(words) if word in REACHES]

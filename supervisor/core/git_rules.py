@@ -21,9 +21,10 @@ from supervisor.core.git_refs import (
     from_words,
     parse_command,
     refs_of,
+    rough_actions,
     special_flags,
 )
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, combine
+from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules, combine
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -114,14 +115,13 @@ class _Entry:
 
 
 class GitJudge:
-    """The git rules of a policy, by the words that could begin a match."""
+    """The git rules of a policy, by the branch or folder of branches that they spell."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._entries: dict[Effect, dict[str, list[_Entry]]] = {"allow": {}, "ask": {}, "deny": {}}
         for rule in rules:
             entry = _Entry(rule)
-            first = entry.pattern.words[0]
-            self._entries[rule.effect].setdefault(first if "*" not in first else "*", []).append(entry)
+            self._entries[rule.effect].setdefault(_anchor(entry.pattern), []).append(entry)
 
     def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
         """The verdict on a `Git` action."""
@@ -134,9 +134,7 @@ class GitJudge:
             )
         unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
         if unread is not None or not _NAME.match(action.operation):
-            matches = Matches()
-            matches.forced = [Forced("ask", f"{unread or 'no git operation is named'}, so no rule may allow it")]
-            return matches.verdict("git", mode)
+            return self._unread(action, unread or "no git operation is named", mode, context)
         refusal = _refusal(action, context)
         try:
             refs: list[Ref | None] = [*refs_of(action)] or [None]
@@ -147,6 +145,21 @@ class GitJudge:
         if refusal is not None and verdict.decision != "deny":
             return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
         return verdict
+
+    def _unread(self, action: Git, why: str, mode: Effect, context: Context) -> Verdict:
+        """A command that can't be read is at most asked; deny rules see every operation that it might hold."""
+        for rough in rough_actions(action.command or ""):
+            try:
+                refs: list[Ref | None] = [*refs_of(rough)] or [None]
+            except ValueError:
+                continue
+            flags = special_flags(rough)
+            denied = [rule for ref in refs for rule in self._matching("deny", rough, ref, flags, context)]
+            if denied:
+                return by_rules("deny", denied)
+        matches = Matches()
+        matches.forced = [Forced("ask", f"{why}, so no rule may allow it")]
+        return matches.verdict("git", mode)
 
     def _judge_ref(
         self, action: Git, ref: Ref | None, flags: frozenset[str], mode: Effect, context: Context
@@ -193,13 +206,34 @@ class GitJudge:
         table = self._entries[effect]
         if not table:
             return []
-        keys = {action.operation, "*"} if ref is None else {action.operation, "*", ref.name, *_spellings(ref.name)}
         return [
             entry.rule
-            for key in keys
+            for key in _anchors_of(action, ref)
             for entry in table.get(key, ())
             if entry.matches(action, ref, flags) and context.is_active(entry.rule)
         ]
+
+
+def _anchor(pattern: GitPattern) -> str:
+    """What a match must hold somewhere: the last word, or of one with a wildcard the folders before it. Empty: not known."""
+    words = pattern.words
+    if len(words) > 1 and words[0] not in REACHES:
+        return ""
+    literal, star, _ = words[-1].partition("*")
+    return literal[: literal.rfind("/") + 1] if star else literal
+
+
+def _anchors_of(action: Git, ref: Ref | None) -> set[str]:
+    """Every anchor that a pattern about this could have."""
+    found = {"", action.operation, action.remote or ""}
+    if ref is not None:
+        for name in {*_spellings(ref.name), ref.text}:
+            found.add(name)
+            at = name.find("/")
+            while at >= 0:
+                found.add(name[: at + 1])
+                at = name.find("/", at + 1)
+    return found
 
 
 def _names_a_branch(pattern: GitPattern) -> bool:

@@ -101,18 +101,35 @@ def _compiled(text: str) -> Callable[[str], object]:
     segments = text.split("/")
     if "**" not in segments:
         return re.compile("/".join(map(_segment, segments)) + r"\Z", re.DOTALL).match
-    steps = [None if one == "**" else re.compile(_segment(one) + r"\Z", re.DOTALL).match for one in segments]
+    plain = [_unescaped(one) for one in segments[:-1]]
+    if segments[-1] == "**" and None not in plain:
+        # The commonest form costs no expression: everything below a folder, the folder included.
+        folder = "/".join(one for one in plain if one is not None)
+        return lambda path: not folder or path == folder or path.startswith(f"{folder}/")
+    steps = [_step(one) for one in segments]
     return lambda path: _fits(steps, path.split("/"))
 
 
-def _fits(steps: Sequence[Callable[[str], object] | None], path: Sequence[str]) -> bool:
-    """Whether segments match steps, None being `**`. Only the last `**` is ever stretched, so it takes n * m steps at most."""
+type _Step = str | Callable[[str], object] | None
+
+
+def _step(segment: str) -> _Step:
+    """None for `**`, the name itself where it is spelled out, else what matches it."""
+    if segment == "**":
+        return None
+    literal = _unescaped(segment)
+    return literal if literal is not None else re.compile(_segment(segment) + r"\Z", re.DOTALL).match
+
+
+def _fits(steps: Sequence[_Step], path: Sequence[str]) -> bool:
+    """Whether segments match steps. Only the last `**` is ever stretched, so it takes n * m steps at most."""
     step = at = 0
     last, mark = -1, 0
     while at < len(path):
-        if step < len(steps) and (one := steps[step]) is None:
+        one = steps[step] if step < len(steps) else ""
+        if one is None:
             last, mark, step = step, at, step + 1
-        elif step < len(steps) and one is not None and one(path[at]):
+        elif step < len(steps) and (one == path[at] if isinstance(one, str) else one(path[at])):
             step, at = step + 1, at + 1
         elif last >= 0:
             mark += 1

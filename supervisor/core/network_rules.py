@@ -61,6 +61,7 @@ class _Index:
         self.every: list[_Entry] = []
         for rule in rules:
             self._add(_Entry(rule))
+        self.is_empty = not (self.by_host or self.by_suffix or self.by_network or self.every)
 
     def _add(self, entry: _Entry) -> None:
         pattern = entry.pattern
@@ -95,6 +96,8 @@ class _Index:
 
     def matching(self, target: Target, context: Context, *, broad: bool) -> list[Rule]:
         """The rules in force that match."""
+        if self.is_empty:
+            return []
         entries = list(self.about_host(target.host))
         if self.by_network:
             addresses = [] if target.address is None else [target.address]

@@ -20,8 +20,9 @@ from supervisor.core.packages import (
     operation_named,
     parse_command,
     risky_flags,
+    rough_actions,
 )
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, combine
+from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules, combine
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -138,6 +139,10 @@ class PackageJudge:
             return Verdict(
                 "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
             )
+        if any(flag.startswith(UNREAD) for flag in action.flags):
+            for rough in rough_actions(action.command or ""):
+                if denied := self._denied(_canonical(rough), context):
+                    return by_rules("deny", denied)
         action = _canonical(action)
         forced = _forced(action)
         try:
@@ -145,6 +150,14 @@ class PackageJudge:
         except ValueError as error:
             return Verdict("deny", str(error), remedy="name packages only")
         return combine(self._judge_item(action, item, forced, mode, context) for item in items or [None])
+
+    def _denied(self, action: Packages, context: Context) -> list[Rule]:
+        """The deny rules for what a command that can't be read might hold."""
+        try:
+            items: list[Item | None] = [*items_of(action)]
+        except ValueError:
+            items = []
+        return [rule for item in items or [None] for rule in self._matching("deny", action, item, context)]
 
     def _judge_item(
         self, action: Packages, item: Item | None, forced: Sequence[Forced], mode: Effect, context: Context

@@ -154,6 +154,18 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
     return operation_named(manager, words[at]) or words[at], words[at + 1 :], early
 
 
+def rough_actions(command: str) -> list[Packages]:
+    """Every package operation that a text might run which couldn't be read: only for deny rules, which then still apply."""
+    found: list[Packages] = []
+    for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:500]:
+        words = re.sub(r"['\"\\]", "", piece).split()[:500]
+        starts = [index for index, word in enumerate(words) if manager_named(posixpath.basename(word))]
+        for start in starts[:8]:
+            manager = manager_named(posixpath.basename(words[start])) or ""
+            found.append(_from_words(manager, words[start + 1 :], command, "."))
+    return found[:64]
+
+
 def agrees(action: Packages) -> bool:
     """Whether the fields of an action say what its command says; True where it has none."""
     return action.command is None or parse_command(action.command, action.cwd) == action

@@ -13,6 +13,8 @@ from functools import lru_cache
 import msgspec
 
 MAX_PATH_CHARS = 4096
+# Most paths: ASCII names, none of them `.`, `..` or empty.
+_PLAIN = re.compile(r"(?:\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*/)*\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*\Z")
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -42,6 +44,8 @@ class WorkspacePath(msgspec.Struct, frozen=True):
 
 def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
     """The canonical path; `ValueError` (a whole why) for what leaves the workspace or is no path. `path_b64` wins where it is given."""
+    if path_b64 is None and _PLAIN.match(path) and len(path) <= MAX_PATH_CHARS:
+        return WorkspacePath(path)
     odd = ""
     if path_b64 is not None:
         try:

@@ -15,6 +15,7 @@ from supervisor.core.verdicts import Context, Judge, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
 
+_ORIGIN = frozenset({"origin"})
 NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 
 
@@ -146,7 +147,7 @@ def evaluate(
             workspace,
             session_id,
             forbidden_endpoints,
-            frozenset({"origin"}) if configured_remotes is None else configured_remotes,
+            _ORIGIN if configured_remotes is None else configured_remotes,
             uses,
         )
         return policy.judge_for(category).judge(action, policy.mode_of(category), context)
