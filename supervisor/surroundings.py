@@ -21,8 +21,9 @@ from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_open
 from supervisor.core.egress_wire import Credential
+from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
-from supervisor.errors import UserError
+from supervisor.errors import PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.process import run
 from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
@@ -49,6 +50,7 @@ _CA_VARIABLES = (
     "DENO_CERT",
 )
 RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
+MODEL_RULE_WHY = "the model of this session's review"
 NO_GIT_NOTICE = "the workspace is no git repository: the review has no diff, and git features are off"
 
 type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
@@ -359,6 +361,15 @@ def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str]
 
 
 def _model_policy(url: str) -> str:
-    """The session's own rule: its agent may reach its model. Everything else stays as the policy says."""
-    rule = f"network(POST {url.rstrip('/')}/v1/messages**)"
-    return f"version: 1\nallow:\n  - rule: '{rule}'\n    why: the model of this session's review\n"
+    """The session's own rules: its agent may reach its model. Everything else stays as the policy says."""
+    calls = f"POST {url.rstrip('/')}/v1/messages"
+    data = {
+        "version": 1,
+        "allow": [{"rule": f"network({call})", "why": MODEL_RULE_WHY} for call in (calls, f"{calls}/**")],
+    }
+    text = msgspec.json.encode(data).decode()  # JSON is YAML
+    try:
+        parse_policy(text, "ANTHROPIC_BASE_URL")
+    except PolicyError as error:
+        raise UserError(f"ANTHROPIC_BASE_URL `{url}` can't be used: {error.message}", "give `https://host`") from error
+    return text

@@ -196,7 +196,7 @@ class Supervised:
 
     def story(self) -> str:
         """What happened, for a test that failed."""
-        lines = []
+        lines = [f"policy: {self.parts.policies.banner or 'in force'}"]
         for session in self.parts.sessions.recent():
             lines.append(f"session {session.kind} ended={session.end_reason!r} notices={session.notices}")
             lines += [f"  {status(one)} {one.action} {one.why} {one.outcome}" for one in self.requests(session)]
