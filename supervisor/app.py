@@ -87,7 +87,7 @@ class Parts:
             clock=self.clock,
             redactor=self.redactor,
         )
-        self.sandbox: Sandbox = sandbox or Bubblewrap()
+        self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
         inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate)

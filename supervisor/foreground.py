@@ -143,9 +143,7 @@ class _Teller:
             return
         lines = list(session.notices)
         if session.agent_exited_at is not None and session.ended_at is None:
-            lines.append(
-                f"the agent has exited with {session.exit_code}; its changes that wait for an answer are in the inbox"
-            )
+            lines.append(f"the agent has exited with {session.exit_code}")
         if session.ended_at is not None:
             lines.append(f"the session has ended: {session.end_reason}")
         for line in lines:
@@ -184,6 +182,7 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
                 os.write(inside.master_fd, data)
 
     before = termios.tcgetattr(stdin)
+    supervisor.parts.sessions.on_change(lambda session: resize())
     tty.setraw(stdin)
     loop.add_reader(stdin, typed)
     loop.add_signal_handler(signal.SIGWINCH, resize)

@@ -36,6 +36,7 @@ log = structlog.get_logger("sessions")
 AGENT_GRACE_S = 10.0
 OUTPUT_CHUNK_BYTES = 256 * 1024
 UPTIME_ENDED = "MAX_UPTIME was reached"
+WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -346,6 +347,9 @@ class SessionManager:
             return live.stop_reason or "stopped"
         self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
         await self._surroundings.final_pass(session, "the agent has exited")
+        if self._surroundings.waits_for_person(session.id):
+            notices = (*self.get(session.id).notices, WAITS_FOR_ANSWER)
+            self._change(session.id, notices=notices)
         while self._surroundings.waits_for_person(session.id):
             await _unless(live.wanted_stop, self._surroundings.until_something_is_answered(session.id))
             if live.wanted_stop.is_set():

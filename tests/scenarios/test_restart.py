@@ -28,6 +28,13 @@ curl -s -X POST -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H 'Content-Type: ap
 sleep 600 & sleep 600
 """
 
+# One that asks for a command that takes long.
+SLOW = """
+curl -s -X POST -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H 'Content-Type: application/json' \
+     $GATEHOUSE_URL/v1/exec -d '{"command": "sleep 300", "reason": "to see"}'
+sleep 600
+"""
+
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
@@ -107,6 +114,26 @@ def test_a_denial_that_was_acknowledged_stays_one(
     product.start("up", log=tmp_path / "second.log")
     product.until_event("session_ended")
     assert not (workspace / "asked.txt").exists()
+
+
+def test_a_command_that_ran_when_the_supervisor_died_is_said_to_be_unknown(
+    supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
+) -> None:
+    product, process = supervised
+    product.ask("rules", "add", "allow", "exec(touch made-by-exec)")
+    product.until_event("effect_settled", 2)  # the allowed file, and the command
+    copy = next((product.data / "sessions").glob("*/merged"))
+    assert (copy / "made-by-exec").exists()
+    log = tmp_path / "slow.log"
+    product.start("run", "--workspace", str(workspace), "--", "sh", "-c", SLOW, log=log)
+    slow = product.until_pending("sleep 300")["sleep 300"]
+    product.ask("approve", slow)
+    until(lambda: slow in {record["request"] for record in product.events("effect_started")}, "the command to start")
+    kill_whole(process)
+    product.start("up", log=tmp_path / "second.log")
+    (record,) = product.until_event("effect_unknown")
+    assert record["request"] == slow
+    until(lambda: "it may or may not have happened" in (tmp_path / "second.log").read_text(), "what the start found")
 
 
 def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
