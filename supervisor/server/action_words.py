@@ -14,6 +14,7 @@ from supervisor.core.actions import (
     Proposal,
 )
 from supervisor.core.approvals import Request, status
+from supervisor.core.change_card import HAZARD_NOTES
 from supervisor.core.duration import format_duration
 
 LABELS: dict[Category, str] = {
@@ -76,8 +77,6 @@ def details(action: Action) -> list[tuple[str, str]]:
                 ("remote", action.remote),
                 ("refs", " ".join(action.refspecs)),
                 ("options", " ".join(action.flags)),
-                ("forces", "yes: it can overwrite what is there" if action.force else ""),
-                ("deletes", "yes" if action.delete else ""),
                 ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
             ]
         case Packages():
@@ -90,8 +89,21 @@ def details(action: Action) -> list[tuple[str, str]]:
         case FileChange():
             found = [("link to", action.link_target), ("new name", action.to)]
         case Proposal():
-            found = [("would be saved as", f"{action.effect}: {action.rule}"), ("because", action.why)]
+            found = [("because", action.why)]
     return [(label, value) for label, value in found if value]
+
+
+def warnings(action: Action) -> list[tuple[str, str]]:
+    """What a person must not overlook: a word, and what it means."""
+    match action:
+        case FileChange():
+            return [(hazard, HAZARD_NOTES.get(hazard, "never allowed by a rule")) for hazard in action.hazards]
+        case Git():
+            found = [("forces", "it can overwrite what others pushed")] if action.force else []
+            return [*found, ("deletes", "the branch or tag is gone afterwards")] if action.delete else found
+        case Proposal(effect="allow"):
+            return [("loosens the policy", "what this rule matches is no longer asked")]
+    return []
 
 
 def delivery(request: Request) -> str:

@@ -1,6 +1,7 @@
 """Audit records as rows of the History page: plain data, no markup. The whole record stays one click away, as it is in the file."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,13 +17,13 @@ _ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "sessi
 _SAID = ("rule", "why", "reason", "by")
 
 
-def record_data(record: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """One record. Any field may be missing or odd: the file is read as it is."""
+def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str, str]) -> dict[str, Any]:
+    """One record. Any field may be missing or odd: the file is read as it is. `titles` are those of requests, by id."""
     at = record.get("at")
     at = float(at) if isinstance(at, int | float) else 0.0
     badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
     whole = redactor.text(json.dumps(record, indent=2, ensure_ascii=False))
-    about, subject = _about(record)
+    about, subject = _about(record, titles)
     said = dict.fromkeys(str(record[name]) for name in _SAID if record.get(name) and name != subject)
     return {
         "seq": record.get("seq", 0),
@@ -39,7 +40,7 @@ def record_data(record: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _about(record: dict[str, Any]) -> tuple[str, str]:
+def _about(record: dict[str, Any], titles: Mapping[str, str]) -> tuple[str, str]:
     """What the record is about, and the field that said so."""
     if isinstance(record.get("action"), dict):
         try:
@@ -47,6 +48,8 @@ def _about(record: dict[str, Any]) -> tuple[str, str]:
         except msgspec.ValidationError:
             return json.dumps(record["action"]), "action"
         return f"{category_of(action)}: {title(action)}", "action"
+    if record.get("request") in titles:
+        return titles[record["request"]], "request"
     for name in _ABOUT:
         value = record.get(name)
         if value:

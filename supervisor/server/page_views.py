@@ -34,7 +34,6 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
     category = category_of(request.action)
     session = parts.sessions.get(request.session_id)
     text = redact(title(request.action))
-    hazards = request.action.hazards if isinstance(request.action, FileChange) else ()
     is_pending = current == "pending"
     return {
         "id": request.id,
@@ -42,8 +41,7 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
         "label": action_words.LABELS[category],
         "asks": action_words.asks(request.action),
         "title": text,
-        "length_note": _length_note(text),
-        "odd_letters": odd_letters(text),
+        "warnings": [*action_words.warnings(request.action), *_text_warnings(text)],
         "details": [(label, redact(value)) for label, value in action_words.details(request.action)],
         "status": current,
         "status_word": request.answer or ("allowed" if request.decision == "allow" else current),
@@ -62,7 +60,6 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "workspace_name": workspace_name(session.workspace),
-        "hazards": [(hazard, HAZARD_NOTES.get(hazard, hazard)) for hazard in hazards],
         "change": change(parts, request) if is_pending else None,
         "delivery": redact(action_words.delivery(request)),
     }
@@ -119,11 +116,14 @@ def workspace_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
 
 
-def _length_note(text: str) -> str:
+def _text_warnings(text: str) -> list[tuple[str, str]]:
+    found = []
     lines = text.count("\n") + 1
-    if lines <= _LONG_LINES and len(text) <= _LONG_CHARS:
-        return ""
-    return f"{lines:,} lines, {len(text):,} characters: scroll to read all of it"
+    if lines > _LONG_LINES or len(text) > _LONG_CHARS:
+        found.append(("long", f"{lines:,} lines, {len(text):,} characters: scroll to read all of it"))
+    if odd := odd_letters(text):
+        found.append(("letters that can pass for others", odd))
+    return found
 
 
 def _sticky_why(request: Request) -> str:

@@ -1,27 +1,26 @@
 """The operator's pages: Jinja2 and htmx, no build step. Each handler parses, calls one function, renders.
 
 They decide nothing of their own: answers go through `decisions`, as those of the JSON API and the CLI do. A refusal of a form is
-shown in its place with status 200, since htmx leaves a page as it is on an error status. Whatever else goes wrong is a page of its
-own for a visit, and the one JSON body for htmx, which the page's script shows.
+shown in its place with status 200, since htmx leaves a page as it is on an error status. What else goes wrong is `errors`' to show:
+a page of its own for a visit, and for htmx the one JSON body, whose text the page's script shows.
 """
 
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from litestar import Response, Router, delete, get, post
+from litestar import Response, delete, get, post
 from litestar.enums import MediaType, RequestEncodingType
-from litestar.exceptions import HTTPException
 from litestar.params import Body
 from litestar.types import ControllerRouterHandler
 
 from supervisor import audit
-from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
+from supervisor.core.actions import RULE_CATEGORIES, Category, Effect, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.duration import format_duration, parse_duration
 from supervisor.core.file_rules import built_in as protected_names
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server import decisions, errors, rule_previews, rules_view
+from supervisor.server import decisions, rule_previews, rules_view
 from supervisor.server.errors import ErrorBody
 from supervisor.server.history_views import record_data
 from supervisor.server.operator_api import AnyRequest, caller, live_of, parts_of
@@ -45,8 +44,8 @@ _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 def error_page(code: int, body: ErrorBody) -> str:
     """What a browser is shown that is turned away, or whose page can't be made."""
-    title = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(code, "That did not work")
-    return render("message.html", title=title, text=body.why, remedy=body.remedy, is_sign_in=code in (401, 403))
+    heading = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(code, "That did not work")
+    return render("message.html", title=heading, text=body.why, remedy=body.remedy, is_sign_in=code in (401, 403))
 
 
 # -- whole pages -------------------------------------------------------------------------------------------------------------
@@ -293,31 +292,15 @@ def resume(request: AnyRequest) -> Response[str]:
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every page and part, for `app.build_operator_app`."""
-    pages: list[ControllerRouterHandler] = [
+    return [
         inbox, sessions, session, rules, history,
         cards_part, change_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
         answer, always, save_always, bulk,
         add_rule, remove_rule, start_session, stop_session, stop_all, resume,
     ]  # fmt: skip
-    return [
-        Router(
-            path="/",
-            route_handlers=pages,
-            exception_handlers={Exception: _failed, HTTPException: _failed, GatehouseError: _failed},
-        )
-    ]
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _failed(request: AnyRequest, error: Exception) -> Response[Any]:
-    """A visit gets a page. htmx, which accepts anything, gets the JSON body that every other caller gets."""
-    plain = errors.render(request, error)
-    if "text/html" not in request.headers.get("accept", ""):
-        return plain
-    code, body = errors.body_of(error)
-    return Response(error_page(code, body), status_code=code, media_type=MediaType.HTML)
 
 
 def _page(request: AnyRequest, template: str, page: str, **values: Any) -> Response[str]:
@@ -398,7 +381,12 @@ def _rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
         "done": done,
         "warnings": rules_view.warnings(parts),
         "rules": [
-            {"view": rule, "added_text": clock_text(rule.added_at or 0), "last_text": clock_text(rule.last_at or 0)}
+            {
+                "view": rule,
+                "source_name": rule.source.rpartition("/")[2],
+                "added_text": clock_text(rule.added_at or 0),
+                "last_text": clock_text(rule.last_at or 0),
+            }
             for rule in rules_view.rules(parts)
         ],
         "modes": [(category, policy.mode_of(category)) for category in RULE_CATEGORIES],
@@ -418,8 +406,11 @@ def _rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
 def _history(parts: Parts, before: int | None) -> dict[str, Any]:
     path = parts.settings.data_dir / "audit.log"
     found = audit.newest_first(path, HISTORY_ROWS, before)
+    ids = {str(record["request"]) for record in found if record.get("request") and not record.get("action")}
+    known = parts.queue.read(lambda connection: [store.get(connection, one) for one in ids])
+    titles: dict[str, str] = {one.id: title(one.action) for one in known if one is not None}
     return {
-        "records": [record_data(record, parts.redactor) for record in found],
+        "records": [record_data(record, parts.redactor, titles) for record in found],
         "next_before": found[-1].get("seq") if len(found) == HISTORY_ROWS else None,
         "is_older": before is not None,
     }

@@ -100,6 +100,10 @@ async def _inbox(browser: Browser, site: Site, target: Path) -> None:
     page = await context.new_page()
     await page.goto(site.auth.login_url())
     await page.wait_for_selector('#live[data-state="on"]')
+    last = await page.locator(".card.network").bounding_box()
+    assert last is not None
+    height = round(last["y"] + last["height"] + 16)
+    await page.set_viewport_size({"width": 1200, "height": height})
     await page.screenshot(path=target)
     await context.close()
 
@@ -120,7 +124,9 @@ async def _all(browser: Browser, site: Site, folder: Path, name: str, look: dict
         await page.goto(site.url + path)
         if title != "error":
             await page.wait_for_selector('#live[data-state="on"]')
-        await page.screenshot(path=folder / f"{title}-{name}.png", full_page=True)
+        await page.screenshot(path=folder / f"{title}-{name}.png")
+        await page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        await page.screenshot(path=folder / f"{title}-end-{name}.png")
     await page.goto(site.url)
     await page.wait_for_selector('#live[data-state="on"]')
     await page.locator(".card.exec", has_text="pytest").locator('[data-key="A"]').click()

@@ -12,7 +12,17 @@ from typing import Any
 from litestar import Litestar
 
 from supervisor.clock import RealClock
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal, content_hash
+from supervisor.core.actions import (
+    Action,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+    content_hash,
+    fingerprint,
+)
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.sessions import Session
@@ -118,8 +128,6 @@ class Site:
             hazards=hazards,
             **more,
         )
-        from supervisor.core.actions import fingerprint
-
         self.workspace.sides[fingerprint(action)] = (_side(old), _side(new), is_stale)
         return self.ask(action, reason=reason)
 
@@ -184,36 +192,15 @@ def session_of(site: Site, session_id: str) -> Session:
     return site.parts.sessions.get(session_id)
 
 
-OLD = b'''"""Tokens of the query language."""
-
-import re
-
-WORD = re.compile(r"[a-z]+")
-
+OLD = b"""WORD = re.compile(r"[a-z]+")
 
 def unquote(text: str) -> str:
-    """The text of a quoted token."""
     body = text[1:-1]
     return body
-
-
-def tokens(line: str) -> list[str]:
-    return WORD.findall(line)
-'''
-NEW = b'''"""Tokens of the query language."""
-
-import re
-
-WORD = re.compile(r"[a-z_]+")
-ESCAPE = re.compile(r"\\\\\\\\(.)")
-
+"""
+NEW = rb"""WORD = re.compile(r"[a-z_]+")
 
 def unquote(text: str) -> str:
-    """The text of a quoted token, its escapes resolved."""
     body = text[1:-1]
-    return ESCAPE.sub(r"\\\\1", body)
-
-
-def tokens(line: str) -> list[str]:
-    return WORD.findall(line)
-'''
+    return re.sub(r"\\(.)", r"\1", body)
+"""

@@ -4,6 +4,7 @@ import { waitingCards } from "./cards.js";
 import { $ } from "./say.js";
 
 const MOST_LISTED = 12;
+const MOST_CHARS = 200;
 
 export function watchConfirmations() {
   const dialog = $("confirm");
@@ -36,11 +37,18 @@ function listed(button) {
   if (!("bulk" in button.dataset)) return [];
   const cards = waitingCards(button.closest("section"));
   button.dataset.ids = cards.map((card) => card.dataset.request).join(",");
-  const lines = cards.slice(0, MOST_LISTED).map((card) => card.querySelector('[data-role="action"]').textContent);
-  if (cards.length > MOST_LISTED) lines.push(`and ${cards.length - MOST_LISTED} more`);
-  return lines.map((line) => {
-    const item = document.createElement("li");
-    item.textContent = line;
+  const items = cards.slice(0, MOST_LISTED).map((card) => {
+    const text = card.querySelector('[data-role="action"]').textContent;
+    const item = line("li", text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text);
+    for (const warning of card.querySelectorAll('[data-role="warning"]')) item.append(line("span", warning.textContent));
     return item;
   });
+  if (cards.length > MOST_LISTED) items.push(line("li", `and ${cards.length - MOST_LISTED} more, as shown on the page`));
+  return items;
+}
+
+function line(tag, text) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  return made;
 }
