@@ -29,7 +29,7 @@ SETTINGS = (
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
     Setting("GATEHOUSE_MEMORY_MB", "4096", "the most memory that a session's processes may use, in MB"),
     Setting("GATEHOUSE_PROCESSES", "512", "the most processes that a session may have at once"),
-    Setting("GATEHOUSE_CPU", "4h", "the most processor time that one process of a session may use"),
+    Setting("GATEHOUSE_CPU", "4h", "the most processor time that the processes of a session may use together"),
     Setting("GATEHOUSE_OUTPUT_MB", "64", "the most output of a session that is kept, in MB"),
     Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts besides the system's"),
     Setting("GATEHOUSE_REVIEW_MODEL", "", "the model that the review agent uses; its own default where empty"),
