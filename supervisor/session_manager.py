@@ -196,7 +196,7 @@ class SessionManager:
             raise UserError("Gatehouse is shutting down", "start it again first")
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
-        facts: dict[str, Any] = {"command": wanted.command, "notices": ()}
+        facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
         facts |= await self._surroundings.plan(msgspec.structs.replace(wanted, workspace=workspace))
         session = Session(
             id=SessionId(secrets.token_hex(16)),
@@ -205,7 +205,6 @@ class SessionManager:
             token_hash=content_hash(token.encode()),
             created_at=now,
             deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
-            base=wanted.base,
             **facts,
         )
         self._audit.record(

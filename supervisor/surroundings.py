@@ -346,15 +346,16 @@ def _is_change(request: Request) -> bool:
 
 
 def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """The review agent's command, and the Python and libraries that it needs, shown read-only below /opt/gatehouse."""
+    """The review agent's command, and the Python and libraries that it needs, shown read-only."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     prefix = Path(sys.base_prefix).resolve()
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"
     binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
     python = f"/usr/bin/{version}"
     if not prefix.is_relative_to("/usr"):
-        binds.append((prefix, f"{INSIDE}/python"))
-        python = f"{INSIDE}/python/bin/{version}"
+        # At its own place: a Python that is built with a shared library looks for it by the path that it was installed to.
+        binds.append((prefix, str(prefix)))
+        python = f"{prefix}/bin/{version}"
     elif prefix != Path("/usr"):
         python = f"{prefix}/bin/{version}"
     return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)
