@@ -35,7 +35,9 @@ class RefusedError(GatehouseError):
     exit_code = 2
     http_status = 403
 
-    def __init__(self, message: str, remedy: str = "", *, rule: str | None = None, request_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, remedy: str = "", *, rule: str | None = None, request_id: str | None = None
+    ) -> None:
         super().__init__(message, remedy)
         self.rule = rule
         self.request_id = request_id
