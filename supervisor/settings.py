@@ -93,6 +93,11 @@ def inherited(*names: str) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
+def for_our_python() -> dict[str, str]:
+    """What a Python of ours needs to start where ours did: a Python that was moved finds its library so."""
+    return inherited("LD_LIBRARY_PATH", "PYTHONDONTWRITEBYTECODE")
+
+
 def search_path() -> str:
     """Where the person's shell looks for programs."""
     return os.environ.get("PATH", os.defpath)

@@ -237,7 +237,7 @@ class NetworkBroker:
             with theirs:
                 self._child = await process.spawn(
                     [*self._command, "--channel-fd", str(theirs.fileno())],
-                    env=settings.inherited("LANG", "PATH", "PYTHONDONTWRITEBYTECODE"),
+                    env=settings.inherited("LANG", "PATH") | settings.for_our_python(),
                     cwd=settings.ROOT,
                     stderr=None,
                     pass_fds=[theirs.fileno()],

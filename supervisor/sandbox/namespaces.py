@@ -19,6 +19,7 @@ from pathlib import Path
 
 from supervisor.errors import SandboxError
 from supervisor.process import Child, spawn
+from supervisor.settings import for_our_python
 
 HELPER = Path(__file__).with_name("port_opener.py")
 # linux/nsfs.h: the user namespace that owns a namespace. The process's own user namespace may be nested below it.
@@ -124,7 +125,7 @@ class PortOpener:
             ours.setblocking(False)
             argv = [sys.executable, "-I", "-S", str(HELPER), str(theirs.fileno())]
             try:
-                self._child = await spawn(argv, env={}, cwd="/", pass_fds=[theirs.fileno()])
+                self._child = await spawn(argv, env=for_our_python(), cwd="/", pass_fds=[theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise
