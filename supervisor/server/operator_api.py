@@ -110,7 +110,7 @@ def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
 
 
 def _move_on(cookie: Cookie | None) -> Response[str]:
-    text = "<!doctype html><meta charset=utf-8><title>Gatehouse</title><meta http-equiv=refresh content='0;url=/'>"
+    text = "<!doctype html><meta charset=utf-8><title>Gatehouse</title><link rel=icon href=/static/gatehouse.svg><meta http-equiv=refresh content='0;url=/'>"
     text += f"<p><a href='/'>{html.escape('Go on to the inbox')}</a>"
     return Response(text, media_type=MediaType.HTML, cookies=[cookie] if cookie else None)
 

@@ -7,11 +7,11 @@ a page of its own for a visit, and for htmx the one JSON body, whose text the pa
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from litestar import Response, delete, get, post
-from litestar.enums import MediaType, RequestEncodingType
-from litestar.params import Body
+from litestar.enums import MediaType
+from litestar.params import FromPath, FromQuery, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
 from supervisor import audit
@@ -32,7 +32,7 @@ from supervisor.server.time_words import clock_text
 from supervisor.session_manager import StartSession
 from supervisor.store import requests as store
 
-type Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+Form = URLEncodedBody[dict[str, str]]
 type YesOrNo = Literal["allow", "deny"]
 HISTORY_ROWS = 100
 REQUEST_ROWS = 100
@@ -72,7 +72,7 @@ def sessions(request: AnyRequest) -> Response[str]:
 
 
 @get("/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def session(request: AnyRequest, session_id: str) -> Response[str]:
+def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """One session: state, time, output, review, requests."""
     parts = parts_of(request)
     found = parts.sessions.get(session_id)
@@ -102,7 +102,7 @@ def history(request: AnyRequest) -> Response[str]:
 
 
 @get("/parts/cards", include_in_schema=False, sync_to_thread=False)
-def cards_part(request: AnyRequest, ids: str) -> Response[str]:
+def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
     found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
@@ -110,7 +110,7 @@ def cards_part(request: AnyRequest, ids: str) -> Response[str]:
 
 
 @get("/parts/change/{request_id:str}", include_in_schema=False, sync_to_thread=False)
-def change_part(request: AnyRequest, request_id: str) -> Response[str]:
+def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """The whole diff of a card."""
     parts = parts_of(request)
     return _html("parts/change.html", change=change(parts, parts.gate.get(request_id), whole=True))
@@ -133,13 +133,13 @@ def sessions_part(request: AnyRequest) -> Response[str]:
 
 
 @get("/parts/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def session_part(request: AnyRequest, session_id: str) -> Response[str]:
+def session_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     parts = parts_of(request)
     return _html("parts/session.html", session=session_data(parts, parts.sessions.get(session_id)))
 
 
 @get("/parts/requests/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def requests_part(request: AnyRequest, session_id: str) -> Response[str]:
+def requests_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     return _html("parts/requests.html", answered=_answered(parts_of(request), session_id))
 
 
@@ -149,7 +149,7 @@ def rules_part(request: AnyRequest) -> Response[str]:
 
 
 @get("/parts/history", include_in_schema=False, sync_to_thread=True)
-def history_part(request: AnyRequest, before: int) -> Response[str]:
+def history_part(request: AnyRequest, before: FromQuery[int]) -> Response[str]:
     return _html("parts/history.html", **_history(parts_of(request), before))
 
 
@@ -157,7 +157,7 @@ def history_part(request: AnyRequest, before: int) -> Response[str]:
 
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def answer(request: AnyRequest, request_id: str, answer: Answer, data: Form) -> Response[str]:
+def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form) -> Response[str]:
     """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
     parts = parts_of(request)
     try:
@@ -178,13 +178,13 @@ def answer(request: AnyRequest, request_id: str, answer: Answer, data: Form) -> 
 
 
 @get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False)
-def always(request: AnyRequest, request_id: str, effect: YesOrNo) -> Response[str]:
+def always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo]) -> Response[str]:
     """The rules that could be saved; nothing is saved yet."""
     return _always(parts_of(request), request_id, effect)
 
 
 @post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def save_always(request: AnyRequest, request_id: str, effect: YesOrNo, data: Form) -> Response[str]:
+def save_always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form) -> Response[str]:
     """Save the chosen rule and answer; an error is shown in the form, and nothing was answered then."""
     parts = parts_of(request)
     rule = (data.get("rule") or data.get("own", "")).strip()
@@ -210,7 +210,7 @@ def save_always(request: AnyRequest, request_id: str, effect: YesOrNo, data: For
 
 
 @post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def bulk(request: AnyRequest, category: Category, answer: Answer, data: Form) -> Response[str]:
+def bulk(request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form) -> Response[str]:
     """Answer all of a category that the page showed; those that came since stay."""
     parts = parts_of(request)
     shown = [one for one in data.get("ids", "").split(",") if one]
@@ -240,7 +240,7 @@ def add_rule(request: AnyRequest, data: Form) -> Response[str]:
 
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def remove_rule(request: AnyRequest, rule_id: str) -> Response[str]:
+def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
     """Take a saved rule away."""
     parts = parts_of(request)
     try:
@@ -263,7 +263,7 @@ async def start_session(request: AnyRequest, data: Form) -> Response[str]:
 
 
 @post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
-async def stop_session(request: AnyRequest, session_id: str) -> Response[str]:
+async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """Begin the orderly end of a session."""
     parts = parts_of(request)
     await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)

@@ -50,7 +50,10 @@ class Watch:
         self.expected: tuple[str, ...] = ()
 
     def follow(self, page: Page) -> None:
-        page.on("console", lambda message: self.note(f"console {message.type}: {message.text}", message.type))
+        page.on(
+            "console",
+            lambda message: self.note(f"console {message.type}: {message.text} {message.location}", message.type),
+        )
         page.on("pageerror", lambda error: self.note(f"error: {error}"))
         page.on(
             "dialog", lambda dialog: (self.note(f"dialog: {dialog.message}"), asyncio.ensure_future(dialog.dismiss()))
@@ -75,14 +78,14 @@ async def watch(site: Site) -> AsyncIterator[Watch]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser, site: Site, watch: Watch) -> AsyncIterator[BrowserContext]:
-    """A browser profile that signed in with the printed link."""
+    """A browser profile that is signed in; `test_signing_in` does it with the printed link."""
     made = await browser.new_context(viewport={"width": 1200, "height": 900})
     made.set_default_timeout(PATIENCE_MS)
     made.on("page", watch.follow)
-    page = await made.new_page()
-    await page.goto(site.auth.login_url())
-    await page.wait_for_url(f"{site.url}/")
-    await page.close()
+    value = site.auth.sign_in(site.auth.new_login_token())
+    await made.add_cookies([
+        {"name": site.auth.cookie_name, "value": value or "", "url": site.url, "httpOnly": True, "sameSite": "Strict"}
+    ])  # fmt: skip
     yield made
     await made.close()
 

@@ -14,7 +14,6 @@ export const pending = new Map();
 const wanted = new Set();
 let inFlight = new Set();
 let isFetching = false;
-let armedAt = 0;
 
 export const cardOf = (id) => $(`request-${id}`);
 export const waitingCards = (root = document) => [...root.querySelectorAll('.card[data-status="pending"]')];
@@ -32,7 +31,7 @@ export function requestChanged(request) {
     const isNew = !pending.has(request.id);
     pending.set(request.id, request.session_id);
     if (card) update(card, request);
-    else if ($("cards") && isHere(request.session_id) && waitingCards().length < MOST_CARDS) want(request.id);
+    else if ($("cards") && isHere(request.session_id) && room() > 0) want(request.id);
     if (isNew) say(`A ${request.category} request waits`);
   }
   changed();
@@ -60,11 +59,15 @@ function update(card, request) {
   if (held && request.hold_until) held.dataset.until = request.hold_until;
 }
 
+// How many more cards the page takes, those on their way included. 500 diffs at once help nobody.
+function room() {
+  return MOST_CARDS - waitingCards().length - wanted.size - inFlight.size;
+}
+
 function fill() {
-  let room = MOST_CARDS - waitingCards().length;
   for (const [id, session] of pending) {
-    if (room <= 0) break;
-    if (isHere(session) && !cardOf(id)) { want(id); room -= 1; }
+    if (room() <= 0) break;
+    if (isHere(session) && !cardOf(id) && !inFlight.has(id)) want(id);
   }
 }
 
@@ -84,7 +87,9 @@ async function fetchWanted() {
       inFlight = new Set(ids);
       const answer = await fetch(`/parts/cards?ids=${ids.map(encodeURIComponent).join(",")}`);
       if (!answer.ok) break;
-      place(await answer.text());
+      const html = await answer.text();
+      inFlight = new Set();
+      place(html);
     }
   } catch {
     wanted.clear(); // the connection is lost: the present state comes with the next one
@@ -139,10 +144,9 @@ function tidy() {
     section.querySelector('[data-role="bulk"]').hidden = cards.length < 2;
   }
   const here = [...pending.values()].filter(isHere).length;
-  const more = Math.max(0, here - shown);
-  const late = more - wanted.size - inFlight.size;
-  $("more").hidden = late <= 0;
-  $("more").textContent = `${late} more wait. They follow as these are answered.`;
+  const more = here - shown;
+  $("more").hidden = more <= 0 || shown < MOST_CARDS;
+  $("more").textContent = `${more} more wait. They follow as these are answered.`;
   $("nothing").hidden = shown > 0 || here > 0;
   if (more > 0 && shown < FEW_CARDS) fill();
   steady();
@@ -174,14 +178,17 @@ function steady() {
 
 // -- own answers ----------------------------------------------------------------------------------------------------------
 
-// Whether a key may answer: not in the instant after the focus went on by itself.
-export const isArmed = () => performance.now() >= armedAt;
+// Whether a key may answer a card: not in the instant after the focus went on to it by itself.
+export const isArmed = (card) => !card.dataset.settling;
 
 function goOn(card, byPointer) {
   const cards = [...document.querySelectorAll(".card")];
   const after = cards.slice(cards.indexOf(card) + 1).find((one) => one.dataset.status === "pending");
   const next = after || waitingCards()[0];
-  armedAt = performance.now() + STEADY_MS;
+  if (next) {
+    next.dataset.settling = "1";
+    setTimeout(() => { delete next.dataset.settling; }, STEADY_MS);
+  }
   say(`${card.getAttribute("aria-label")}. ${next ? `${waitingCards().length} wait.` : "Nothing else waits."}`);
   (next || $("main")).focus({ preventScroll: byPointer });
   if (next && !byPointer) next.scrollIntoView({ block: "nearest" });

@@ -17,7 +17,7 @@ export function watchKeys() {
       return;
     }
     if (event.key === "j" || event.key === "k") walk(event, card);
-    else if (card && /^[adrAD]$/.test(event.key) && (isArmed() || event.key === "r")) press(event, card, event.key);
+    else if (card && /^[adrAD]$/.test(event.key) && (isArmed(card) || event.key === "r")) press(event, card, event.key);
   });
 }
 

@@ -1,0 +1,147 @@
+"""What an agent writes stays text, wherever a page shows it. `Watch` fails a test for any dialog, error or foreign request."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
+from supervisor.core.approvals import status
+from tests.browser.conftest import Watch, opened
+from tests.browser.site import Site
+
+PAYLOADS = [
+    '<img src=x onerror="window.owned=1">',
+    "</textarea></pre></code></title><script>window.owned=1</script>",
+    '"><svg onload=window.owned=1><a href="javascript:window.owned=1">',
+    "' hx-get='/stop-all' hx-trigger='load' x='",
+    '" hx-on:load="window.owned=1" hx-vals="js:{a:window.owned=1}" autofocus onfocus="window.owned=1',
+    "{{7*7}}${7*7}{% raw %}<%= 7*7 %>",
+    "javascript:window.owned=1//https://evil.example.org/",
+    "<form action=https://evil.example.org><input name=x autofocus onfocus=window.owned=1>",
+    "<style>*{display:none}</style><link rel=stylesheet href=https://evil.example.org/x.css><base href=https://evil.example.org>",
+    "<article class=card id=request-x hx-swap-oob=true><template><meta http-equiv=refresh content=0;url=//evil.example.org>",
+]
+DECEPTIVE = "a\u202egpj.exe\u202c b\u200bc \x1b[2J\x1b]0;owned\x07 d\u2066e\ufeff"
+SPELLED = "a\\u{202e}gpj.exe\\u{202c} b\\u{200b}c \\u{1b}[2J\\u{1b}]0;owned\\u{7} d\\u{2066}e\\u{feff}"
+
+
+async def harmless(page: Page, site: Site) -> None:
+    """Nothing of what an agent wrote became part of the page."""
+    found: dict[str, Any] = await page.evaluate(
+        """() => ({
+            owned: window.owned ?? null,
+            made: document.querySelectorAll('img[src="x"], body script, svg, style, base, template, #request-x, [onload], [onfocus],'
+                + ' [onerror], a[href^="javascript:"], form[action], [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
+            scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
+            raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),
+            title: document.title,
+        })"""
+    )
+    assert found["owned"] is None
+    assert found["made"] == 0
+    assert found["scripts"] == ["/static/vendor/htmx/htmx.min.js", "/static/js/page.js"]
+    assert not found["raw"]
+    assert "49" not in found["title"]
+    assert site.parts.kill_switch.reason() is None
+    assert page.url.startswith(site.url)
+
+
+@pytest.mark.parametrize("payload", [*PAYLOADS, DECEPTIVE])
+async def test_requests(site: Site, page: Page, payload: str) -> None:
+    asked = [
+        site.ask(Exec(command=f"echo {payload}", cwd=payload), reason=payload),
+        site.ask_change(f"src/{payload.replace('/', '|')}", b"old\n", payload.encode() + b"\n", reason=payload),
+        site.ask(Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=f"/{payload}", sni=payload, host_header=payload)),
+        site.ask(Git(operation="push", remote="origin", refspecs=(payload,), flags=(payload,)), reason=payload),
+        site.ask(Packages(manager="pip", operation="install", names=(payload,), flags=(payload,)), reason=payload),
+        site.ask(Proposal(effect="allow", rule=f"exec({payload})", why=payload), reason=payload),
+    ]  # fmt: skip
+    waiting = [request for request in asked if status(request) == "pending"]
+    assert waiting
+    await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(waiting))
+    await harmless(page, site)
+    shown = SPELLED if payload == DECEPTIVE else payload
+    said = page.locator("[data-role=reason]").first
+    assert (await said.text_content()) == shown
+    for request in waiting:
+        if await page.locator(f"#request-{request.id} [data-key=A]").count():
+            await page.locator(f"#request-{request.id} [data-key=A]").click()
+            await expect(page.locator(f"#request-{request.id} form")).to_be_visible()
+    await harmless(page, site)
+    for request in waiting:
+        site.parts.gate.resolve(request.id, "denied", by="operator (cli)", reason=payload)
+    await expect(page.locator('.card[data-status="pending"]')).to_have_count(0)
+    await harmless(page, site)
+
+
+async def test_the_question_before_answering_all(site: Site, page: Page) -> None:
+    for payload in PAYLOADS:
+        site.ask(Exec(command=payload))
+    section = page.locator('section[data-category="exec"]')
+    waiting = await section.locator('.card[data-status="pending"]').count()
+    assert waiting > 2
+    await section.get_by_role("button", name="Deny all").click()
+    await expect(page.locator("#confirm-list li").nth(1)).to_be_visible()
+    await harmless(page, site)
+
+
+@pytest.mark.parametrize("path", ["/", "/sessions", "/sessions/evil", "/rules", "/history"])
+async def test_pages(site: Site, context: BrowserContext, watch: Watch, path: str) -> None:
+    everything = " ".join([*PAYLOADS, DECEPTIVE])
+    sessions = site.parts.sessions
+    sessions.add(
+        "evil", f"/tmp/{everything.replace('/', '|')}", command=("sh", "-c", everything), notices=(everything,),
+        model=everything[:200], base=everything, end_reason=everything, kind="review",
+    )  # fmt: skip
+    sessions.record_review("evil", {
+        "verdict": everything, "summary": everything, "model": everything, "usage": {"turns": everything, "input_tokens": everything},
+        "findings": [
+            {"severity": everything, "title": everything, "path": everything, "line": everything, "body": everything, "suggestion": everything},
+            {"severity": "high"}, {}, everything, None,
+        ],
+    })  # fmt: skip
+    sessions.say("evil", everything.encode() + b"\n\xff\xfe\n")
+    request = site.ask(Exec(command=everything), session_id="evil", reason=everything)
+    if status(request) == "pending":
+        site.parts.gate.resolve(request.id, "denied", by=everything, reason=everything)
+    site.parts.policies.add_rule(
+        "deny", "filesystem(<img src=x onerror=window.owned=1>)", why=everything, by=everything
+    )
+    site.parts.audit.record(
+        "session_ended", session="evil", reason=everything, by=everything, command=everything, verdict=everything
+    )
+    page = await opened(context, site, path)
+    if path == "/sessions/evil":
+        await expect(page.locator("#output")).to_contain_text("<svg onload=window.owned=1>")
+        await expect(page.locator("#output")).to_contain_text("a\\u{202e}gpj.exe")
+    for record in await page.locator("details").all():
+        await record.evaluate("(one) => { one.open = true; }")
+    await harmless(page, site)
+    assert "{{7*7}}" in (await page.content())
+
+
+async def test_messages_are_text(site: Site, page: Page) -> None:
+    site.parts.kill_switch.stop(PAYLOADS[0])
+    site.app.state["live"].status_changed()
+    await expect(page.locator("#banner")).to_contain_text("<img src=x")
+    site.parts.kill_switch.resume()
+    await harmless(page, site)
+
+
+async def test_a_page_runs_no_inline_script(site: Site, page: Page, watch: Watch) -> None:
+    """Even where markup got in, the content security policy would hold."""
+    watch.expected = ("Content Security Policy", "Refused to", "violates")
+    await page.evaluate(
+        """() => {
+            const box = document.createElement("div");
+            box.innerHTML = '<img src="/static/none.png" onerror="window.owned=1"><b style="color:red">x</b>';
+            document.body.append(box);
+            const script = document.createElement("script");
+            script.textContent = "window.owned = 1";
+            document.body.append(script);
+        }"""
+    )
+    watch.expected = (*watch.expected, "404")
+    await page.wait_for_load_state("networkidle")
+    assert await page.evaluate("window.owned ?? null") is None

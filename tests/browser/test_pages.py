@@ -1,0 +1,261 @@
+"""Sessions, rules and history in the browser, and the ways in."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, expect
+
+from supervisor.core.actions import Exec, Network
+from supervisor.core.approvals import status
+from tests.browser.conftest import Watch, opened
+from tests.browser.site import Site, fill
+
+SHEET = Path(__file__).resolve().parents[2] / "web" / "static" / "gatehouse.css"
+
+
+async def test_output_arrives_as_it_is_printed(site: Site, context: BrowserContext) -> None:
+    site.parts.sessions.say("one", b"first line\n")
+    page = await opened(context, site, "/sessions/one")
+    box = page.locator("#output")
+    await expect(box).to_have_text("first line\n")
+    site.parts.sessions.say("one", b"\x1b[31msecond\x1b[0m line\r\n")
+    site.parts.sessions.say("two", b"of another session\n")
+    await expect(box).to_have_text("first line\nsecond line\n")
+    for number in range(200):
+        site.parts.sessions.say("one", f"line {number}\n".encode())
+    await expect(box).to_contain_text("line 199")
+    assert await box.evaluate("(one) => one.scrollTop + one.clientHeight >= one.scrollHeight - 40")
+
+
+async def test_only_the_end_of_a_long_output_is_read(site: Site, context: BrowserContext) -> None:
+    site.parts.sessions.say("one", b"beginning\n" + b"x" * 99 + b"\n" + b"middle of it all\n" * 40_000 + b"the end\n")
+    page = await opened(context, site, "/sessions/one")
+    await expect(page.locator("#output")).to_contain_text("the end")
+    assert "beginning" not in (await page.locator("#output").text_content() or "")
+    await expect(page.get_by_text("The last part; all of it is in")).to_be_visible()
+
+
+async def test_a_session_from_start_to_end(
+    site: Site, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = site.parts.sessions
+    page = await opened(context, site, "/sessions/one")
+    state = page.locator("[data-role=state]")
+    await expect(state).to_have_text("running")
+    monkeypatch.setattr(sessions, "progress", lambda _: {"done": 120, "total": 900, "bytes": 4_200_000})
+    sessions.change("one", started_at=None)
+    await expect(page.locator("#session-facts")).to_contain_text("120 of 900 files, 4.2 MB")
+    monkeypatch.undo()
+    sessions.change("one", started_at=site.parts.clock.now(), notices=("recorded model: nobody looked at this",))
+    await expect(page.locator("#session-facts .notice")).to_have_text("recorded model: nobody looked at this")
+    request = site.ask(Exec(command="make"))
+    site.ask(Exec(command="make elsewhere"), session_id="two")
+    await expect(page.locator(".card")).to_have_count(1)
+    await page.locator(f"#request-{request.id}").get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#session-requests")).to_contain_text("done, exit code 0")
+    sessions.record_review("one", {
+        "model": "recorded", "verdict": "comment", "summary": "Sound.",
+        "findings": [{"severity": "low", "title": "small"}, {"severity": "critical", "title": "large", "path": "a.py", "line": 3}],
+    })  # fmt: skip
+    await expect(page.locator(".finding strong")).to_have_text(["large", "small"])
+    await page.get_by_role("button", name="Stop", exact=True).click()
+    await page.get_by_role("button", name="Stop it").click()
+    await expect(page.locator("dialog")).not_to_be_visible()
+    await page.wait_for_load_state("networkidle")
+    assert sessions.stopped == [("one", "stopped by the operator", "operator (browser)")]
+    sessions.change("one", ended_at=site.parts.clock.now(), end_reason="stopped by the operator", exit_code=143)
+    await expect(state).to_have_text("ended")
+    await expect(page.locator("#session-facts")).to_contain_text("stopped by the operator (exit code 143)")
+    await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+
+
+async def test_starting_a_session(site: Site, context: BrowserContext, tmp_path: Path) -> None:
+    page = await opened(context, site, "/sessions")
+    await page.get_by_label("a command").check()
+    await expect(page.get_by_label("Review what changed")).to_be_hidden()
+    await page.get_by_label("Workspace").fill("/no/such/folder")
+    for command, said in (("", "the command is missing"), ("sh 'x", "close every quote"), ("sh", "does not exist")):
+        await page.get_by_label("Command", exact=True).fill(command)
+        await page.get_by_role("button", name="Start", exact=True).click()
+        await expect(page.locator("#start-error")).to_contain_text(said)
+    await page.get_by_label("Workspace").fill(str(tmp_path))
+    await page.get_by_label("At most").fill("soon")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await expect(page.locator("#start-error")).to_contain_text("`soon` is not a duration")
+    await page.get_by_label("At most").fill("30m")
+    await page.get_by_label("Command", exact=True).fill("sh -c 'echo hi'")
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await page.wait_for_url(re.compile(r"/sessions/started-\d+$"))
+    assert site.parts.sessions.recent()[0].command == ("sh", "-c", "echo hi")
+
+
+async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) -> None:
+    page = await opened(context, site, "/rules")
+    other = await opened(context, site, "/rules")
+    waiting = site.ask(Network(operation="connect", host="a.packages.example.org", port=443), origin="egress")
+    await page.get_by_label("Rule").fill("networ(*.example.org)")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.locator("#rules .notice.bad")).to_contain_text("network")
+    await page.get_by_label("Rule").fill("network(*.packages.example.org)")
+    await page.get_by_label("Why").fill("the team's index")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.locator("#rules .notice.good")).to_contain_text("It answered 1 that waited")
+    assert status(site.parts.gate.get(waiting.id)) == "approved"
+    for one in (page, other):
+        row = one.locator("tr", has_text="network(*.packages.example.org)")
+        await expect(row).to_contain_text("the team's index")
+        await expect(row).to_contain_text("operator (browser)")
+    await expect(page.get_by_role("button", name="Remove exec")).to_have_count(0)  # those stand in the policy file
+    await page.get_by_role("button", name="Remove network(*.packages.example.org)").click()
+    await page.locator("#confirm-yes").click()
+    for one in (page, other):
+        await expect(one.locator("tr", has_text="network(*.packages.example.org)")).to_have_count(0)
+
+
+async def test_rules_say_what_happens_without_them(site: Site, context: BrowserContext) -> None:
+    site.ask(Exec(command="git status"))
+    site.parts.gate.write_hits()
+    page = await opened(context, site, "/rules")
+    await expect(page.locator("tr", has_text="exec(git status)")).to_contain_text("1 times")
+    await expect(page.locator("tr", has_text="exec(make deploy)")).to_contain_text("it reaches production")
+    await expect(page.locator("#rules")).to_contain_text("packages ask")
+    await expect(page.locator("#rules")).to_contain_text(".git/**")
+    await page.get_by_text("asked", exact=True).click()
+    await expect(page.locator("code", has_text=".github/**")).to_be_visible()
+
+
+async def test_a_policy_that_does_not_parse_is_said(site: Site, context: BrowserContext) -> None:
+    page = await opened(context, site)
+    site.parts.settings.policy_file.write_text("version: 1\nalow: []\n")
+    assert site.parts.policies.banner is not None
+    site.app.state["live"].policy_changed()
+    await expect(page.locator("#banner")).to_contain_text("did you mean `allow`")
+
+
+async def test_history_newest_first_and_older_on_demand(site: Site, context: BrowserContext) -> None:
+    for number in range(120):
+        site.ask(Exec(command=f"git status {number}" if number else "git status"))
+    page = await opened(context, site, "/history")
+    rows = page.locator("#history tr")
+    await expect(rows).to_have_count(101)
+    await expect(rows.first).to_contain_text("git status 119")
+    await expect(rows.first).to_contain_text("ask")
+    await rows.first.locator("summary").click()
+    await expect(rows.first.locator("pre")).to_contain_text('"prev":')
+    await page.get_by_role("button", name="Older records").click()
+    await expect(page.get_by_role("button", name="Older records")).to_have_count(0)
+    numbers = [int(text) for text in re.findall(r"#(\d+)", await page.locator("#history").inner_text())]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[-1] == 1
+    site.ask(Exec(command="rm -rf /"))
+    await page.get_by_role("link", name="There are newer records").click()
+    await expect(rows.first).to_contain_text("rm -rf /")
+    await expect(rows.first.locator(".badge")).to_have_text("deny")
+
+
+async def test_a_link_signs_in_once(site: Site, browser: Browser, watch: Watch) -> None:
+    watch.expected = ("status of 403", "status of 401", "status of 404")
+    link = site.auth.login_url()
+    contexts = [await browser.new_context() for _ in range(2)]
+    first, second = [await one.new_page() for one in contexts]
+    for page in (first, second):
+        watch.follow(page)
+    await first.goto(link)
+    await first.wait_for_selector('#live[data-state="on"]')
+    assert "token" not in first.url
+    cookies = await contexts[0].cookies()
+    assert [(one["httpOnly"], one["sameSite"]) for one in cookies] == [(True, "Strict")]
+    await first.goto(link)  # the same browser just goes on
+    await first.wait_for_selector('#live[data-state="on"]')
+    await second.goto(link)
+    await expect(second.locator("h1")).to_have_text("Not let in")
+    await expect(second.locator("main")).to_contain_text("this sign-in link was used before")
+    await second.goto(site.url)
+    await expect(second.locator("h1")).to_have_text("Not signed in")
+    await first.goto(f"{site.url}/sessions/nobody")
+    await expect(first.locator("h1")).to_have_text("Not found")
+    await first.goto(f"{site.url}/nowhere")
+    await expect(first.locator("h1")).to_have_text("Not found")
+    for one in contexts:
+        await one.close()
+
+
+async def test_what_was_missed_is_there_after_a_restart(site: Site, page: Page, watch: Watch) -> None:
+    watch.expected = ("WebSocket connection", "ERR_CONNECTION")
+    before = site.ask(Exec(command="make before"))
+    await expect(page.locator(f"#request-{before.id}")).to_be_visible()
+    await site.close()
+    await expect(page.locator("#live-text")).to_have_text("not connected")
+    await expect(page.locator("#lost")).to_contain_text("What you see here may be old")
+    await page.locator(f"#request-{before.id}").get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#toast")).to_contain_text("Gatehouse does not answer")
+    site.parts.gate.resolve(before.id, "denied", by="operator (cli)")
+    missed = site.ask(Exec(command="make missed"))
+    await site.open()
+    await expect(page.locator(f"#request-{missed.id}")).to_be_visible()
+    await expect(page.locator(f"#request-{before.id}")).to_have_attribute("data-status", "denied")
+    await expect(page.locator("#lost")).to_be_hidden()
+    await page.locator(f"#request-{missed.id}").get_by_role("button", name="Approve", exact=True).click()
+    assert status(await site.parts.gate.wait(missed.id, 20)) in ("approved", "used")
+
+
+async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(site: Site, page: Page, watch: Watch) -> None:
+    watch.expected = ("WebSocket connection", "ERR_CONNECTION", "401")
+    await site.close()
+    await site.open(is_signed_out=True)
+    await expect(page.locator("#lost")).to_contain_text("You are signed out")
+    await expect(page.locator("#lost")).to_contain_text("gatehouse url")
+
+
+async def test_nothing_yet(site: Site, context: BrowserContext) -> None:
+    for name in ("one", "two"):
+        site.parts.sessions.change(name, ended_at=site.parts.clock.now())
+    page = await opened(context, site)
+    await expect(page.locator("#nothing")).to_be_visible()
+    await expect(page.get_by_text("No session runs.")).to_be_visible()
+
+
+async def test_no_page_is_wider_than_a_phone(site: Site, browser: Browser, context: BrowserContext) -> None:
+    requests = fill(site)
+    site.ask(Exec(command="x" * 3000), reason="y" * 900)
+    site.parts.gate.resolve(requests[0].id, "denied", by="operator (cli)", reason="z" * 300)
+    site.parts.policies.add_rule("deny", f"filesystem({'a' * 300})", why="b" * 300, by="c")
+    site.parts.sessions.say("one", b"w" * 4000 + b"\n")
+    for path in ("/", "/sessions", "/sessions/one", "/rules", "/history"):
+        page = await context.new_page()
+        await page.set_viewport_size({"width": 390, "height": 800})
+        await page.goto(site.url + path)
+        await page.wait_for_selector('#live[data-state="on"]')
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        await page.close()
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_text_has_contrast(look: str) -> None:
+    """WCAG 2.2, 1.4.3: 4.5 to 1 for text."""
+    blocks = re.findall(r":root \{(.*?)\}", SHEET.read_text(), re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[0]))
+    if look == "dark":
+        colours |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[1]))
+    pairs = [
+        *((text, ground) for text in ("text", "muted") for ground in ("ground", "surface", "sunken")),
+        *((text, ground) for text in ("accent", "bad", "good", "warn") for ground in ("ground", "surface")),
+        *((kind, "surface") for kind in ("exec", "filesystem", "network", "git", "packages", "sandbox")),
+        *((tone, f"{tone}-ground") for tone in ("good", "bad", "warn")),
+        *(("text", f"{tone}-{part}") for tone in ("good", "bad") for part in ("ground", "mark")),
+        ("text", "warn-ground"), ("accent-text", "accent"), ("good-text", "good"), ("bad-text", "bad"),
+    ]  # fmt: skip
+    weak = {pair: round(_contrast(*(colours[name] for name in pair)), 2) for pair in pairs}
+    assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
+
+
+def _contrast(first: str, second: str) -> float:
+    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
