@@ -103,7 +103,10 @@ class EgressQuestions:
         # What egress does when it is allowed is exactly this action: it asked with what it is about to do.
         grant.use(action)
         self._grants[question.question_id] = grant
-        if action.operation == "connect" and grant.request_id is not None:
+        # A rule that was saved meanwhile may have answered instead of the person: a rule for one path lets a CONNECT be looked
+        # into, and must not become an approval of everything inside.
+        by_person = grant.request_id is not None and self._gate.peek(action, question.session_id).decision == "ask"
+        if action.operation == "connect" and by_person:
             self._approved[question.connection_id] = _Approved(
                 action.host, action.port, grant.rule, question.question_id
             )

@@ -220,6 +220,21 @@ async def test_a_rule_for_a_path_opens_the_connection_for_that_path_only(
         assert not https.received
 
 
+async def test_a_rule_for_a_path_that_answers_a_waiting_connect_opens_it_for_that_path_only(
+    tmp_path: Path, authority: trustme.CA, https: Origin
+) -> None:
+    async with setting(tmp_path, authority, hold_s=2.0) as place:
+        url = f"https://origin.test:{https.port}"
+        place.office.policy(rules(https))
+        sending = asyncio.create_task(curl(place, "--data", "x", f"{url}/other"))
+        request = await place.office.asked()
+        place.office.policies.add_rule("allow", f"network(GET {url}/public/**)", why="", by="tester")
+        place.office.gate.rejudge_pending(by="the new rule")
+        assert status(place.office.gate.get(request.id)) in ("approved", "used")
+        assert (await sending)[1].endswith("403 200")
+        assert not https.received
+
+
 async def test_a_name_for_a_private_address_needs_a_rule_that_names_the_address(place: Setting, http: Origin) -> None:
     place.office.policy(f"allow:\n  - network(origin.test:{http.port})\n")
     answer = await send(place, get(http))
