@@ -212,6 +212,25 @@ async def test_a_command_that_runs_ends_with_its_session(running: Supervised, wo
     assert not _commands_like("sleep 2000")
 
 
+async def test_a_command_ends_with_the_agent_that_asked_for_it(running: Supervised, workspace: Path) -> None:
+    """An agent that exits without waiting: nobody reads the output, and nothing goes on changing the copy."""
+    ask = (
+        'curl -sS -X POST "$GATEHOUSE_URL/v1/exec" -H "Authorization: Bearer $GATEHOUSE_TOKEN" '
+        """-H 'Content-Type: application/json' -d '{"command": "exec sleep 3000", "timeout_s": 3500}'; """
+    )
+    script = ask + "until [ -e /workspace/lower/leave ]; do sleep 0.02; done"
+    session = await running.start(workspace, "bash", "-c", script)
+    request = await running.asked("exec", where=lambda one: one.session_id == session.id)
+    running.approve(request)
+    await running.became(request, "used")
+    (workspace / "leave").touch()
+    session = await running.ended(session)
+    assert session.end_reason == "the agent has exited"
+    outcome = await running.done(request)
+    assert "killed" in outcome["error"]
+    assert not _commands_like("sleep 3000")
+
+
 async def test_more_than_a_few_wait_their_turn(
     running: Supervised, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

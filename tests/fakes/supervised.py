@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ PATIENCE_S = 45.0
 OPERATOR = "the test"
 
 type Answer = Literal["approved", "denied"]
+type StartSupervisor = Callable[..., AbstractAsyncContextManager["Supervised"]]
 
 
 def settings_in(folder: Path, policy: str = "version: 1\n", **changes: Any) -> Settings:

@@ -8,16 +8,13 @@
 See `tests/fakes/supervised.py` for what `running` has. A second `start_supervisor` in a test finds the data folder of the first.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
-
-type StartSupervisor = Callable[..., AbstractAsyncContextManager[Supervised]]
+from tests.fakes.supervised import StartSupervisor, Supervised, make_repository, settings_in, supervised
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import StartSupervisor
 
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
 from tests.fakes.claude_code import FINAL_WORDS, claude_binary, claude_command, claude_script
 from tests.fakes.messages_server import MessagesServer
-from tests.fakes.supervised import Supervised
+from tests.fakes.supervised import StartSupervisor, Supervised
 
 BINARY = claude_binary()
 KEY = "sk-ant-test-4f1d2c7be0a94c3b8e55d0"

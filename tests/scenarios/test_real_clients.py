@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import trustme
-from conftest import StartSupervisor
 
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
 from tests.fakes.site import HELLO, WHEEL, Site
-from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
+from tests.fakes.supervised import StartSupervisor, Supervised, git, make_repository, settings_in, supervised
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 

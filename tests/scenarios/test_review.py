@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import StartSupervisor
 
 from supervisor.core.actions import CATEGORIES, category_of
 from supervisor.core.approvals import Request, status
@@ -15,7 +14,7 @@ from supervisor.errors import UserError
 from supervisor.surroundings import NO_GIT_NOTICE, RECORDED_NOTICE
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.sandboxed_agent import agent_command, answers
-from tests.fakes.supervised import Supervised, git
+from tests.fakes.supervised import StartSupervisor, Supervised, git
 
 pytestmark = pytest.mark.xdist_group("scenarios")
 
@@ -132,8 +131,8 @@ async def test_a_base_that_is_no_revision_is_refused_before_anything_starts(
 
 async def review(
     start_supervisor: StartSupervisor, changed: Path, script: list[Turn], rules: str = "", **wanted: Any
-) -> tuple[Session, MessagesServer, list[Request], str, Supervised]:
-    """One review over the local server, each request approved: the session, the server, what was asked, review.md."""
+) -> tuple[Session, MessagesServer, list[Request], str, str]:
+    """One review over the local server, each request approved: the session, the server, what was asked, review.md, the audit log."""
     with MessagesServer([*script], api_key=KEY) as model:
         policy = f"version: 1\nmodes: {{network: deny}}\nallow:\n  - network(127.0.0.1:{model.port})\n{rules}"
         async with start_supervisor(
@@ -146,7 +145,9 @@ async def review(
                 session = await running.ended(await running.start(changed, kind="review", **wanted))
             assert session.exit_code == 0, running.story()
             _, document = files_of(running, session)
-            return session, model, running.requests(session), document, running
+            assert KEY not in running.output(session)
+            log = (running.parts.settings.data_dir / "audit.log").read_text()
+            return session, model, running.requests(session), document, log
 
 
 async def test_a_review_over_the_messages_api_ends_with_its_findings(
@@ -159,7 +160,7 @@ async def test_a_review_over_the_messages_api_ends_with_its_findings(
         calls(tool_use("write_file", {"path": "NOTES.md", "content": "noted\n", "reason": "notes"})),
         WRITTEN,
     ]
-    session, model, requests, document, running = await review(start_supervisor, changed, script, base=base)
+    session, model, requests, document, log = await review(start_supervisor, changed, script, base=base)
     assert session.review is not None
     assert session.review["findings"] == [FINDING]
     assert session.review["verdict"] == "request_changes"
@@ -179,9 +180,10 @@ async def test_a_review_over_the_messages_api_ends_with_its_findings(
     told = json.dumps(model.conversations)
     assert KEY not in told
     assert "gatehouse-placeholder" not in told, "a command sees not even the placeholder"
-    assert KEY not in running.output(session) + document + (running.parts.settings.data_dir / "audit.log").read_text()
-    allowed = running.audit("verdict_given", session=session.id, category="network", verdict="allow")
-    assert {record["action"]["host"] for record in allowed} == {MODEL_HOST}
+    assert KEY not in document + log
+    records = [json.loads(line) for line in log.splitlines()]
+    verdicts = [one for one in records if one["event"] == "verdict_given" and one["category"] == "network"]
+    assert {(one["verdict"], one["action"]["host"]) for one in verdicts} == {("allow", MODEL_HOST)}
     assert "\\<b\\>operator" in document
     assert "\\[click\\](http\\:" in document
 
