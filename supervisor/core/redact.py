@@ -2,6 +2,9 @@
 
 Two nets: the values that this installation knows (`Redactor(secrets)`), and the shapes that well-known
 tokens have. A shape can miss an unusual secret, so channels that handle a secret register its value.
+
+INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language: no quotes, brackets, separators
+or free text. What is hidden from the person who answers must not be able to act, or an agent would hide a command in a "password".
 """
 
 import re
@@ -19,11 +22,14 @@ _SHAPES = re.compile(
     | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,}
     | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----                 # with the base64 below it, cut off or whole
+      (?:(?:\s|\\[nrt])+(?:Proc-Type|DEK-Info):[ ][A-Z0-9,-]{1,80})*
+      (?:(?:\s|\\[nrt])+[A-Za-z0-9+][A-Za-z0-9+/]{15,}={0,2})*
+      (?:(?:(?:\s|\\[nrt])+[A-Za-z0-9+/]{1,76}={0,2})?(?:\s|\\[nrt])*-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
     | (?<=Bearer[ ])[A-Za-z0-9._~+/-]{12,}=*
-    | (?<=://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)                # credentials in a URL
+    | (?<=://)[\w.~%!$*+,=^-]{1,100}:[\w.~%!$*+,=^:?\#-]{1,200}(?=@)      # credentials in a URL
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE,
 )
 
 

