@@ -38,6 +38,8 @@ def command(given: Mapping[str, str], *, is_terminal: bool) -> list[str]:
         arguments += ["--port", port]
     if max_uptime := given.get("GATEHOUSE_UP_MAX_UPTIME"):
         arguments += ["--max-uptime", max_uptime]
+    if is_terminal:
+        arguments.append("--stay")  # somebody is there, who will want to look at what came of it
     if words:
         arguments += [*(["--tty"] if is_terminal else []), "--", *words]
     return arguments

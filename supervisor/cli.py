@@ -68,7 +68,9 @@ def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
     from supervisor import foreground
 
     settings = _settings(options)
-    return foreground.supervise(settings, workspace=Path(options.workspace), open_browser=options.open, **wanted)
+    return foreground.supervise(
+        settings, workspace=Path(options.workspace), open_browser=options.open, stay=options.stay, **wanted
+    )
 
 
 # -- answering -----------------------------------------------------------------------------------------------------------
@@ -271,6 +273,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
         if name != "up":
             parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
+            parser.add_argument("--stay", action="store_true", help="keep the page open after the agent is done")
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
     parsers["run"].add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its words"

@@ -13,19 +13,23 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from supervisor import client as running
+from supervisor.clock import RealClock
 from supervisor.core.display import visible
-from supervisor.core.sessions import Kind, Session
+from supervisor.core.duration import format_duration
+from supervisor.core.sessions import Kind, Session, remaining_s
 from supervisor.errors import GatehouseError, PolicyError, SandboxError, UserError
 from supervisor.settings import Settings, inherited
 
 FOLLOW_EVERY_S = 0.3
+
+type Progress = Callable[[str], dict[str, int] | None]
 
 
 def keep_running(settings: Settings, *, open_browser: bool) -> int:
@@ -43,8 +47,12 @@ def supervise(
     command: tuple[str, ...] = (),
     base: str | None = None,
     tty: bool = False,
+    stay: bool = False,
 ) -> int:
-    """`gatehouse run` and `gatehouse review`: the exit code of the CLI."""
+    """`gatehouse run` and `gatehouse review`: the exit code of the CLI.
+
+    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its results can be looked at there.
+    """
     from supervisor.session_manager import StartSession, checked_workspace
 
     workspace = checked_workspace(workspace)
@@ -66,7 +74,7 @@ def supervise(
     asked = StartSession(
         workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
     )
-    return _in_loop(_supervise(settings, asked, open_browser=open_browser))
+    return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
 
 
 def doctor(settings: Settings) -> int:
@@ -98,33 +106,46 @@ async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
     return 0
 
 
-async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool) -> int:
+async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, stay: bool) -> int:
     from supervisor.app import Supervisor, handle_signals, run_session
 
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
         for line in supervisor.findings:
             _say(f"found at start: {line}")
-        teller = _Teller(raw=wanted.tty)
-        supervisor.parts.sessions.on_output(teller.output)
-        supervisor.parts.sessions.on_change(teller.session)
+        sessions = supervisor.parts.sessions
+        teller = _Teller(settings.sessions_dir, sessions.progress, raw=wanted.tty)
+        sessions.on_output(teller.output)
+        sessions.on_change(teller.session)
 
         def started(session_id: str) -> None:
             teller.session_id = session_id
             _say_url(supervisor.login_url(), open_browser and not wanted.tty)
 
         with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
-            return await run_session(supervisor, wanted, started)
+            code = await run_session(supervisor, wanted, started)
+        teller.say_the_rest()
+        session = sessions.get(teller.session_id or "")
+        left_s = remaining_s(session, supervisor.parts.clock.now())
+        if stay and left_s > 0 and session.agent_exited_at is not None and not supervisor.stopping:
+            _say(f"the page stays open for another {format_duration(left_s)}; ^C ends it")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await supervisor.wait_for_stop()
+        return code
 
 
 class _Teller:
     """Prints what happens to one session: its output on standard output, the rest on standard error."""
 
-    def __init__(self, *, raw: bool) -> None:
+    def __init__(self, folder: Path, progress: Progress, *, raw: bool) -> None:
         self.session_id: str | None = None
+        self._folder = folder
+        self._progress = progress
         self._raw = raw
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
+        self._clock = RealClock()
         self._copying_since: float | None = None
 
     def output(self, session_id: str, data: bytes) -> None:
@@ -139,17 +160,46 @@ class _Teller:
             sys.stdout.flush()
 
     def session(self, session: Session) -> None:
+        """Say what is new of it. A full-screen program owns the terminal: then it is said when that has ended."""
         if self.session_id is not None and session.id != self.session_id:
             return
+        self._copying(session.id)
+        for line in self._lines(session):
+            if line not in self._told:
+                self._told[line] = None
+                if not self._raw:
+                    _say(line)
+
+    def say_the_rest(self) -> None:
+        """What couldn't be said while the agent had the terminal."""
+        if self._raw:
+            for line in self._told:
+                _say(line)
+
+    def _lines(self, session: Session) -> list[str]:
         lines = list(session.notices)
+        if session.review is not None:
+            found = len(session.review.get("findings", ()))
+            lines.append(
+                f"the review has {found} findings: on the page, and in {self._folder / session.id / 'review.md'}"
+            )
         if session.agent_exited_at is not None and session.ended_at is None:
             lines.append(f"the agent has exited with {session.exit_code}")
         if session.ended_at is not None:
             lines.append(f"the session has ended: {session.end_reason}")
-        for line in lines:
-            if line not in self._told:
-                self._told.add(line)
-                _say(line)
+        return lines
+
+    def _copying(self, session_id: str) -> None:
+        """How far the private copy is, once a second where it takes longer than one."""
+        progress = self._progress(session_id)
+        now = self._clock.monotonic()
+        if progress is None:
+            return
+        if self._copying_since is None:
+            self._copying_since = now
+        elif now - self._copying_since > 1.0 and not self._raw:
+            self._copying_since = now
+            _say(f"copying the workspace: {progress['done']} of {progress['total']} files")
 
 
 @contextlib.contextmanager

@@ -410,9 +410,9 @@ def up() -> ModuleType:
 @pytest.mark.parametrize(
     ("given", "is_terminal", "expected"),
     [
-        ({}, True, ["review", "--workspace", ".", "--open"]),
+        ({}, True, ["review", "--workspace", ".", "--open", "--stay"]),
         ({"WORKSPACE": "/a b", "PORT": "3800"}, False, ["review", "--workspace", "/a b", "--open", "--port", "3800"]),
-        ({"AGENT": "claude"}, True, ["run", "--workspace", ".", "--open", "--tty", "--", "claude"]),
+        ({"AGENT": "claude"}, True, ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "claude"]),
         (
             {"AGENT": "sh -c 'make && echo \"$HOME\" | tee x'", "MAX_UPTIME": "30m"},
             False,

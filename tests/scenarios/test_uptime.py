@@ -75,6 +75,24 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(product: Gate
     until(lambda: not any(is_alive(pid) for pid in below), "everything to be gone")
 
 
+def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(product: Gatehouse, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    process = product.start("run", "--stay", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log)
+    product.until_event("session_ended")
+    until(lambda: "the page stays open" in log.read_text(), "the word that it stays")
+    assert "login?token=" in product.ask("url")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_with_stay_max_uptime_still_ends_it(product: Gatehouse, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    process = product.start(
+        "run", "--stay", "--max-uptime", "4s", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log
+    )
+    assert process.wait(30) == 0
+
+
 @pytest.mark.parametrize("text", ["4 hours", "1.5h", "", "-1s", "0"])
 def test_garbage_shows_the_forms(product: Gatehouse, tmp_path: Path, text: str) -> None:
     done = product.run("run", "--workspace", str(tmp_path / "workspace"), f"--max-uptime={text or ' '}", "--", "true")
