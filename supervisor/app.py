@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.auth import OperatorAuth
 from supervisor.server.serve import listen, serve_agent, serve_operator
 from supervisor.session_manager import SessionManager, StartSession
-from supervisor.settings import Settings
+from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.surroundings import Surroundings
 from supervisor.workspace.channel import WorkspaceChannel
@@ -86,6 +87,7 @@ class Parts:
             kill_switch=self.kill_switch,
             clock=self.clock,
             redactor=self.redactor,
+            own_files=(settings.policy_file, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
         )
         self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
         authority = settings.data_dir / "ca"

@@ -15,7 +15,8 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -24,7 +25,7 @@ import structlog
 from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
+from supervisor.core.actions import Action, Category, FileChange, category_of, fingerprint, subject
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, status
 from supervisor.core.redact import Redactor
 from supervisor.core.rules import Policy, Verdict, evaluate
@@ -32,6 +33,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, StorageError, UserError
 from supervisor.grants import Grant, Refused
 from supervisor.kill_switch import KillSwitch
+from supervisor.own_files import OWN_FILE, own_paths, touches
 from supervisor.policy_files import PolicyFiles
 
 __all__ = ["Gate", "Grant", "Refused"]
@@ -53,6 +55,7 @@ class Gate:
         kill_switch: KillSwitch,
         clock: Clock,
         redactor: Redactor,
+        own_files: Iterable[Path] = (),
     ) -> None:
         self.policies = policies
         self.queue = queue
@@ -60,6 +63,8 @@ class Gate:
         self._kill_switch = kill_switch
         self._clock = clock
         self._redactor = redactor
+        self._own_files = tuple(own_files)
+        self._own_in: dict[str, frozenset[str]] = {}
         self._sessions: dict[str, Session] = {}
         self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._actions: dict[str, Action] = {}
@@ -93,10 +98,12 @@ class Gate:
     def open_session(self, session: Session) -> None:
         """Actions of this session may be judged from now on."""
         self._sessions[session.id] = session
+        self._own_in[session.id] = own_paths(Path(session.workspace), self._own_files)
 
     def close_session(self, session_id: str) -> None:
         """Everything that this session asks from now on is denied."""
         self._sessions.pop(session_id, None)
+        self._own_in.pop(session_id, None)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -112,7 +119,7 @@ class Gate:
 
     def preview(self, policy: Policy, action: Action, session_id: str) -> Verdict:
         """What `policy`, which need not be in force, says of an action. Records nothing, and grants nothing."""
-        return evaluate(
+        verdict = evaluate(
             policy,
             action,
             now=self._clock.now(),
@@ -120,6 +127,11 @@ class Gate:
             forbidden_endpoints=self._own_endpoints,
             uses=self._uses,
         )
+        own = self._own_in.get(session_id)
+        if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
+            # INVARIANT: what decides over the agent is never changed by a rule, however wide.
+            return Verdict(decision="ask", why=OWN_FILE, sticky=True)
+        return verdict
 
     def peek(self, action: Action, session_id: str) -> Verdict:
         """What the rules would say, recorded nowhere: to put off asking, never to act on. Never raises."""
@@ -349,7 +361,15 @@ class Gate:
 
     def _begin(self, request: Request, *, resumed: bool) -> Grant | Refused:
         """Record that an effect begins, then give its grant out: the ONE place where a request becomes a Grant."""
-        facts = {"request": request.id, "session": request.session_id, "fingerprint": request.fingerprint}
+        # Who said yes stands here too: the line of the answer itself is missing where the disk was full just then.
+        facts = {
+            "request": request.id,
+            "session": request.session_id,
+            "fingerprint": request.fingerprint,
+            "verdict": request.decision,
+            "rule": request.rule,
+            "by": request.answered_by,
+        }
         try:
             self.audit.record("effect_started", **facts, resumed=resumed)
         except StorageError as error:

@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": BASE | {"core"},
     **{part: BASE | {"core", "store"} for part in RECORDS},
     "grants": BASE | {"core"},
-    "gate": BASE | {"core", "grants"} | RECORDS,
+    "own_files": BASE | {"core"},
+    "gate": BASE | {"core", "grants", "own_files"} | RECORDS,
     "sandbox": BASE | {"core"},
     **{part: BASE | {"core", "gate", "sandbox"} for part in CHANNELS},
     "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
@@ -416,7 +417,11 @@ def test_web_holds_no_python() -> None:
 INSTALLS = {"pyyaml": "yaml"}
 NOT_IMPORTED = {"flit-core": "builds the project"}
 # uvicorn takes its loop and its WebSockets by name, Litestar its template engine.
-NAMED = {"uvloop": r"[\"']uvloop", "websockets": r"uvicorn\.protocols\.websockets", "jinja2": r"litestar\.(contrib|plugins)\.jinja"}
+NAMED = {
+    "uvloop": r"[\"']uvloop",
+    "websockets": r"uvicorn\.protocols\.websockets",
+    "jinja2": r"litestar\.(contrib|plugins)\.jinja",
+}
 
 
 def declared_dependencies() -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
@@ -17,6 +18,7 @@ from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
 from supervisor.gate import Gate, Grant, Refused
 from supervisor.kill_switch import KillSwitch
+from supervisor.own_files import OWN_FILE
 from supervisor.policy_files import PolicyFiles
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
@@ -52,12 +54,12 @@ def session(name: str, policy_text: str = "") -> Session:
 class World:
     """A gate with everything real but the clock."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: Path | None = None) -> None:
         self.folder = folder
         self._is_closed = False
         self.clock = FakeClock()
         self.redactor = Redactor(["hunter2hunter2"])
-        self.policy = folder / "policy.yaml"
+        self.policy = policy or folder / "policy.yaml"
         if not self.policy.exists():
             self.policy.write_text(POLICY)
         self.engine = open_database(folder / "gatehouse.db")
@@ -71,6 +73,7 @@ class World:
             kill_switch=self.kill_switch,
             clock=self.clock,
             redactor=self.redactor,
+            own_files=(self.policy,),
         )
         for name in ("s1", "s2"):
             self.gate.open_session(session(name))
@@ -300,6 +303,20 @@ async def test_without_an_audit_nothing_is_allowed(world: World, monkeypatch: py
     granted(world.gate.claim(approved.id, "s1"))
 
 
+def test_who_said_yes_stands_with_the_effect_where_the_answer_could_not_be_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = world.ask(connect("other.example.org"))
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(world.audit, "_append", lambda data: (_ for _ in ()).throw(StorageError("full", "free it")))
+        world.gate.resolve(request.id, "approved", by="operator (cli)")
+        refused(world.gate.claim(request.id, "s1"))
+    granted(world.gate.claim(request.id, "s1"))
+    assert not world.events("request_answered")
+    (started,) = world.events("effect_started")
+    assert (started["verdict"], started["by"]) == ("ask", "operator (cli)")
+
+
 def test_an_exception_in_the_rules_is_a_denial(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -393,6 +410,51 @@ async def test_a_channel_that_fails_is_said_and_takes_nobody_along(world: World)
         world.gate.resolve(request.id, "approved", by="operator")
     outcome = world.gate.get(request.id).outcome
     assert outcome == {"ok": False, "error": "carrying it out failed: no [redacted] here"}
+
+
+# -- what is Gatehouse's own --------------------------------------------------------------------------------------------
+
+
+def write(path: str, **more: Any) -> FileChange:
+    return FileChange(**{"operation": "write", "path": path, "after": "1", "mode": 0o644, **more})
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[World]:
+    """A gate whose policy file lies in the workspace, behind a linked folder, with a rule that allows every file."""
+    workspace = tmp_path / "workspace"
+    (workspace / "real").mkdir(parents=True)
+    (workspace / "linked").symlink_to("real")
+    (workspace / "real" / "rules.yaml").write_text("version: 1\nallow: [filesystem(**)]\n")
+    made = World(tmp_path, policy=workspace / "linked" / "rules.yaml")
+    made.gate.open_session(msgspec.structs.replace(session("s1"), workspace=str(workspace)))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        write("real/rules.yaml"),
+        write("linked/rules.yaml"),
+        write("REAL/Rules.yaml"),
+        write("./real//rules.yaml"),
+        write("real/rules.yaml", operation="delete", after=None),
+        write("real", operation="chmod", after="dir"),
+        write("linked", operation="delete", after=None),
+        write("elsewhere", operation="rename", to="real/rules.yaml"),
+    ],
+)
+def test_no_rule_lets_an_agent_change_the_policy_that_it_is_judged_by(own: World, action: FileChange) -> None:
+    request = own.ask(action)
+    assert status(request) == "pending"
+    assert request.sticky
+    assert request.why == OWN_FILE
+
+
+def test_files_beside_the_policy_are_judged_by_the_rules(own: World) -> None:
+    assert status(own.ask(write("real/other.yaml"))) == "allowed"
+    assert status(own.ask(write("real/../../x"))) == "denied"
 
 
 # -- secrets -----------------------------------------------------------------------------------------------------------

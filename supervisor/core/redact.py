@@ -21,7 +21,7 @@ _SHAPES = re.compile(
     | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack
     | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,}
-    | eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens
+    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens; from a word's start, or a long run is read anew from each place in it
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----                 # with the base64 below it, cut off or whole
       (?:(?:\s|\\[nrt])+(?:Proc-Type|DEK-Info):[ ][A-Z0-9,-]{1,80})*
       (?:(?:\s|\\[nrt])+[A-Za-z0-9+][A-Za-z0-9+/]{15,}={0,2})*

@@ -88,3 +88,11 @@ def test_a_key_with_its_headers_goes_whole_also_where_its_lines_are_escaped() ->
     for separator in ("\n", "\r\n", "\\n", "\n    "):
         key = separator.join([*lines, "-----END RSA PRIVATE KEY-----"])
         assert Redactor().text(f"a {key} b") == f"a {MARK} b"
+
+
+@pytest.mark.parametrize(
+    "beginning", ["eyJ", "eyJaaaaaaaa.", "://a:", "-----BEGIN PRIVATE KEY-----\n", "sk-", "Bearer "]
+)
+def test_a_flood_of_beginnings_is_read_in_one_go(beginning: str) -> None:
+    # An agent prints it, and the supervisor's event loop redacts it: it took minutes.
+    assert len(Redactor().text(beginning * 100_000)) <= len(beginning) * 100_000
