@@ -12,7 +12,9 @@ import pytest
 import pytest_asyncio
 
 from supervisor.brokers.exec import KEPT_BYTES, MOST_AT_ONCE
-from supervisor.core.approvals import status
+from supervisor.core.actions import Exec
+from supervisor.core.approvals import Request, status
+from supervisor.core.sessions import Session
 from supervisor.process import descendants
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
@@ -180,19 +182,26 @@ async def test_the_lower_workspace_and_the_host_stay_as_they_are(running: Superv
 
 
 async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervised, workspace: Path, site: str) -> None:
-    """Each tool sandbox has a listener of its own, also several at once; egress keeps none of them afterwards."""
+    """Each tool sandbox has a listener of its own; while the session goes on, neither we nor egress keep one that isn't needed."""
     fetch = {"command": f"curl -sS -m 20 {site}/"}
-    assert running.parts.network.pid is not None
-    before = _open_files(running.parts.network.pid), _open_files(os.getpid())
-    found = await ask(running, workspace, fetch, fetch, fetch)
-    assert [answer["outcome"]["stdout"] for answer in found] == ["hello from outside\n"] * 3
-    pid = running.parts.network.pid
-    for _ in range(50):  # egress hears of the end by a message: there is nothing to wait for on this side
-        if _open_files(pid) <= before[0]:
-            break
-        await asyncio.sleep(0.1)
-    assert _open_files(pid) <= before[0]
-    assert _open_files(os.getpid()) <= before[1] + 1
+    holds = [{"command": f"until [ -e /workspace/lower/go-{n} ]; do sleep 0.02; done; echo {n}"} for n in (1, 2)]
+    bodies = [fetch, holds[0], fetch, fetch, fetch, holds[1]]
+    pids = (running.parts.network.pid, os.getpid())
+    counts = []
+    with running.answering(lambda request: "approved"):
+        session = await running.start(workspace, *agent_command(*(("/v1/exec", body) for body in bodies)))
+        for number, hold in enumerate(holds, 1):
+            request = await running.until(lambda body=hold: _begun(running, session, body["command"]))
+            counts.append(
+                [await _least_open_files(pid or 0, counts[0][n] if counts else 0) for n, pid in enumerate(pids)]
+            )
+            (workspace / f"go-{number}").touch()
+            await running.done(request)
+        await running.ended(session)
+    outputs = [answer["outcome"]["stdout"] for answer in answers(running.output(session))]
+    greeting = "hello from outside\n"
+    assert outputs == [greeting, "1\n", greeting, greeting, greeting, "2\n"]
+    assert all(later <= earlier for earlier, later in zip(*counts, strict=True)), counts
 
 
 async def test_a_command_that_runs_ends_with_its_session(running: Supervised, workspace: Path) -> None:
@@ -253,8 +262,24 @@ async def test_more_than_a_few_wait_their_turn(
     assert most == MOST_AT_ONCE
 
 
-def _open_files(pid: int) -> int:
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+def _begun(running: Supervised, session: Session, command: str) -> Request | None:
+    """The request of this command once it runs."""
+    found = [one for one in running.requests(session) if isinstance(one.action, Exec) and one.action.command == command]
+    return found[0] if found and status(found[0]) == "used" else None
+
+
+async def _least_open_files(pid: int, wanted: int) -> int:
+    """How many descriptors a process has: the least of a while, or `wanted` or less as soon as it is seen.
+
+    Connections and listeners end by messages between processes: there is nothing to wait for on this side.
+    """
+    least = 1 << 30
+    for _ in range(30):
+        least = min(least, sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()))
+        if least <= wanted:
+            break
+        await asyncio.sleep(0.02)
+    return least
 
 
 def _commands_like(text: str) -> list[str]:
