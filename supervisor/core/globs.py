@@ -158,9 +158,7 @@ def _segment(segment: str) -> str:
     if len(parts) == 1:
         return parts[0]
     first, *middle, last = parts
-    # A star is never the first character of nothing: `*` doesn't match the empty segment.
-    needs_one = "(?=[^/])" if not first else ""
-    return needs_one + first + "".join(f"(?>[^/]*?{one})" for one in middle if one) + "[^/]*" + last
+    return first + "".join(f"(?>[^/]*?{one})" for one in middle if one) + "[^/]*" + last
 
 
 def _class(inner: str) -> str:

@@ -82,7 +82,7 @@ def _manager(word: str, rule: str) -> str:
 
 def _operation(manager: str, words: Sequence[str], rule: str) -> tuple[str, Sequence[str]]:
     pair = " ".join(words[:2])
-    if operation_named(manager, pair):
+    if len(words) > 1 and operation_named(manager, pair):
         return pair, words[2:]
     found = operation_named(manager, words[0])
     if found is None and "*" not in words[0] and "*" not in manager:

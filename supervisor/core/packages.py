@@ -149,7 +149,7 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
     if at >= len(words):
         return managers()[manager].default, (), early
     pair = " ".join(words[at : at + 2])
-    if operation_named(manager, pair):
+    if at + 1 < len(words) and operation_named(manager, pair):
         return pair, words[at + 2 :], early
     return operation_named(manager, words[at]) or words[at], words[at + 1 :], early
 

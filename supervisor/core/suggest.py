@@ -163,7 +163,7 @@ def _packages(action: Packages) -> Iterator[Candidate]:
     items = packages.items_of(action) if manager in packages.managers() else []
     if len(items) > 1:
         return
-    text = f" {_quoted(items[0].text)}" if items else ""
+    text = f" {items[0].text if items[0].is_file else _quoted(items[0].text)}" if items else ""
     yield Candidate(
         "exact",
         f"packages({manager} {action.operation}{text})",

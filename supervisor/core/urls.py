@@ -18,7 +18,7 @@ _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]@]*\]|[^\[\]:@]*)(?::(?P<port>[0-9]{1
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
-_PLAIN = re.compile(r"/[^\x00-\x20\x7f%;\\]*\Z")
+_PLAIN = re.compile("/[^\x00-\x20\x7f%;\\\\\ud800-\udfff]*\\Z")
 MAX_PATH_CHARS = 16_384
 
 
