@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workspace", default=WORKSPACE, help="the private copy to review")
     parser.add_argument("--output", default="", help="also write the review as JSON to this file")
     parser.add_argument(
-        "--answer-wait", type=float, default=Limits().answer_wait_s, help="seconds to wait for an answer"
+        "--answer-wait", type=_seconds, help="seconds to wait for an answer; a recorded model waits shorter"
     )
     return parser
 
