@@ -29,7 +29,8 @@ class CommandJudge:
     """The exec rules of a policy. Those without expiry, session or uses are compiled once."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = tuple(rules)
+        # Sorted, so that the words of a verdict don't depend on the order of the file either.
+        self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
         self._changes = any(rule.expires_at or rule.session or rule.uses is not None for rule in rules)
         self._compiled: tuple[tuple[int, ...], dict[Effect, Rules[int]]] | None = None
 

@@ -39,7 +39,11 @@ _PUSH_LONG = (
 _SHORT = {
     "f": "--force", "d": "--delete", "u": "-u", "q": "-q", "v": "-v", "n": "-n", "4": "-4", "6": "-6", "o": "--push-option",
 }  # fmt: skip
-_TAKES_WORD = frozenset({"--repo", "--receive-pack", "--exec", "--push-option"})
+_TAKES_WORD = frozenset({"--repo", "--receive-pack", "--exec", "--push-option", "--depth", "--deepen"})
+# Of what only reads the remote: how much comes, and what becomes of it in the private copy.
+_READ_HARMLESS = re.compile(
+    r"(?:-p|--prune|-t|--tags|-r|--rebase|--autostash|--ff|--no-ff|--unshallow|--(?:depth|deepen)=[0-9]+)\Z"
+)
 _GLOBAL_HARMLESS = frozenset({"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
 MAX_ROUGH_WORDS = 500
@@ -210,6 +214,8 @@ def special_flags(action: Git) -> frozenset[str]:
             for one in ([name] if name.startswith("--") else _options(action.operation, name)[0])
         )
     found -= HARMLESS
+    if action.operation in READS:
+        found = {flag for flag in found if not _READ_HARMLESS.match(flag)}
     if action.operation == "push":
         if (action.force or any(ref.startswith("+") for ref in action.refspecs)) and not _names(found) & FORCES:
             found.add("--force")

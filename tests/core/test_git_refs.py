@@ -136,6 +136,9 @@ def test_special_flags_come_from_everywhere() -> None:
     assert special_flags(Git(operation="push", force=True, flags=("--force-with-lease",))) == {"--force-with-lease"}
     assert special_flags(Git(operation="fetch", flags=("-q",))) == frozenset()
     assert special_flags(Git(operation="push", flags=("--repo=x",))) == frozenset()
+    assert special_flags(parse_command("git fetch --prune --depth 1 origin")) == frozenset()
+    assert special_flags(parse_command("git fetch --upload-pack x origin")) == {"--upload-pack"}
+    assert special_flags(parse_command("git push --prune origin")) == {"--prune"}
 
 
 def test_deny_rules_see_what_can_t_be_read() -> None:

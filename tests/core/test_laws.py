@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, Proposal, fingerprint
 from supervisor.core.check import answer_line
@@ -380,13 +381,18 @@ def test_a_normalised_path_has_no_dots_left(target: str) -> None:
     assert not {".", ".."} & set(path.text.split("/"))
 
 
+def effect_of(action: Action) -> Action:
+    """What would take effect: `fingerprint` leaves out where a name led to, which is judged anew each time."""
+    return replace(action, resolved=()) if isinstance(action, Network) else action
+
+
 @given(ACTIONS | WILD_ACTIONS, ACTIONS | WILD_ACTIONS)
 def test_unequal_actions_never_share_a_fingerprint(one: Action, two: Action) -> None:
     try:
         marks = (fingerprint(one), fingerprint(two))
     except (UnicodeEncodeError, OverflowError):  # lone surrogates and huge numbers never get past the wire
         return
-    assert (marks[0] == marks[1]) == (one == two and type(one) is type(two))
+    assert (marks[0] == marks[1]) == (effect_of(one) == effect_of(two))
 
 
 @pytest.mark.parametrize("category", ["exec", "filesystem", "network", "git", "packages"])
