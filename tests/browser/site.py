@@ -83,13 +83,14 @@ class Site:
             self.auth = self.parts.new_auth(self.port)
         self.app = build_operator_app(self.parts, self.auth, pages.handlers(), error_page=pages.error_page)
         self._door = serve_operator(self.app, sock)
-        self.tasks.create_task(self._door.run())
+        self._running = self.tasks.create_task(self._door.run())
         await self._door.started.wait()
 
     async def close(self) -> None:
         """Stop serving, as a Gatehouse that ends."""
         if self._door is not None:
             await self._door.stop()
+            await self._running
             self._door = None
 
     def agent_app(self, session_id: str = "one") -> Litestar:

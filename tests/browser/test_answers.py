@@ -4,7 +4,6 @@ import asyncio
 import re
 
 import httpx
-import pytest
 from playwright.async_api import BrowserContext, Page, Route, expect
 
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
@@ -153,6 +152,7 @@ async def test_cancelled_means_nothing_happened(site: Site, page: Page) -> None:
 
 async def test_two_tabs_show_the_same(site: Site, page: Page, context: BrowserContext) -> None:
     other = await opened(context, site)
+    await page.bring_to_front()
     request = site.ask(Exec(command="make"))
     await expect(other.locator(f"#request-{request.id}")).to_be_visible()
     await page.locator(f"#request-{request.id}").get_by_role("button", name="Approve", exact=True).click()
@@ -232,12 +232,14 @@ async def test_more_than_a_page_holds_follow(site: Site, page: Page) -> None:
 
 async def test_everything_can_be_stopped_and_resumed(site: Site, page: Page, context: BrowserContext) -> None:
     other = await opened(context, site, "/rules")
+    await page.bring_to_front()
     await page.get_by_role("button", name="Stop everything").click()
     await page.locator("#confirm-yes").click()
     for one in (page, other):
         await expect(one.locator("#banner")).to_contain_text("Everything is stopped: stopped (operator (browser))")
         await expect(one.locator("#stop-all")).to_be_hidden()
     assert status(site.ask(Exec(command="git status"))) == "denied"
+    await other.bring_to_front()
     await other.get_by_role("button", name="Resume").click()
     await expect(page.locator("#banner .notice")).to_have_count(0)
     assert status(site.ask(Exec(command="git status"))) == "allowed"
@@ -250,9 +252,7 @@ async def test_an_audit_log_that_cannot_be_written_is_said(site: Site, page: Pag
     site.parts.audit.failure = None
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-async def test_a_dangerous_push_is_marked(site: Site, page: Page, look: str) -> None:
-    await page.emulate_media(color_scheme=look)  # type: ignore[arg-type]
+async def test_a_dangerous_push_is_marked(site: Site, page: Page) -> None:
     request = site.ask(Git(operation="push", remote="origin", refspecs=("main",), force=True))
     await expect(page.locator(f"#request-{request.id} [data-role=warning]")).to_contain_text("forces")
 

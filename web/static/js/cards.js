@@ -110,7 +110,7 @@ function place(html) {
     if (old) {
       const hadFocus = old.contains(document.activeElement);
       old.replaceWith(card);
-      if (card.dataset.status !== "pending") say(card.getAttribute("aria-label"));
+      if (old.dataset.status === "pending" && card.dataset.status !== "pending") say(card.getAttribute("aria-label"));
       // Not on to the next card: a person who is about to press a key would answer what they have not seen.
       if (hadFocus) card.focus({ preventScroll: true });
     } else {
@@ -203,13 +203,17 @@ export function watchCards() {
   document.addEventListener("pointerdown", () => { byPointer = true; }, { capture: true, passive: true });
   document.addEventListener("keydown", () => { byPointer = false; }, { capture: true });
 
+  // By the request, not by its button or form: the answer may have taken these off the page.
+  const answering = new WeakMap();
   document.addEventListener("htmx:beforeRequest", (event) => {
     const card = event.detail.elt.closest(".card");
-    if (card && event.detail.requestConfig.verb === "post") card.dataset.busy = "1";
+    if (!card || event.detail.requestConfig.verb !== "post") return;
+    answering.set(event.detail.requestConfig, card);
+    card.dataset.busy = "1";
   });
   document.addEventListener("htmx:afterRequest", (event) => {
-    const old = event.detail.elt.closest(".card");
-    if (!old || event.detail.requestConfig.verb !== "post") return;
+    const old = answering.get(event.detail.requestConfig);
+    if (!old) return;
     delete old.dataset.busy;
     const card = cardOf(old.dataset.request);
     if (card && card.dataset.status !== "pending") {
@@ -218,8 +222,8 @@ export function watchCards() {
     } else if (card && !card.contains(document.activeElement)) card.focus({ preventScroll: true });
     changed();
   });
-  // The form of a new rule takes the focus, and gives it back.
-  document.addEventListener("htmx:afterSwap", (event) => {
+  // The form of a new rule takes the focus, and gives it back. Only when htmx has taken it over: until then it submits by itself.
+  document.addEventListener("htmx:afterSettle", (event) => {
     const form = event.target.matches && event.target.matches(".always") && event.target.querySelector("form");
     const first = form && (form.querySelector("input[type=radio]:checked") || form.querySelector("input:not([type=hidden])"));
     if (first) first.focus();
@@ -227,6 +231,9 @@ export function watchCards() {
   document.addEventListener("click", (event) => {
     const cancel = event.target.closest("[data-cancel]");
     if (cancel) closeForm(cancel.closest(".card"), cancel.dataset.cancel);
+  });
+  document.addEventListener("submit", (event) => {
+    if (!event.defaultPrevented && event.target.method !== "dialog") event.preventDefault();
   });
   document.addEventListener("input", (event) => {
     if (event.target.dataset.own) $(event.target.dataset.own).checked = true;

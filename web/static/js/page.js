@@ -4,7 +4,7 @@ import { watchCards } from "./cards.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchKeys } from "./keys.js";
 import { connect } from "./live.js";
-import { watchErrors } from "./say.js";
+import { $, watchErrors } from "./say.js";
 import { watchTime } from "./time.js";
 
 watchTime();
@@ -12,4 +12,8 @@ watchErrors();
 watchConfirmations();
 watchCards();
 watchKeys();
+document.addEventListener("htmx:afterRequest", (event) => {
+  const form = event.detail.requestConfig.elt;
+  if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();
+});
 connect();

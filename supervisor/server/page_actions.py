@@ -1,0 +1,225 @@
+"""What a person does on the pages, as forms and buttons: answer, "always", all of a category, rules, sessions, stop everything.
+
+Each handler parses, calls one function of `decisions` or of the session manager, and renders what it changed. A refusal is shown in
+its place with status 200, since htmx leaves a page as it is on an error status.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Literal
+
+from litestar import Response, delete, get, post
+from litestar.enums import MediaType
+from litestar.params import FromPath, URLEncodedBody
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.actions import Category, Effect
+from supervisor.core.approvals import Answer, status
+from supervisor.core.duration import parse_duration
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.server import decisions, page_values, rule_previews
+from supervisor.server.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.page_views import card
+from supervisor.server.parts import Parts
+from supervisor.server.session_views import session_data
+from supervisor.session_manager import StartSession
+
+Form = URLEncodedBody[dict[str, str]]
+type YesOrNo = Literal["allow", "deny"]
+MOST_REASON_CHARS = 500
+_ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
+
+
+# -- answering ---------------------------------------------------------------------------------------------------------------
+
+
+@post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
+def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form) -> Response[str]:
+    """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
+    parts = parts_of(request)
+    try:
+        decisions.answer(
+            parts,
+            request_id,
+            answer,
+            by=caller(request).name,
+            reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
+            # Never None: what was shown must be named, or nothing is answered.
+            fingerprint=data.get("fingerprint", ""),
+        )
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        return _unanswered(parts, request_id, error)
+    return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))])
+
+
+@get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False)
+def always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo]) -> Response[str]:
+    """The rules that could be saved; nothing is saved yet."""
+    return _always(parts_of(request), request_id, effect)
+
+
+@post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
+def save_always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form) -> Response[str]:
+    """Save the chosen rule and answer; an error is shown in the form, and nothing was answered then."""
+    parts = parts_of(request)
+    rule = (data.get("rule") or data.get("own", "")).strip()
+    try:
+        if not rule:
+            raise UserError("no rule was chosen", "choose one, or write your own")
+        done = decisions.answer(
+            parts,
+            request_id,
+            _ANSWER_OF[effect],
+            by=caller(request).name,
+            fingerprint=data.get("fingerprint", ""),
+            always=rule,
+        )
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        if status(parts.gate.get(request_id)) != "pending":
+            return _unanswered(parts, request_id, error)
+        return _always(parts, request_id, effect, error=str(error), rule=data.get("rule", ""), own=data.get("own", ""))
+    live_of(request).policy_changed()
+    return page_values.html("parts/some_cards.html", cards=[card(parts, one) for one in (done.request, *done.also)])
+
+
+@post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
+def bulk(request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form) -> Response[str]:
+    """Answer all of a category that the page showed; those that came since stay."""
+    parts = parts_of(request)
+    shown = [one for one in data.get("ids", "").split(",") if one]
+    answered = decisions.answer_category(parts, category, answer, by=caller(request).name, ids=shown)
+    return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(one.id)) for one in answered])
+
+
+# -- doing -------------------------------------------------------------------------------------------------------------------
+
+
+@post("/rules", include_in_schema=False, status_code=200, sync_to_thread=False)
+def add_rule(request: AnyRequest, data: Form) -> Response[str]:
+    """Save a rule; it answers what waits and matches. An error is shown above the list."""
+    parts = parts_of(request)
+    effects: dict[str, Effect] = {"allow": "allow", "ask": "ask", "deny": "deny"}
+    rule = data.get("rule", "").strip()
+    try:
+        effect = effects.get(data.get("effect", ""))
+        if effect is None:
+            raise UserError("the effect is missing", "choose allow, ask or deny")
+        _, also = decisions.add_rule(parts, effect, rule, why=data.get("why", "").strip(), by=caller(request).name)
+    except GatehouseError as error:
+        return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
+    live_of(request).policy_changed()
+    answered = f" It answered {len(also)} that waited." if also else ""
+    return page_values.html("parts/rules.html", **page_values.rules(parts, done=f"Saved {effect}: {rule}.{answered}"))
+
+
+@delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
+def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
+    """Take a saved rule away."""
+    parts = parts_of(request)
+    try:
+        text = decisions.remove_rule(parts, rule_id, by=caller(request).name)
+    except GatehouseError as error:
+        return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
+    live_of(request).policy_changed()
+    return page_values.html("parts/rules.html", **page_values.rules(parts, done=f"Removed {text}."))
+
+
+@post("/sessions", include_in_schema=False, status_code=200)
+async def start_session(request: AnyRequest, data: Form) -> Response[str]:
+    """Start a session and go to its page; an error is shown under the form."""
+    parts = parts_of(request)
+    try:
+        started = await parts.sessions.start(_wanted(data))
+    except GatehouseError as error:
+        return page_values.html("parts/error.html", error=str(error))
+    return Response("", headers={"HX-Redirect": f"/sessions/{started.id}"}, media_type=MediaType.HTML)
+
+
+@post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
+async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Begin the orderly end of a session."""
+    parts = parts_of(request)
+    await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)
+    return page_values.html("parts/session.html", session=session_data(parts, parts.sessions.get(session_id)))
+
+
+@post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
+def stop_all(request: AnyRequest) -> Response[str]:
+    """The kill switch."""
+    parts = parts_of(request)
+    try:
+        decisions.stop_all(parts, by=caller(request).name)
+    finally:
+        live_of(request).status_changed()
+    return page_values.html("parts/banner.html", **page_values.banner(parts))
+
+
+@post("/resume", include_in_schema=False, status_code=200, sync_to_thread=False)
+def resume(request: AnyRequest) -> Response[str]:
+    """Back to the rules."""
+    parts = parts_of(request)
+    decisions.resume(parts, by=caller(request).name)
+    live_of(request).status_changed()
+    return page_values.html("parts/banner.html", **page_values.banner(parts))
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [answer, always, save_always, bulk, add_rule, remove_rule, start_session, stop_session, stop_all, resume]
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
+    """The card as it is, and above it why the answer didn't count: it waits still, or somebody else was faster."""
+    shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+    return page_values.html("parts/some_cards.html", cards=[shown])
+
+
+def _always(
+    parts: Parts, request_id: str, effect: YesOrNo, *, error: str = "", rule: str = "", own: str = ""
+) -> Response[str]:
+    found = parts.gate.get(request_id)
+    if status(found) != "pending":
+        return page_values.html("parts/some_cards.html", cards=[card(parts, found)])
+    offered = [
+        (one, rule_previews.preview(parts, found, effect, one.rule))
+        for one in decisions.suggestions(parts, request_id, effect)
+    ]
+    chosen = rule if error else (offered[0][0].rule if offered else "")
+    return page_values.html(
+        "parts/always.html",
+        card=card(parts, found),
+        effect=effect,
+        offered=offered,
+        chosen=chosen,
+        own=own or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
+        error=error,
+    )
+
+
+def _wanted(data: dict[str, str]) -> StartSession:
+    """The form of the Sessions page."""
+    is_review = data.get("kind") != "agent"
+    uptime = data.get("max_uptime", "").strip()
+    workspace = data.get("workspace", "").strip()
+    if not Path(workspace).is_absolute():
+        raise UserError(f"`{workspace}` is not a whole path", "write the folder from / on, such as /home/me/project")
+    try:
+        words = tuple(shlex.split(data.get("command", "")))
+    except ValueError as error:
+        raise UserError(f"the command can't be read: {str(error).lower()}", "close every quote") from error
+    if not is_review and not words:
+        raise UserError("the command is missing", "write the command that runs as the agent, such as claude")
+    return StartSession(
+        workspace=Path(workspace),
+        kind="review" if is_review else "agent",
+        command=() if is_review else words,
+        base=data.get("base", "").strip() or None if is_review else None,
+        max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
+    )

@@ -1,0 +1,104 @@
+"""What the templates of whole pages and of their parts are given: read from the supervisor's parts, decided nowhere here."""
+
+from typing import Any
+
+from litestar import Response
+from litestar.enums import MediaType
+
+from supervisor import audit
+from supervisor.core.actions import RULE_CATEGORIES, title
+from supervisor.core.approvals import Request, status
+from supervisor.core.file_rules import built_in as protected_names
+from supervisor.server import rules_view
+from supervisor.server.history_views import record_data
+from supervisor.server.page_views import MOST_CARDS, card, sections
+from supervisor.server.parts import Parts
+from supervisor.server.render import render
+from supervisor.server.session_views import session_data
+from supervisor.server.time_words import clock_text
+from supervisor.store import requests as store
+
+HISTORY_ROWS = 100
+REQUEST_ROWS = 100
+
+
+def html(template: str, **values: Any) -> Response[str]:
+    """An answer of HTML: what a template makes of these values."""
+    return Response(render(template, **values), media_type=MediaType.HTML)
+
+
+def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
+    """For `parts/cards.html`: what waits, of one session where it is given."""
+    waiting = pending(parts, session_id)
+    return {"sections": sections(parts, waiting), "more": max(0, len(waiting) - MOST_CARDS)}
+
+
+def banner(parts: Parts) -> dict[str, Any]:
+    """For `parts/banner.html`: what a person must see above all else."""
+    return {
+        "stopped": parts.kill_switch.reason(),
+        "audit_failure": parts.audit.failure,
+        "policy_banner": parts.policies.banner,
+    }
+
+
+def pending(parts: Parts, session_id: str | None = None) -> list[Request]:
+    """What waits for an answer, oldest first."""
+    return parts.queue.read(lambda connection: store.pending(connection, session_id))
+
+
+def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
+    """A session's requests that wait for nobody any more, newest first."""
+    found = parts.queue.read(lambda connection: store.of_session(connection, session_id, REQUEST_ROWS))
+    return [card(parts, one) for one in found if status(one) != "pending"]
+
+
+def live_sessions(parts: Parts) -> list[dict[str, Any]]:
+    """The sessions that haven't ended."""
+    return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
+
+
+def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
+    """For `parts/rules.html`. `error` and `done` say what came of what a person did."""
+    policy, protection = parts.policies.current(), parts.policies.current().protection
+    built_in = protected_names()
+    added = dict.fromkeys(sorted(protection.ask | protection.deny), "added by the policy")
+    return {
+        "error": error,
+        "done": done,
+        "warnings": rules_view.warnings(parts),
+        "rules": [
+            {
+                "view": rule,
+                "source_name": rule.source.rpartition("/")[2],
+                "added_text": clock_text(rule.added_at or 0),
+                "last_text": clock_text(rule.last_at or 0),
+            }
+            for rule in rules_view.rules(parts)
+        ],
+        "modes": [(category, policy.mode_of(category)) for category in RULE_CATEGORIES],
+        "policy_file": str(parts.settings.policy_file),
+        "protected": [
+            ("deny", built_in["deny"] | {name: why for name, why in added.items() if name in protection.deny}),
+            (
+                "ask",
+                {name: why for name, why in built_in["ask"].items() if name not in protection.lifted}
+                | {name: why for name, why in added.items() if name in protection.ask},
+            ),
+        ],
+        "lifted": sorted(protection.lifted),
+    }
+
+
+def history(parts: Parts, before: int | None) -> dict[str, Any]:
+    """For `parts/history.html`: a page of records before that number, or the newest."""
+    path = parts.settings.data_dir / "audit.log"
+    found = audit.newest_first(path, HISTORY_ROWS, before)
+    ids = {str(record["request"]) for record in found if record.get("request") and not record.get("action")}
+    known = parts.queue.read(lambda connection: [store.get(connection, one) for one in ids])
+    titles: dict[str, str] = {one.id: title(one.action) for one in known if one is not None}
+    return {
+        "records": [record_data(record, parts.redactor, titles) for record in found],
+        "next_before": found[-1].get("seq") if len(found) == HISTORY_ROWS else None,
+        "is_older": before is not None,
+    }
