@@ -7,6 +7,8 @@ It must never shorten what would take effect without saying so: a person approve
 import unicodedata
 from typing import Any
 
+import structlog
+
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
 from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
@@ -16,25 +18,41 @@ from supervisor.server.parts import Parts
 from supervisor.server.time_words import clock_text
 from supervisor.server.views import may_always
 
+log = structlog.get_logger("pages")
+
 # Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
 MOST_CARDS = 60
 # Lines of a diff on a card before "show all".
 FIRST_LINES = 60
 MOST_ODD_LETTERS = 4
+DIFFS_S = 0.2
 _LONG_LINES, _LONG_CHARS = 14, 1200
 _STATUS_CLASS = {"approved": "good", "used": "good", "allowed": "good", "denied": "bad", "expired": "bad"}
 # Scripts that nobody mistakes for Latin, however many of their letters a text has.
 _PLAIN_SCRIPTS = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI")
 
 
-def card(parts: Parts, request: Request) -> dict[str, Any]:
-    """A request as its card. The diff is only made for what still waits."""
+class Budget:
+    """How long the diffs of one answer may take. An agent chooses what is compared, so a page may not wait for all of it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._clock = parts.clock
+        self._until = parts.clock.monotonic() + DIFFS_S
+
+    def is_left(self) -> bool:
+        """Whether another diff may be begun."""
+        return self._clock.monotonic() < self._until
+
+
+def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[str, Any]:
+    """A request as its card. The diff is only made for what still waits, and where the budget is spent when it comes into view."""
     redact = parts.redactor.text
     current = status(request)
     category = category_of(request.action)
     session = parts.sessions.get(request.session_id)
     text = redact(title(request.action))
-    is_pending = current == "pending"
+    has_change = current == "pending" and isinstance(request.action, FileChange)
+    is_now = has_change and (budget is None or budget.is_left())
     return {
         "id": request.id,
         "category": category,
@@ -60,16 +78,18 @@ def card(parts: Parts, request: Request) -> dict[str, Any]:
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "workspace_name": workspace_name(session.workspace),
-        "change": change(parts, request) if is_pending else None,
+        "change": change(parts, request) if is_now else None,
+        "has_later_change": has_change and not is_now,
         "delivery": redact(action_words.delivery(request)),
     }
 
 
 def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     """A section for every category, in order, also for those that nothing waits in; the cards oldest first."""
+    budget = Budget(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests[:MOST_CARDS]:
-        cards[category_of(request.action)].append(card(parts, request))
+        cards[category_of(request.action)].append(card(parts, request, budget))
     return [
         {"category": category, "label": action_words.LABELS[category], "cards": found}
         for category, found in cards.items()
@@ -81,7 +101,11 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     workspace = parts.workspace_of(request.session_id)
     if workspace is None or not isinstance(request.action, FileChange):
         return None
-    shown: ChangeCard = workspace.card(request)
+    try:
+        shown: ChangeCard = workspace.card(request)
+    except Exception as error:  # one card that can't be compared must not take the inbox away
+        log.warning("no change to show", request=request.id, error=str(error))
+        return _no_change(request)
     lines = [(hunk.header, line) for hunk in shown.diff.hunks for line in hunk.lines]
     kept = lines if whole else lines[:FIRST_LINES]
     return {
@@ -96,6 +120,12 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
         "lines": len(lines),
         "hidden": len(lines) - len(kept),
     }
+
+
+def _no_change(request: Request) -> dict[str, Any]:
+    note = "what this would change can't be shown: deny it, or look at the workspace yourself"
+    facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
+    return facts | {"notes": [note], "hunks": [], "lines": 0, "hidden": 0}
 
 
 def odd_letters(text: str) -> str:

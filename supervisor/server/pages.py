@@ -14,7 +14,7 @@ from supervisor.core.duration import format_duration
 from supervisor.server import page_actions, page_values
 from supervisor.server.errors import ErrorBody
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.page_views import MOST_CARDS, card, change
+from supervisor.server.page_views import MOST_CARDS, Budget, card, change
 from supervisor.server.render import render
 from supervisor.server.session_views import session_data
 
@@ -48,7 +48,7 @@ def sessions(request: AnyRequest) -> Response[str]:
     values = {
         "sessions": [session_data(parts, one) for one in recent],
         "default_workspace": recent[0].workspace if recent else "",
-        "default_uptime": format_duration(parts.settings.max_uptime_s),
+        "default_uptime": format_duration(parts.settings.max_uptime_s).replace(" ", ""),
     }
     return _page(request, "sessions.html", "sessions", **values)
 
@@ -88,7 +88,10 @@ def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
     parts = parts_of(request)
     found = [parts.queue.get(one) for one in ids.split(",")[:MOST_CARDS]]
-    return page_values.html("parts/some_cards.html", cards=[card(parts, one) for one in found if one is not None])
+    budget = Budget(parts)
+    return page_values.html(
+        "parts/some_cards.html", cards=[card(parts, one, budget) for one in found if one is not None]
+    )
 
 
 @get("/parts/change/{request_id:str}", include_in_schema=False, sync_to_thread=False)

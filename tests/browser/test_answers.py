@@ -4,11 +4,13 @@ import asyncio
 import re
 
 import httpx
+import pytest
 from playwright.async_api import BrowserContext, Page, Route, expect
 
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.gate import Grant, Refused
+from supervisor.server import page_views
 from tests.browser.conftest import Watch, opened
 from tests.browser.site import Site, fill
 
@@ -262,3 +264,34 @@ async def test_what_waited_before_the_page_was_opened(site: Site, context: Brows
     page = await opened(context, site)
     await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(requests))
     await expect(page).to_have_title(f"({len(requests)}) Inbox · Gatehouse")
+
+
+async def test_changes_that_take_long_to_compare_come_when_they_are_looked_at(
+    site: Site, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_views, "DIFFS_S", -1.0)
+    requests = [site.ask_change(f"file-{n}.txt", b"old\n", f"new {n}\n".encode()) for n in range(12)]
+    page = await opened(context, site)
+    await expect(page.locator(f"#request-{requests[0].id} .diff")).to_contain_text("new 0")
+    last = page.locator(f"#request-{requests[-1].id}")
+    await expect(last.get_by_role("button", name="Show what changes")).to_have_count(1)
+    await last.scroll_into_view_if_needed()
+    await expect(last.locator(".diff")).to_contain_text("new 11")
+
+
+async def test_a_change_that_cannot_be_compared_leaves_the_inbox_whole(
+    site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site.workspace, "card", lambda request: 1 / 0)
+    request, other = site.ask_change("a.txt", b"old\n", b"new\n"), site.ask(Exec(command="make"))
+    await expect(page.locator(f"#request-{request.id} .warning")).to_contain_text("can't be shown")
+    await expect(page.locator(f"#request-{other.id}")).to_be_visible()
+
+
+async def test_a_long_change_is_shown_whole_on_demand(site: Site, page: Page) -> None:
+    request = site.ask_change("long.txt", None, "".join(f"line {n}\n" for n in range(300)).encode())
+    shown = page.locator(f"#request-{request.id}")
+    await expect(shown.locator(".line")).to_have_count(60)
+    await shown.get_by_role("button", name="Show the other 240 of 300 lines").click()
+    await expect(shown.locator(".line")).to_have_count(300)
+    await expect(shown.locator(".hunk")).to_have_count(1)
