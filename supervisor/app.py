@@ -248,8 +248,11 @@ class Supervisor:
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HITS_EVERY_S)
-            self.parts.gate.write_hits()
-            _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
+            try:
+                self.parts.gate.write_hits()
+                _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
+            except Exception as error:  # a full disk, mostly: it must not end the supervisor
+                log.error("housekeeping failed", error=str(error))
 
     def _policy_changed(self, is_saved: bool) -> None:
         policies = self.parts.policies

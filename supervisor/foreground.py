@@ -10,7 +10,6 @@ import codecs
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -220,7 +219,7 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
     def resize() -> None:
         inside = sandbox()
         if inside is not None:
-            size = shutil.get_terminal_size()
+            size = os.get_terminal_size(stdin)  # not shutil's, which believes COLUMNS
             inside.resize(size.lines, size.columns)
 
     def typed() -> None:

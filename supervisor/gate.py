@@ -26,7 +26,7 @@ from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, FileChange, category_of, fingerprint, subject
-from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, status
+from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, is_settled, status
 from supervisor.core.redact import Redactor
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.sessions import Session
@@ -70,6 +70,7 @@ class Gate:
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
         self._hits: Counter[str] = Counter()
+        self._owed: dict[str, dict[str, Any]] = {}
         self._uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
         self._tasks: asyncio.TaskGroup | None = None
@@ -85,11 +86,11 @@ class Gate:
         self._tasks = tasks
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a channel's own loop beside the handlers. It must not raise: that would end the supervisor."""
+        """Run a channel's own loop beside the handlers. Where it fails it ends, and takes nobody along."""
         if self._tasks is None:
             work.close()
             raise RuntimeError("the gate has no task group yet")
-        return self._tasks.create_task(work, name=name)
+        return self._tasks.create_task(_logged(work, name), name=name)
 
     def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:
         """Gatehouse's own listeners, as (address, port): no rule lets an agent reach them."""
@@ -220,24 +221,11 @@ class Gate:
 
     async def wait(self, request_id: str, timeout_s: float) -> Request:
         """The request as soon as it isn't pending, or as it is when the time runs out. `NotFoundError` where there is none."""
-        deadline = self._clock.monotonic() + timeout_s
-        while True:
-            request = self.get(request_id)
-            left_s = deadline - self._clock.monotonic()
-            if status(request) != "pending" or left_s <= 0:
-                return request
-            await self.queue.next_change(request_id, left_s)
+        return await self._until(lambda request: status(request) != "pending", request_id, timeout_s)
 
     async def wait_settled(self, request_id: str, timeout_s: float) -> Request:
         """The request as soon as nothing more can come of it, its outcome included; else as it is at the end."""
-        deadline = self._clock.monotonic() + timeout_s
-        while True:
-            request = self.get(request_id)
-            left_s = deadline - self._clock.monotonic()
-            finished = request.settled_at is not None or status(request) in ("denied", "superseded", "expired")
-            if finished or left_s <= 0:
-                return request
-            await self.queue.next_change(request_id, left_s)
+        return await self._until(is_settled, request_id, timeout_s)
 
     def get(self, request_id: str) -> Request:
         """The request, or `NotFoundError`."""
@@ -329,9 +317,8 @@ class Gate:
         """Record what came of an effect. It has happened: an audit that can't be written stops the next one, not this."""
         facts = self._redactor.data({"ok": outcome == "done", **detail})
         if grant.request_id is not None:
-            request_id = grant.request_id
-            self._actions.pop(request_id, None)
-            self.queue.settle(request_id, facts, self._clock.now())
+            self._actions.pop(grant.request_id, None)
+            self._settle(grant.request_id, facts)
         try:
             brief = {key: value for key, value in facts.items() if not isinstance(value, str) or len(value) <= 500}
             self.audit.record(
@@ -352,12 +339,28 @@ class Gate:
                 self._offer(request)
 
     def write_hits(self) -> None:
-        """Put the counts of rule matches into the database; called now and then, and at the end."""
-        counts, self._hits = self._hits, Counter()
-        if counts:
-            self.queue.add_rule_hits(counts, self._clock.now())
+        """Put what isn't in the database yet into it: counts of rule matches, outcomes. Called now and then, and at the end.
+
+        `StorageError` where it still can't be written; nothing of it is lost then.
+        """
+        for request_id, facts in list(self._owed.items()):
+            self.queue.settle(request_id, facts, self._clock.now())
+            del self._owed[request_id]
+        if self._hits:
+            self.queue.add_rule_hits(self._hits, self._clock.now())
+            self._hits.clear()
 
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def _until(self, is_it: Callable[[Request], bool], request_id: str, timeout_s: float) -> Request:
+        """Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses nothing."""
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            request = self.get(request_id)
+            left_s = deadline - self._clock.monotonic()
+            if is_it(request) or left_s <= 0:
+                return request
+            await self.queue.next_change(request_id, left_s)
 
     def _begin(self, request: Request, *, resumed: bool) -> Grant | Refused:
         """Record that an effect begins, then give its grant out: the ONE place where a request becomes a Grant."""
@@ -426,8 +429,10 @@ class Gate:
             )
         except StorageError as error:
             return msgspec.structs.replace(request, decision="deny", why=error.message, remedy=error.remedy)
-
-        superseded = self.queue.add(request)
+        try:
+            superseded = self.queue.add(request)
+        except StorageError as error:
+            return msgspec.structs.replace(request, decision="deny", why=error.message, remedy=error.remedy)
         if superseded is not None:
             self._actions.pop(superseded.id, None)
             self.audit.record("request_superseded", request=superseded.id, by=request.id, session=request.session_id)
@@ -470,9 +475,18 @@ class Gate:
             await handler(request)
         except Exception as error:  # a channel that fails must not take the others along
             log.exception("carrying out failed", request=request.id)
-            if self.get(request.id).settled_at is None:
-                facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
-                self.queue.settle(request.id, facts, self._clock.now())
+            facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
+            self._settle(request.id, facts)
+
+    def _settle(self, request_id: str, facts: dict[str, Any]) -> None:
+        """Keep an outcome, once; where the database can't be written now, `write_hits` does it later."""
+        if request_id in self._owed:
+            return
+        try:
+            self.queue.settle(request_id, facts, self._clock.now())
+        except StorageError as error:
+            self._owed[request_id] = facts
+            log.error("outcome not stored", error=str(error), request=request_id)
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict) -> None:
         shown = self._redacted(action)
@@ -500,3 +514,10 @@ class Gate:
         if verdict.rule_id is not None:
             self._hits[verdict.rule_id] += 1
             self._uses[verdict.rule_id] = self._uses.get(verdict.rule_id, 0) + 1
+
+
+async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("a loop ended", loop=name)

@@ -357,13 +357,13 @@ class SessionManager:
 
     async def _end(self, session: Session, live: _Live, reason: str) -> None:
         """The orderly end, in the order that users rely on. A step that fails is said, and doesn't keep the others from running."""
-        session = self._change(session.id, stopping_at=self._clock.now())
-        self._surroundings.close_requests(session.id, reason, keep_changes=False)
+        session = self._try_change(session, stopping_at=self._clock.now())
+        await self._step(session, "closing requests", self._close_requests(session, reason))
         await self._step(session, "final pass", self._surroundings.final_pass(session, reason))
         if live.running is not None and live.exit_code is None:
             await self._step(session, "ending the agent", _end_agent(live))
             await self._step(session, "last pass", self._surroundings.final_pass(session, reason))
-        self._surroundings.close_requests(session.id, reason, keep_changes=False)
+        await self._step(session, "closing requests", self._close_requests(session, reason))
         await self._step(session, "detach", self._surroundings.detach(session))
         exit_code = live.exit_code if live.exit_code is not None else session.exit_code
         with contextlib.suppress(GatehouseError):
@@ -374,7 +374,7 @@ class SessionManager:
                 by=live.stopped_by or "gatehouse",
                 exit_code=exit_code,
             )
-        session = self._change(session.id, ended_at=self._clock.now(), end_reason=reason, exit_code=exit_code)
+        self._try_change(session, ended_at=self._clock.now(), end_reason=reason, exit_code=exit_code)
         live.ended.set()
         del self._live[session.id]
 
@@ -383,12 +383,19 @@ class SessionManager:
             await step
         except Exception as error:
             log.exception("ending a session", session=session.id, step=name)
-            notices = (*self.get(session.id).notices, f"{name} failed: {error}")
-            self._change(session.id, notices=notices)
+            with contextlib.suppress(GatehouseError):
+                notices = (*self.get(session.id).notices, f"{name} failed: {error}")
+                self._change(session.id, notices=notices)
+
+    async def _close_requests(self, session: Session, reason: str) -> None:
+        self._surroundings.close_requests(session.id, reason, keep_changes=False)
 
     def _keep_output(self, session_id: str, data: bytes) -> None:
-        with (self.folder(session_id) / "output.log").open("ab") as file:
-            file.write(data)
+        try:
+            with (self.folder(session_id) / "output.log").open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            log.error("output not kept", session=session_id, error=error.strerror)
         for watcher in self._output_watchers:
             watcher(session_id, data)
 
@@ -397,6 +404,14 @@ class SessionManager:
             session = store.change(connection, session_id, **facts)
         self._announce(session)
         return session
+
+    def _try_change(self, session: Session, **facts: object) -> Session:
+        """Record facts of an ending session. Where they can't be, the next start finds the session without an end."""
+        try:
+            return self._change(session.id, **facts)
+        except GatehouseError as error:
+            log.error("session not recorded", session=session.id, error=str(error))
+            return session
 
     def _announce(self, session: Session) -> None:
         for watcher in self._change_watchers:

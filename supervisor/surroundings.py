@@ -19,7 +19,7 @@ from supervisor.approval_queue import ApprovalQueue
 from supervisor.brokers.exec import ExecBroker
 from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
-from supervisor.core.approvals import Request, is_open
+from supervisor.core.approvals import Request, is_settled
 from supervisor.core.egress_wire import Credential
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
@@ -199,7 +199,7 @@ class Surroundings:
 
     def waits_for_person(self, session_id: str) -> bool:
         """Whether a change of a file waits for an answer, or an approved one for being applied."""
-        return any(_is_change(request) and is_open(request) for request in self._open_requests(session_id))
+        return any(_is_change(request) for request in self._open_requests(session_id))
 
     async def until_something_is_answered(self, session_id: str) -> None:
         """Return when any request of the session changed; after a second in any case, so that no lost event can hang a session."""
@@ -230,7 +230,7 @@ class Surroundings:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _open_requests(self, session_id: str) -> list[Request]:
-        return [request for request in self._queue.of_session(session_id) if is_open(request)]
+        return [request for request in self._queue.of_session(session_id) if not is_settled(request)]
 
     def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":

@@ -71,10 +71,9 @@ def status(request: Request) -> Status:
     return "approved" if request.answer == "approved" else "pending"
 
 
-def is_open(request: Request) -> bool:
-    """Whether anything can still come of it: an answer, or the carrying out of one."""
-    current = status(request)
-    return current in ("pending", "approved", "allowed") or (current == "used" and request.settled_at is None)
+def is_settled(request: Request) -> bool:
+    """Whether nothing more can come of it: it was refused or closed, or its outcome is known."""
+    return request.settled_at is not None or status(request) in ("denied", "superseded", "expired")
 
 
 def explanation(request: Request) -> str:

@@ -21,7 +21,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.clock import Clock
 from supervisor.core import approvals
 from supervisor.core.actions import Action, Exec, Proposal, content_hash
-from supervisor.core.approvals import status
+from supervisor.core.approvals import is_settled, status
 from supervisor.core.sessions import State, remaining_s, state
 from supervisor.errors import NotFoundError, RefusedError
 from supervisor.server.agent_bodies import (
@@ -42,7 +42,7 @@ from supervisor.server.agent_bodies import (
 )
 from supervisor.server.errors import ErrorBody
 from supervisor.server.parts import Parts, Workspace
-from supervisor.server.views import AgentRequest, agent_request, is_settled
+from supervisor.server.views import AgentRequest, agent_request
 
 LONGEST_WAIT_S = 60
 FILE_BODY_BYTES = 3 * FILE_BYTES

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Category, Effect, category_of, title
-from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, status
+from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
 from supervisor.core.display import visible
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, Session, State, remaining_s, state
@@ -89,11 +89,6 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...]
     review: dict[str, Any] | None
     progress: dict[str, int] | None
-
-
-def is_settled(request: Request) -> bool:
-    """Whether nothing more can come of a request."""
-    return request.settled_at is not None or status(request) in ("denied", "superseded", "expired")
 
 
 def may_always(request: Request) -> bool:

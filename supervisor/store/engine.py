@@ -8,7 +8,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from supervisor.errors import StorageError
@@ -24,6 +24,7 @@ def open_database(path: Path) -> Engine:
         raise StorageError(
             f"{path}: {error.orig}", "move the file away to start anew, or give another --data-dir"
         ) from error
+    event.listen(engine, "handle_error", _as_storage_error)
     path.chmod(0o600)
     return engine
 
@@ -35,6 +36,15 @@ def migrate(engine: Engine) -> None:
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _as_storage_error(context: ExceptionContext) -> None:
+    """A full disk, a lock that is never given up, a file that is gone: `StorageError`, which everybody takes for a denial."""
+    if isinstance(context.sqlalchemy_exception, OperationalError):
+        context.chained_exception = StorageError(
+            f"the database can't be used: {context.original_exception}",
+            "free or repair the data folder; nothing is allowed until it can be written",
+        )
 
 
 def _set_pragmas(connection, _record) -> None:  # type: ignore[no-untyped-def]

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import trustme
-from egress_harness import FakeSupervisor, Origin, Proxy, running_egress, running_origin, server_context, serving
 
 from supervisor.core.egress_wire import CloseSession, ForbidEndpoints
+from tests.egress.egress_harness import (
+    FakeSupervisor,
+    Origin,
+    Proxy,
+    running_egress,
+    running_origin,
+    server_context,
+    serving,
+)
 
 
 @pytest.fixture(scope="module")

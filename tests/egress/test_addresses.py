@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from egress_harness import NAMES, Origin, Proxy, allow, body_of, status_of
 
 from supervisor.core.egress_wire import Answer, Question
 from supervisor.egress import addresses
+from tests.egress.egress_harness import NAMES, Origin, Proxy, allow, body_of, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,7 +11,9 @@ import ssl
 from pathlib import Path
 
 import pytest
-from egress_harness import (
+
+from supervisor.core.egress_wire import Answer, Question
+from tests.egress.egress_harness import (
     Origin,
     Proxy,
     RefusedTunnelError,
@@ -21,8 +23,6 @@ from egress_harness import (
     serving,
     status_of,
 )
-
-from supervisor.core.egress_wire import Answer, Question
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

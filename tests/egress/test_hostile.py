@@ -12,9 +12,9 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
-from egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, body_of, status_of
 
 from supervisor.core.egress_wire import Credential, Refused
+from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, body_of, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

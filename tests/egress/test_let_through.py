@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from egress_harness import Origin, Proxy, RefusedTunnelError, allow, answer_of, body_of, deny, status_of
 
 from supervisor.core.egress_wire import Abandoned, Answer, Question, Settled
+from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, allow, answer_of, body_of, deny, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

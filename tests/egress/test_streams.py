@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from egress_harness import Origin, Proxy, answer_of, deny, status_of
+
+from tests.egress.egress_harness import Origin, Proxy, answer_of, deny, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
