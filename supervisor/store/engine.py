@@ -38,13 +38,14 @@ def migrate(engine: Engine) -> None:
         command.upgrade(config, "head")
 
 
-def _as_storage_error(context: ExceptionContext) -> None:
+def _as_storage_error(context: ExceptionContext) -> StorageError | None:
     """A full disk, a lock that is never given up, a file that is gone: `StorageError`, which everybody takes for a denial."""
-    if isinstance(context.sqlalchemy_exception, OperationalError):
-        context.chained_exception = StorageError(
-            f"the database can't be used: {context.original_exception}",
-            "free or repair the data folder; nothing is allowed until it can be written",
-        )
+    if not isinstance(context.sqlalchemy_exception, OperationalError):
+        return None
+    return StorageError(
+        f"the database can't be used: {context.original_exception}",
+        "free or repair the data folder; nothing is allowed until it can be written",
+    )
 
 
 def _set_pragmas(connection, _record) -> None:  # type: ignore[no-untyped-def]
