@@ -1,7 +1,8 @@
 """Credentials in place of placeholders.
 
 It decides where a placeholder may appear: in its own header (a key that clients send in either of two has a credential for
-each), to its own hosts, and nowhere else. The secret exists in this process only; it must never reach a log, an exception or a
+each), to its own hosts, and nowhere else. At its own hosts nothing else may stand in that header: with a key of the attacker's the
+agent would hand what it read to the attacker's account, at a host that the rules allow. The secret exists in this process only; it must never reach a log, an exception or a
 message to the supervisor.
 """
 
@@ -28,6 +29,9 @@ class Swap:
 def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> tuple[list[Swap], str | None]:
     """What to put into the request's headers, and why the request must be refused instead, if so."""
     found: list[Swap] = []
+    why = _other_key(credentials, request, host, port)
+    if why is not None:
+        return [], why
     for placeholder in dict.fromkeys(credential.placeholder for credential in credentials):
         if not _mentions(request, placeholder):
             continue
@@ -49,6 +53,17 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
                 return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
             found.append(Swap(credential.header, value))
     return found, None
+
+
+def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> str | None:
+    """Why the request must be refused, where it brings a key of its own to a host that a credential belongs to."""
+    own = [credential for credential in credentials if _bound(credential, credential.scheme, host, port)]
+    for credential in own:
+        fitting = [one.placeholder for one in own if one.header.lower() == credential.header.lower()]
+        for value in request.values(credential.header.lower().encode()):
+            if value.strip() and not any(placeholder in value for placeholder in fitting):
+                return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
+    return None
 
 
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:

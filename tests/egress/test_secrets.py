@@ -26,7 +26,21 @@ def test_each_header_is_swapped_alone_and_both_together() -> None:
     assert swaps(BOTH, head(PLAIN), "model.test", 443) == ([as_key], None)
     assert swaps(BOTH, head(BEARER), "model.test", 443) == ([as_bearer], None)
     assert swaps(BOTH, head(PLAIN, BEARER), "model.test", 443) == ([as_key, as_bearer], None)
-    assert swaps(BOTH, head((b"X-Api-Key", b"another")), "model.test", 443) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        (b"X-Api-Key", b"sk-of-the-attacker"),
+        (b"authorization", b"Bearer sk-of-the-attacker"),
+        (b"Authorization", b"Basic " + base64.b64encode(b"a:b")),
+    ],
+)
+def test_a_key_of_the_agents_own_is_not_sent_to_the_credentials_host(own: tuple[bytes, bytes]) -> None:
+    for headers in ((own,), (own, PLAIN), (BEARER, own)):
+        assert swaps(BOTH, head(*headers), "model.test", 443)[1] is not None
+    assert swaps(BOTH, head(own), "other.test", 443) == ([], None)
+    assert swaps(BOTH, head((b"X-Api-Key", b"")), "model.test", 443) == ([], None)
 
 
 MISPLACED = {
