@@ -13,7 +13,7 @@ from playwright.async_api import Browser, async_playwright
 
 from supervisor.core.actions import Exec, Network
 from tests.browser.conftest import ARGS
-from tests.browser.site import Site, fill, serving
+from tests.browser.operator_site import Site, fill, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOKS = {

@@ -8,7 +8,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
 from supervisor.core.approvals import status
 from tests.browser.conftest import Watch, opened
-from tests.browser.site import Site
+from tests.browser.operator_site import Site
 
 PAYLOADS = [
     '<img src=x onerror="window.owned=1">',
@@ -47,7 +47,7 @@ async def harmless(page: Page, site: Site) -> None:
     assert page.url.startswith(site.url)
 
 
-@pytest.mark.parametrize("payload", [*PAYLOADS[:4], " ".join(PAYLOADS), DECEPTIVE])
+@pytest.mark.parametrize("payload", [PAYLOADS[3], " ".join(PAYLOADS), DECEPTIVE])
 async def test_requests(site: Site, page: Page, payload: str) -> None:
     asked = [
         site.ask(Exec(command=f"echo {payload}", cwd=payload), reason=payload),

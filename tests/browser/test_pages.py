@@ -9,7 +9,7 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
 from tests.browser.conftest import Watch, opened
-from tests.browser.site import Site, fill
+from tests.browser.operator_site import Site, fill
 
 SHEET = Path(__file__).resolve().parents[2] / "web" / "static" / "gatehouse.css"
 

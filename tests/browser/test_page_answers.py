@@ -12,7 +12,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.gate import Grant, Refused
 from supervisor.server import page_views
 from tests.browser.conftest import Watch, opened
-from tests.browser.site import Site, fill
+from tests.browser.operator_site import Site, fill
 
 PATIENCE_S = 20.0
 

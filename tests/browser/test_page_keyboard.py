@@ -5,7 +5,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import Request, status
 from tests.browser.conftest import opened
-from tests.browser.site import Site
+from tests.browser.operator_site import Site
 
 PATIENCE_S = 20.0
 
