@@ -13,6 +13,8 @@ from supervisor.errors import UserError
 _ALWAYS_THERE = (Path("/usr"), Path("/bin"), Path("/sbin"), Path("/lib"), Path("/lib64"))
 # What a folder of this name holds is made to be moved as a whole: PREFIX/bin/x with PREFIX/lib beside it.
 _PREFIX_MARKS = ("lib", "share", "libexec")
+# What only a home has. It may be another person's (sudo), or be reached by another name than HOME's (a link).
+_HOME_MARKS = (".local", ".config", ".ssh", ".gnupg", ".aws", ".bashrc", ".profile", ".cache")
 
 
 def find_program(name: str, search_path: str, home: Path) -> tuple[str, tuple[tuple[Path, str], ...]]:
@@ -51,5 +53,14 @@ def _install_root(path: Path, home: Path) -> Path:
         return Path(*parts[: parts.index("node_modules") + 1])
     prefix = path.parent.parent
     is_prefix = path.parent.name == "bin" and any((prefix / mark).is_dir() for mark in _PREFIX_MARKS)
-    too_wide = home.is_relative_to(prefix) or prefix in (home / ".local", home / "bin", Path("/opt"), Path("/"))
-    return prefix if is_prefix and not too_wide else path
+    return prefix if is_prefix and not _is_too_wide(prefix, home) else path
+
+
+def _is_too_wide(prefix: Path, home: Path) -> bool:
+    """Whether the folder is a home, lies above one, or holds what programs of a whole home keep (`.local/share`: keyrings too)."""
+    real = prefix.resolve()
+    if any(one.is_relative_to(folder) for one in (home, home.resolve()) for folder in (prefix, real)):
+        return True
+    names = {prefix.name, real.name}
+    is_home = any((real / mark).exists() for mark in _HOME_MARKS)
+    return is_home or ".local" in names or real in (home.resolve() / "bin", Path("/opt"), Path("/"), Path("/home"))
