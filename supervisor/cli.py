@@ -7,20 +7,24 @@ Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report
 agent's own exit code; 0 where MAX_UPTIME or a person ended the session.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from supervisor import __version__
 from supervisor.errors import GatehouseError, UserError
 
+# A constant that type checkers know: importing `typing` for it would take a tenth of the time that `--help` may take.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from supervisor.client import Client
     from supervisor.settings import Settings
 
-Verb = Callable[[argparse.Namespace], int]
+    type Verb = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,6 +69,8 @@ def review(options: argparse.Namespace) -> int:
 
 
 def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
+    from pathlib import Path
+
     from supervisor import foreground
 
     settings = _settings(options)
@@ -162,6 +168,8 @@ def rules_remove(options: argparse.Namespace) -> int:
 
 def policy_check(options: argparse.Namespace) -> int:
     """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
+    from pathlib import Path
+
     from supervisor.clock import RealClock
     from supervisor.core.check import answer
     from supervisor.core.policy_text import parse_policy
@@ -184,6 +192,8 @@ def policy_check(options: argparse.Namespace) -> int:
 
 def _why_outside(workspace: str, path: str) -> str | None:
     """Asks the disk, where there is such a workspace; the module is only loaded then."""
+    from pathlib import Path
+
     if not Path(workspace).is_dir():
         return None
     from supervisor.workspace.links import why_outside
@@ -197,10 +207,11 @@ def _why_outside(workspace: str, path: str) -> str | None:
 def audit(options: argparse.Namespace) -> int:
     """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
     from supervisor import terminal
-    from supervisor.audit import verify
 
     path = _settings(options).data_dir / "audit.log"
     if options.verify:
+        from supervisor.audit import verify
+
         if path.exists():
             print(f"{verify(path)} records, unbroken")
         return 0
@@ -232,8 +243,18 @@ def doctor(options: argparse.Namespace) -> int:
 # -- parsing -----------------------------------------------------------------------------------------------------------
 
 
+class _Help(argparse.HelpFormatter):
+    """A fixed width. argparse makes a formatter for every argument that is added, and asks the terminal's size each time."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
 class _Parser(argparse.ArgumentParser):
     """One clear line and exit 1 for bad words, where argparse prints its usage and exits 2."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
 
     def error(self, message: str) -> Any:
         raise UserError(message, f"see `{self.prog} --help`")
@@ -242,7 +263,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gatehouse", description="Supervise AI agents that work on real code.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gatehouse {__version__}")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
+    # Each `prog` is said: argparse finds it out by formatting a usage, which takes longer than all the rest of parsing.
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse")
 
     def verb(name: str, function: Verb, within: Any = verbs) -> argparse.ArgumentParser:
         text = (function.__doc__ or "").strip()
@@ -295,7 +317,7 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
     rules = verbs.add_parser("rules", help="List, add and remove rules.").add_subparsers(
-        metavar="list|add|remove", required=True, parser_class=_Parser
+        metavar="list|add|remove", required=True, parser_class=_Parser, prog="gatehouse rules"
     )
     verb("list", rules_list, rules)
     adding = verb("add", rules_add, rules)
@@ -304,7 +326,7 @@ def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
     verb("remove", rules_remove, rules).add_argument("id", metavar="ID")
     policy = verbs.add_parser("policy", help="Ask what a policy says.").add_subparsers(
-        metavar="check", required=True, parser_class=_Parser
+        metavar="check", required=True, parser_class=_Parser, prog="gatehouse policy"
     )
     checking = verb("check", policy_check, policy)
     checking.add_argument(
@@ -313,8 +335,10 @@ def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     checking.add_argument("--workspace", metavar="DIR", help="the workspace that paths are about")
 
 
-def _settings(options: argparse.Namespace) -> "Settings":
+def _settings(options: argparse.Namespace) -> Settings:
     """The environment's settings, with what the command line says instead."""
+    from pathlib import Path
+
     from supervisor.core.duration import parse_duration
     from supervisor.settings import from_environment
 
@@ -332,7 +356,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
     return settings
 
 
-def _client(options: argparse.Namespace) -> "Client":
+def _client(options: argparse.Namespace) -> Client:
     from supervisor.client import must_find
 
     return must_find(_settings(options).data_dir)

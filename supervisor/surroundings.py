@@ -25,7 +25,7 @@ from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate import Gate
-from supervisor.process import run
+from supervisor.process import Completed, run
 from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
@@ -106,7 +106,7 @@ class Surroundings:
             if not wanted.command:
                 raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
             find_program(wanted.command[0], environment.search_path(), Path.home())
-            return {}
+            return {"remotes": await self._remotes(wanted.workspace)}
         notices = []
         base = await self._checked_base(wanted.workspace, wanted.base)
         if base is None:
@@ -117,6 +117,7 @@ class Surroundings:
         return {
             "command": ("gatehouse-review", "--base", base or "none"),
             "base": base,
+            "remotes": await self._remotes(wanted.workspace),
             "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
             "policy_text": "" if recorded else _model_policy(self._model_url()),
             "notices": tuple(notices),
@@ -314,31 +315,42 @@ class Surroundings:
             for header in ("x-api-key", "authorization")
         )
 
+    async def _remotes(self, workspace: Path) -> tuple[str, ...]:
+        """The names and URLs of the remotes that the host's repository knows; empty outside one."""
+        listed = await _git(workspace, "config", "--null", "--get-regexp", r"^remote\..*\.url$")
+        found: dict[str, None] = {}
+        for entry in listed.stdout.decode(errors="replace").split("\0"):
+            key, _, url = entry.partition("\n")
+            if url:
+                found |= {key.removeprefix("remote.").removesuffix(".url"): None, url: None}
+        return tuple(found)
+
     async def _checked_base(self, workspace: Path, base: str | None) -> str | None:
         """The base revision, `auto` where none was given, None outside a git repository."""
-        git = ("git", "-C", str(workspace), "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-        env = environment.inherited("PATH") | {
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "safe.directory",
-            "GIT_CONFIG_VALUE_0": "*",
-        }
-        inside = await run((*git, "rev-parse", "--git-dir"), env=env, timeout_s=GIT_S)
+        inside = await _git(workspace, "rev-parse", "--git-dir")
         if not inside.ok:
             if base not in (None, "none"):
                 raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
             return None
         if base in (None, "auto", "none"):
             return base or "auto"
-        found = await run(
-            (*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}"),
-            env=env,
-            timeout_s=GIT_S,
-        )
+        found = await _git(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
         if not found.ok:
             raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
         return base
+
+
+async def _git(workspace: Path, *words: str) -> Completed:
+    """Ask git about the host's repository: nothing that the repository configures is run."""
+    env = environment.inherited("PATH") | {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+    }
+    harmless = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    return await run(("git", "-C", str(workspace), *harmless, *words), env=env, timeout_s=GIT_S)
 
 
 def _is_change(request: Request) -> bool:

@@ -13,7 +13,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's token, which is stored nowhere.
 
     `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
-    process with the same number for it. `notices` are lines that the page shows above all else.
+    process with the same number for it. `notices` are lines that the page shows above all else. `remotes` are
+    the names and URLs that the host's repository knew at the start: git rules speak of no others.
     """
 
     id: SessionId
@@ -25,6 +26,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: float
     policy_text: str = ""
     base: str | None = None
+    remotes: tuple[str, ...] = ()
     model: str | None = None
     started_at: float | None = None
     pid: int | None = None

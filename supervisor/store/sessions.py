@@ -33,6 +33,6 @@ def change(connection: Connection, session_id: str, **facts: object) -> Session:
 
 def _session(row: Row) -> Session:  # type: ignore[type-arg]
     values = dict(row._mapping)
-    values["command"] = tuple(values["command"])
-    values["notices"] = tuple(values["notices"])
+    for name in ("command", "notices", "remotes"):
+        values[name] = tuple(values[name])
     return Session(**values)

@@ -16,6 +16,7 @@ sessions = Table(
     Column("deadline_at", Float, nullable=False),
     Column("policy_text", Text, nullable=False, server_default=""),
     Column("base", Text),
+    Column("remotes", JSON, nullable=False),
     Column("model", Text),
     Column("started_at", Float),
     Column("pid", Integer),

@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("deadline_at", sa.Float, nullable=False),
         sa.Column("policy_text", sa.Text, nullable=False, server_default=""),
         sa.Column("base", sa.Text),
+        sa.Column("remotes", sa.JSON, nullable=False),
         sa.Column("model", sa.Text),
         sa.Column("started_at", sa.Float),
         sa.Column("pid", sa.Integer),
