@@ -81,8 +81,8 @@ class CommandJudge:
                 verdict.decision, f"{judgement.why}; {verdict.why}", remedy=verdict.remedy, sticky=judgement.never_allow
             )
         if judgement.decision == "allow" and not rules:
-            # Nothing but `cd`, which needs no rule; but an empty list allows nothing.
-            return by_mode("exec", mode)
+            why = "`cd` to a folder inside the workspace needs no rule"
+            return by_mode("exec", mode) if mode == "deny" else Verdict("allow", why)
         if judgement.decision == "allow" and judgement.never_allow:
             return Verdict("ask", judgement.why, sticky=True)
         if not rules:

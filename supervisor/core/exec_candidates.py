@@ -5,13 +5,16 @@ from `suggest.py`, which knows all categories and how a candidate is shown. It m
 wouldn't allow the line it is made from: each is judged before it is handed out.
 """
 
+import posixpath
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from supervisor.core.exec_patterns import compile_pattern
-from supervisor.core.exec_rules import judge
+from supervisor.core.exec_rules import judge, path_from_root
 from supervisor.core.exec_tables import program_name, tables
-from supervisor.core.shell import parse
+from supervisor.core.shell import Script, parse
 from supervisor.core.shell_outline import RESERVED
 from supervisor.core.shell_words import PLAIN, Word
 from supervisor.errors import PolicyError
@@ -41,10 +44,25 @@ def candidates(text: str, cwd: str, workspace_roots: Sequence[str]) -> tuple[str
     commands = [command.words for command in script.commands if command.words[0].text != "cd"]
     if len(commands) != 1:
         return None, None
+    words = _from_root(commands[0], script, cwd, workspace_roots)
     return tuple(  # type: ignore[return-value]
         pattern if pattern is not None and _allows(pattern, text, cwd, workspace_roots) else None
-        for pattern in (_exact(commands[0]), _narrow(commands[0]))
+        for pattern in (_exact(words), _narrow(words))
     )
+
+
+def _from_root(words: tuple[Word, ...], script: Script, cwd: str, roots: Sequence[str]) -> tuple[Word, ...]:
+    """The command with a relative name as a rule means it. A guess at the folder: what is made of it is judged."""
+    name = words[0].text
+    if "/" not in name or name.startswith("/") or not roots:
+        return words
+    root = posixpath.normpath(roots[0])
+    place = posixpath.join(root, cwd)
+    for command in script.commands:
+        if command.words[0].text == "cd":
+            place = posixpath.join(place, command.words[-1].text)
+    seen = None if posixpath.normpath(place) == root else path_from_root(name, place, (root,))
+    return (msgspec.structs.replace(words[0], text=seen), *words[1:]) if seen else words
 
 
 def _allows(pattern: str, text: str, cwd: str, roots: Sequence[str]) -> bool:

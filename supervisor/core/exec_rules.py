@@ -132,6 +132,8 @@ class _Judge[K: Hashable]:
         self.allow, self.ask, self.deny = allow, ask, deny
         self.roots = tuple(posixpath.normpath(root) for root in roots)
         self.cwd = _join(self.roots[0] if self.roots else "/", cwd)
+        # Every folder that the command which is judged now may run in.
+        self.here = frozenset({self.cwd})
         self.problems: list[str] = []
         self.found: list[tuple[Word, ...]] = []
         self.denied: dict[K, str] = {}
@@ -169,7 +171,8 @@ class _Judge[K: Hashable]:
         self.problems.extend(script.constructs)
         for text in script.deny_texts:
             self.scan(text)
-        places = _Places(self.cwd, self.roots)
+        outside = self.here
+        places = _Places(self.here, self.roots)
         is_allowed = True
         for command in script.commands:
             if places.is_free(command):
@@ -177,7 +180,9 @@ class _Judge[K: Hashable]:
                 self.restrict(command.words)
                 continue
             places.before(command)
+            self.here = frozenset(places.sure)
             is_allowed = self.command(command.words, script, depth, ()) and is_allowed
+        self.here = outside
         if script.bodies and any(runs_input(command.words) for command in script.commands):
             for body in script.bodies:
                 self.look_into(body, depth)
@@ -273,7 +278,8 @@ class _Judge[K: Hashable]:
         if spelled:
             self.allowed.update(dict.fromkeys(spelled))
             return True
-        if unwrapped.harmless and unwrapped.payloads:
+        # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more than its payload.
+        if unwrapped.harmless and unwrapped.payloads and program_name(words[0].text):
             return is_allowed
         return self.cover(words, unwrapped.inside, tails) and is_allowed
 
@@ -300,9 +306,10 @@ class _Judge[K: Hashable]:
         """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
         found: list[tuple[K, ExecPattern]] = []
         rules = self.allow.named(words[0].text)
-        if not rules:
+        seen = self.from_root(words) if rules else None
+        if seen is None:
             return found
-        for form in self.forms(words, inside):
+        for form in self.forms(seen, inside):
             opaque = opaque_words(form)
             found = [
                 (rule.key, rule.pattern)
@@ -317,7 +324,8 @@ class _Judge[K: Hashable]:
     def cover(self, words: tuple[Word, ...], inside: frozenset[int], tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         if self.spelled:
             return True
-        keys = [key for key, pattern in tails if covers(pattern, words, inside)]
+        seen = self.from_root(words) if tails else None
+        keys = [key for key, pattern in tails if seen is not None and covers(pattern, seen, inside)]
         keys = keys or [key for key, _ in self.covering(words, inside)]
         if keys:
             self.allowed.update(dict.fromkeys(keys))
@@ -336,6 +344,15 @@ class _Judge[K: Hashable]:
                 place = _join(place, folder)
             if place == self.cwd or (self.cwd_is_known() and _within(place, self.roots)):
                 yield plain[0]
+
+    def from_root(self, words: tuple[Word, ...]) -> tuple[Word, ...] | None:
+        """The command with its name as a rule means it: `./run` in a rule is the workspace's own, whatever `cd` or `cwd` came
+        before. None where that can't be told."""
+        name = words[0].text
+        if "/" not in name or name.startswith("/") or self.here <= set(self.roots[:1]):
+            return words
+        seen = path_from_root(name, next(iter(self.here)), self.roots) if len(self.here) == 1 else None
+        return (msgspec.structs.replace(words[0], text=seen), *words[1:]) if seen else None
 
     def cwd_is_known(self) -> bool:
         return not any(words[0].text == "cd" for words in self.found)
@@ -416,6 +433,12 @@ def _join(base: str, path: str) -> str:
     return posixpath.normpath(posixpath.join(base, path))
 
 
+def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
+    """A relative name of a program, used in folder `place`, as it is from the workspace's root; None where it isn't below."""
+    path = _join(place, name)
+    return "./" + posixpath.relpath(path, roots[0]) if _within(path, roots[:1]) else None
+
+
 def _within(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
@@ -427,10 +450,10 @@ class _Places:
     out of the workspace is the sandbox's matter.
     """
 
-    def __init__(self, cwd: str, roots: Sequence[str]) -> None:
+    def __init__(self, start: Iterable[str], roots: Sequence[str]) -> None:
         self.roots = roots
-        self.sure = {cwd}
-        self.maybe = {cwd}
+        self.sure = set(start)
+        self.maybe = set(self.sure)
 
     def before(self, command: Command) -> None:
         if not command.is_joined:

@@ -80,11 +80,12 @@ def _option(wrapper: Wrapper, text: str) -> int:
 
 
 def _unwrap_argv(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
+    unsure = Unwrapped(problem=f"an expansion among the words of `{words[0].text}`", guesses=tuple(words[1:]))
     i, operands, replaced, assigns = 1, wrapper.operands, "", False
     while i < len(words):
         word = words[i]
         if not word.is_literal:
-            return Unwrapped(problem=f"an expansion among the words of `{words[0].text}`", guesses=tuple(words[1:]))
+            return unsure
         text = word.text
         if text == "--":
             i += 1
@@ -107,9 +108,9 @@ def _unwrap_argv(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
             i += 1
         else:
             break
-    while operands and i < len(words):
-        operands -= 1
-        i += 1
+    i += min(operands, len(words) - i)
+    if any(word.is_many for word in words[1:i]):
+        return unsure
     problem = "an assignment before a command" if assigns else None
     if i >= len(words):
         return Unwrapped(problem=problem) if assigns else None
@@ -192,7 +193,8 @@ def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapp
         attached = re.match(r"--(?:session-)?command=(.*)", text, re.DOTALL)
         if attached:
             return Unwrapped((Payload(text=attached[1]),), problem=f"`{name} --command`")
-        i += 2 if text in wrapper.valued else 1
+        takes_next = text in wrapper.valued or re.fullmatch(r"[-+][A-Za-z]*[oO]", text)
+        i += 2 if takes_next else 1
     return None
 
 

@@ -28,6 +28,7 @@ MAX_CHARS = 10_000
 MAX_OPERATORS = 500
 MAX_COMMANDS = 400
 _MAX_NODES = 30_000
+_BACKQUOTED = re.compile(r"`([^`]*)`?")
 _OPERATOR = re.compile(r"[;&|(){}<>$`\n\[]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # Zero-width characters that Unicode doesn't class as format characters: variation selectors for text, Hangul fillers.
@@ -115,7 +116,7 @@ class Script(msgspec.Struct, frozen=True):
 
     `constructs`: names of what no rule may allow, with where; empty means that `commands` is everything, certainly.
     `deny_texts`: texts on which deny rules are also matched token by token, because the reading is doubtful.
-    `bodies`: the here-documents. `has_input`: some command reads a pipe, a here-document, a here-string or a file.
+    `bodies`: the here-documents and here-strings. `has_input`: some command reads a pipe, a here-document, a here-string or a file.
     """
 
     commands: tuple[Command, ...]
@@ -195,10 +196,11 @@ def _parse_clean(text: str) -> Script:
     found = tuple(dict.fromkeys([*tree.constructs, *constructs]))
     simples = {words: Simple(words) for words in sorted(tree.commands)}
     simples.update({simple.words: simple for simple in (reading.commands if reading else ())})
+    whole = (text,) if tree.is_doubtful or not tree.constructs or len(simples) > MAX_COMMANDS else ()
     return Script(
         commands=tuple(_command(source, simple) for simple in list(simples.values())[:MAX_COMMANDS]),
         constructs=found,
-        deny_texts=(text,) if tree.is_doubtful or not tree.constructs or len(simples) > MAX_COMMANDS else (),
+        deny_texts=(*whole, *map(from_bytes_text, tree.quoted)),
         bodies=tuple(from_bytes_text(body) for body in (*tree.bodies, *(reading.bodies if reading else ()))),
         has_input=True,
     )
@@ -232,6 +234,8 @@ class _Tree:
         self.commands: set[tuple[Span, ...]] = set()
         self.constructs: list[str] = []
         self.bodies: list[str] = []
+        # What stands in backquotes in a here-document that is expanded: the grammar finds only `$(` there.
+        self.quoted: list[str] = []
         self.is_doubtful = False
 
     def walk(self, root: "Node") -> None:
@@ -276,12 +280,22 @@ class _Tree:
             self.is_doubtful = True
         if kind in ("declaration_command", "unset_command"):
             self.add([(child.start_byte, child.end_byte) for child in children])
-        elif kind == "heredoc_body":
-            self.bodies.append(self.source[node.start_byte : node.end_byte])
+        elif kind == "heredoc_redirect":
+            self.visit_heredoc(children)
+        elif kind == "herestring_redirect":
+            text = resolve(self.source[children[-1].start_byte : children[-1].end_byte]).text
+            self.bodies.append(to_bytes_text(text))
 
     def add(self, words: list[Span]) -> None:
         if words:
             self.commands.add(tuple(sorted(words)))
+
+    def visit_heredoc(self, children: "list[Node]") -> None:
+        parts = {child.type: self.source[child.start_byte : child.end_byte] for child in children}
+        body = parts.get("heredoc_body", "")
+        self.bodies.append(body)
+        if not re.search(r"['\"\\]", parts.get("heredoc_start", "")):
+            self.quoted.extend(_BACKQUOTED.findall(body))
 
     def visit_test(self, node: "Node", children: "list[Node]") -> None:
         if not children or children[0].type != "[":

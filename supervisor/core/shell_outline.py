@@ -20,6 +20,7 @@ from supervisor.core.shell_words import (
     from_bytes_text,
     literal_cat,
     resolve,
+    to_bytes_text,
 )
 
 _RUN = re.compile(r"[^ \t\n;&|()<>\\'\"$`]+")
@@ -60,7 +61,7 @@ class Simple(msgspec.Struct, frozen=True):
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents; `has_input`: something is fed."""
+    """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents and here-strings; `has_input`: something is fed."""
 
     commands: tuple[Simple, ...]
     data: tuple[tuple[int, int, str], ...]
@@ -254,6 +255,8 @@ class _Reader:
         reason = redirection_problem(operator, target)
         if reason:
             raise GiveUp(reason)
+        if operator == "<<<":
+            self.bodies.append(to_bytes_text(target.text))
         self.has_input = self.has_input or (operator in ("<", "<<<") and target.text != "/dev/null") or operator == "<&"
 
     def read_heredocs(self) -> None:

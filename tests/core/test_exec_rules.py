@@ -23,15 +23,15 @@ def decide(command, allow=(), ask=(), deny=(), cwd="."):
     return judge(command, cwd, allow=entries(allow), ask=entries(ask), deny=entries(deny), workspace_roots=[ROOT])
 
 
-def verdict(command, policy):
+def verdict(command, policy, cwd="."):
     lists = {effect: policy.get(effect, ()) for effect in ("allow", "ask", "deny")}
-    return decide(command, **lists).decision or policy.get("modes", {}).get("exec", "ask")
+    return decide(command, **lists, cwd=cwd).decision or policy.get("modes", {}).get("exec", "ask")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_golden(case):
     policy = case["policy"]
-    found = verdict(case["command"], policy)
+    found = verdict(case["command"], policy, case.get("cwd", "."))
     assert found == case["verdict"], decide(
         case["command"], *(policy.get(effect, ()) for effect in ("allow", "ask", "deny"))
     )
@@ -48,14 +48,17 @@ def test_a_deny_rule_never_loosens():
     for case in CASES:
         for rule in extra:
             policy = {**case["policy"], "deny": [*case["policy"].get("deny", ()), rule]}
-            assert order[verdict(case["command"], policy)] <= order[case["verdict"]], (case["command"], rule)
+            assert order[verdict(case["command"], policy, case.get("cwd", "."))] <= order[case["verdict"]], (
+                case["command"],
+                rule,
+            )
 
 
 def test_the_order_of_rules_never_matters():
     shuffle = random.Random(7)
     for case in CASES[::5]:
         policy = {effect: shuffle.sample(rules, len(rules)) for effect, rules in case["policy"].items()}
-        assert verdict(case["command"], policy) == case["verdict"], case["command"]
+        assert verdict(case["command"], policy, case.get("cwd", ".")) == case["verdict"], case["command"]
 
 
 def test_bare_rules_deny_and_ask_everything():
@@ -254,6 +257,12 @@ def test_a_text_of_any_length_meets_the_deny_rules():
 )
 def test_candidates(command, exact, narrow):
     assert candidates(command, ".", [ROOT]) == (exact, narrow)
+
+
+def test_a_candidate_names_a_program_from_the_root():
+    assert candidates("./tool -x", "sub", [ROOT]) == ("./sub/tool -x", None)
+    assert candidates("cd sub && ../tool", ".", [ROOT]) == ("./tool", None)
+    assert candidates("cd sub; ./tool", ".", [ROOT]) == (None, None)
 
 
 def test_every_candidate_allows_its_line_and_is_not_bare():

@@ -137,7 +137,9 @@ def test_the_same_holds_for_exec() -> None:
     assert verdict(data, Exec(command="ls"), session_id="s").decision == "allow"
     assert verdict(data, Exec(command="ls"), session_id="t").decision == "ask"
     assert verdict(data, Exec(command="rm -rf x")).why.endswith(": no")
-    assert verdict({}, Exec(command="cd src")).decision == "ask"
+    assert verdict({}, Exec(command="cd src")).decision == "allow"
+    assert verdict({}, Exec(command="cd ..")).decision == "ask"
+    assert verdict({"modes": {"exec": "deny"}}, Exec(command="cd src")).decision == "deny"
 
 
 def test_a_mode_of_deny_is_stricter_than_a_forced_ask() -> None:
