@@ -33,8 +33,8 @@ const handlers = {
     $("lost").hidden = true;
     show("on", "live");
     presentState(event.pending_ids, event.requests);
-    // What was missed since the page was made is in its parts.
-    if (greeted) for (const name of ["session", "requests", "rules", "history"]) fire(name);
+    // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
+    for (const name of greeted ? ["session", "requests", "rules", "history"] : ["session", "requests"]) fire(name);
     if (greeted) readBanner();
     greeted = true;
     readOutput();
