@@ -173,6 +173,7 @@ def policy_check(options: argparse.Namespace) -> int:
     from supervisor.clock import RealClock
     from supervisor.core.check import answer
     from supervisor.core.policy_text import parse_policy
+    from supervisor.workspace.links import look
 
     policy = None
     if options.policy is not None:
@@ -184,21 +185,10 @@ def policy_check(options: argparse.Namespace) -> int:
             raise UserError(f"{options.policy}: is not UTF-8 text", "give a policy file with --policy") from error
     now = RealClock().now()
     for line in sys.stdin.buffer:
-        if line.strip():
-            sys.stdout.buffer.write(answer(line, policy, options.workspace, now, look=_why_outside) + b"\n")
+        # A blank line isn't understood either: it is answered, never skipped.
+        sys.stdout.buffer.write(answer(line, policy, options.workspace, now, look=look) + b"\n")
     sys.stdout.buffer.flush()
     return 0
-
-
-def _why_outside(workspace: str, path: str) -> str | None:
-    """Asks the disk, where there is such a workspace; the module is only loaded then."""
-    from pathlib import Path
-
-    if not Path(workspace).is_dir():
-        return None
-    from supervisor.workspace.links import why_outside
-
-    return why_outside(workspace, path)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -6,16 +6,18 @@ never skip a line or let an error through: what isn't understood is answered `de
 
 import difflib
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, Literal, cast, get_args
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
 from supervisor.core import git_refs, packages
 from supervisor.core.actions import RULE_CATEGORIES, Action, Exec, FileChange, FileOperation, Git, Network, Packages
+from supervisor.core.paths import canonical
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.urls import split_authority, split_url
+from supervisor.core.verdicts import combine
 from supervisor.errors import PolicyError
 
 DEFAULT_WORKSPACE = "/workspace/merged"
@@ -32,8 +34,19 @@ _KEYS: dict[str, frozenset[str]] = {
     "packages": frozenset({"command", "cwd", "manager", "operation", "names", "flags"}),
 }
 _MISSING: Any = object()
-# Looks at the disk for the caller: why a path leaves the workspace by a link, None where it doesn't.
-type Look = Callable[[str, str], str | None]
+
+
+class Seen(NamedTuple):
+    """What the disk says of a path: why it leaves the workspace by a link, what it is called there without links where that
+    is another name, and whether it is a link itself."""
+
+    why: str | None = None
+    path: str | None = None
+    is_link: bool = False
+
+
+# Looks at the disk for the caller: workspace, canonical path.
+type Look = Callable[[str, str], Seen]
 
 
 class _Misunderstood(Exception):  # noqa: N818 (never seen outside)
@@ -78,20 +91,41 @@ def _verdict(
     if in_force is None:
         return Verdict("deny", "no policy: neither `--policy` nor the line's own")
     remotes = frozenset(_list(fields, "remotes")) if "remotes" in fields else None
-    verdict = evaluate(
+    judge = partial(
+        evaluate,
         in_force,
-        action,
         now=now,
         workspace=root,
         forbidden_endpoints=OWN_LISTENERS,
         configured_remotes=remotes,
         uses={},
     )
+    verdict = judge(action)
     if look is not None and isinstance(action, FileChange) and verdict.decision != "deny":
-        paths = [action.path, *([action.to] if action.to is not None else [])]
-        why = next((why for path in paths if (why := look(root, path)) is not None), None)
-        return Verdict("deny", why) if why is not None else verdict
+        return _with_links(action, verdict, judge, partial(look, root))
     return verdict
+
+
+def _with_links(
+    action: FileChange, verdict: Verdict, judge: Callable[[Action], Verdict], look: Callable[[str], Seen]
+) -> Verdict:
+    """The verdict once links are known, never looser: a path is judged by what it is called without them, too."""
+    path, to = look(canonical(action.path, action.path_b64).text), Seen()
+    if action.to is not None:
+        to = look(canonical(action.to).text)
+    why = path.why or to.why
+    if why is not None:
+        return Verdict("deny", why)
+    if not (path.path or to.path or path.is_link or to.is_link):
+        return verdict
+    meant = msgspec.structs.replace(
+        action,
+        path=path.path or action.path,
+        path_b64=None if path.path else action.path_b64,
+        to=to.path or action.to,
+        hazards=(*action.hazards, "symlink") if path.is_link or to.is_link else action.hazards,
+    )
+    return combine([verdict, judge(meant)])
 
 
 @lru_cache(maxsize=256)

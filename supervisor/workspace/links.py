@@ -3,12 +3,28 @@
 It is advice about the disk as it is now. Channels never rely on it: they open every component without following links.
 """
 
+import errno
 import os
 import stat
 from pathlib import Path
 
+from supervisor.core.check import Seen
+from supervisor.core.paths import shown
+
 # Hard links are counted by looking for the other names; a larger workspace isn't searched, and the file is then refused.
 MOST_SEARCHED = 200_000
+
+
+def look(root: str, path: str) -> Seen:
+    """What the canonical `path` is in the folder `root`; nothing where there is no such folder."""
+    if not Path(root).is_dir():
+        return Seen()
+    why = why_outside(root, path)
+    if why is not None:
+        return Seen(why)
+    base = Path(root).resolve()
+    real = (base / path).resolve().relative_to(base).as_posix()
+    return Seen(path=None if real == path else real, is_link=(base / path).is_symlink())
 
 
 def why_outside(root: str, path: str) -> str | None:
@@ -16,17 +32,27 @@ def why_outside(root: str, path: str) -> str | None:
     base = Path(root).resolve()
     try:
         inside = (base / path).resolve()
+        _follow(inside)
     except (OSError, ValueError, RuntimeError) as error:
-        return f"`{path}` can't be followed: {error}"
+        return f"`{shown(path)}` can't be followed: {type(error).__name__}"
     if not inside.is_relative_to(base):
-        return f"`{path}` leaves the workspace by a symbolic link"
+        return f"`{shown(path)}` leaves the workspace by a symbolic link"
     try:
         status = inside.lstat()
     except OSError:
         return None
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and _names_below(base, status) < status.st_nlink:
-        return f"`{path}` is a hard link to a file outside the workspace"
+        return f"`{shown(path)}` is a hard link to a file outside the workspace"
     return None
+
+
+def _follow(path: Path) -> None:
+    """`OSError` where links go round; `resolve` gives such a path back as it is."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
 
 
 def _names_below(base: Path, status: os.stat_result) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.check import answer, answer_line
+from supervisor.core.check import Seen, answer, answer_line
 from supervisor.core.policy_text import policy_from_data
 
 POLICY = policy_from_data(
@@ -99,9 +99,9 @@ def test_remotes_may_be_said() -> None:
 def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
     seen = []
 
-    def look(workspace: str, path: str) -> str | None:
+    def look(workspace: str, path: str) -> Seen:
         seen.append((workspace, path))
-        return "a link leads out of the workspace" if path == "src/out" else None
+        return Seen("a link leads out of the workspace" if path == "src/out" else None)
 
     move = {"category": "filesystem", "operation": "rename", "path": "src/a", "to": "src/out"}
     assert ask(move, look=look, workspace="/w") == {
@@ -112,6 +112,26 @@ def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
     }
     assert seen == [("/w", "src/a"), ("/w", "src/out")]
     assert ask({**move, "to": "src/b"}, look=look)["verdict"] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict"),
+    [
+        ({"path": "src/a.py"}, "allow"),
+        ({"path": "src/via/x"}, "deny"),
+        ({"path_b64": "c3JjL3ZpYS94"}, "deny"),
+        ({"path": "src/repository/config"}, "deny"),
+        ({"path": "src/link"}, "ask"),
+        ({"path": "src/other/x"}, "ask"),
+        ({"operation": "rename", "path": "src/a.py", "to": "src/via/x"}, "deny"),
+    ],
+)
+def test_a_path_through_links_is_judged_by_what_it_is_too(fields: dict[str, str], verdict: str) -> None:
+    real = {"src/via/x": "secret/x", "src/repository/config": ".git/config", "src/other/x": "lib/x"}
+    policy = {"allow": ["filesystem(src/**)"], "deny": ["filesystem(secret/**)"]}
+    line = {"category": "filesystem", "operation": "write", "policy": policy, **fields}
+    found = ask(line, look=lambda _, path: Seen(path=real.get(path), is_link=path == "src/link"))
+    assert found["verdict"] == verdict
 
 
 def test_a_bug_is_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:

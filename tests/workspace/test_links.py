@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.workspace.links import why_outside
+from supervisor.core.check import Seen
+from supervisor.workspace.links import look, why_outside
 
 
 @pytest.fixture
@@ -18,6 +19,8 @@ def workspace(tmp_path: Path) -> Path:
     (root / "out").symlink_to(tmp_path / "outside")
     (root / "file-out").symlink_to("../outside/secret")
     (root / "inside").symlink_to("src")
+    (root / "round").symlink_to("about")
+    (root / "about").symlink_to("round")
     (root / "dangling").symlink_to("/nowhere/at/all")
     os.link(tmp_path / "outside/secret", root / "hard")
     os.link(root / "src/a.py", root / "src/b.py")
@@ -25,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "path", ["out/secret", "out/new", "file-out", "hard", "out/deep/new", "dangling", "dangling/x"]
+    "path", ["out/secret", "out/new", "file-out", "hard", "out/deep/new", "dangling", "dangling/x", "round", "round/x"]
 )
 def test_what_leads_out_is_named(workspace: Path, path: str) -> None:
     assert path in (why_outside(str(workspace), path) or "")
@@ -41,3 +44,13 @@ def test_a_root_that_is_itself_reached_by_a_link(workspace: Path) -> None:
     link.symlink_to(workspace)
     assert why_outside(str(link), "src/a.py") is None
     assert why_outside(str(link), "out/secret") is not None
+
+
+def test_a_look_follows_links_inside(workspace: Path) -> None:
+    root = str(workspace)
+    assert look(root, "src/a.py") == look(root, "new/file") == Seen()
+    assert look(root, "inside/new.py") == Seen(path="src/new.py")
+    assert look(root, "inside") == Seen(path="src", is_link=True)
+    assert look(root, "out/secret").why is not None
+    assert look(str(workspace / "missing"), "inside") == Seen()
+    assert look(root, "na\udcffme") == Seen()
