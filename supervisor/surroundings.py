@@ -35,6 +35,7 @@ from supervisor.workspace.snapshot import make_copy
 
 PROXY_PORT = 3128
 AGENT_PORT = 3701
+DEFAULT_DATA = ROOT / "data"
 INSIDE = "/opt/gatehouse"
 GIT_S = 30.0
 _CA_VARIABLES = (
@@ -85,6 +86,8 @@ class Surroundings:
         self._ca_bundle = ca_bundle
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
+        # The default one too, where another is used: it may hold another supervisor's token and the key of its authority.
+        self._data_folders = tuple(dict.fromkeys((settings.data_dir, DEFAULT_DATA)))
         self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
         self.exec_broker: ExecBroker | None = None
 
@@ -151,15 +154,15 @@ class Surroundings:
                 workspace=Path(session.workspace),
                 folder=self._settings.sessions_dir / session.id,
                 gate=self._gate,
-                protected=(self._settings.data_dir,),
+                protected=self._data_folders,
             )
         )
 
     async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> tuple[str, ...]:
         """Make the private copy; what the person should know of it."""
         target = self._settings.sessions_dir / session.id / "merged"
-        workspace, data = Path(session.workspace), self._settings.data_dir
-        made = await make_copy(workspace, target, exclude=(data,), on_progress=on_progress)
+        workspace = Path(session.workspace)
+        made = await make_copy(workspace, target, exclude=self._data_folders, on_progress=on_progress)
         if not made.skipped_count:
             return made.notes
         path, why = made.skipped[0]
@@ -255,7 +258,7 @@ class Surroundings:
             workspace_lower=Path(session.workspace),
             workspace_merged=settings.sessions_dir / session.id / "merged",
             env=env,
-            masked=(settings.data_dir,),
+            masked=self._data_folders,
             readonly_binds=binds,
             ca_bundle=self._ca_bundle,
             ports=ports,

@@ -1,0 +1,27 @@
+"""What is around a session: which folders it never sees, whatever workspace it is given."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.supervised import make_repository, settings_in, supervised
+
+POLICY = "version: 1\nallow: [filesystem(**)]\n"
+PROBE = """
+cat /workspace/lower/data/operator.token data/operator.token 2>&1
+mkdir -p data && echo changed > data/operator.token && echo beside > beside
+"""
+
+
+async def test_the_default_data_folder_is_hidden_also_where_another_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = make_repository(tmp_path / "checkout")
+    (workspace / "data").mkdir()
+    (workspace / "data" / "operator.token").write_text("the other supervisor's token")
+    monkeypatch.setattr("supervisor.surroundings.DEFAULT_DATA", workspace / "data")
+    async with supervised(settings_in(tmp_path, POLICY)) as running:
+        _, output = await running.run(workspace, "sh", "-c", PROBE)
+    assert "the other supervisor's token" not in output
+    assert (workspace / "data" / "operator.token").read_text() == "the other supervisor's token"
+    assert (workspace / "beside").read_text() == "beside\n"
