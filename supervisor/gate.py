@@ -163,6 +163,10 @@ class Gate:
         hold_until = None if hold_s is None else now + hold_s
         if verdict.decision == "ask":
             if known := self._known(session_id, mark, hold_until):
+                if status(known) == "approved":
+                    self._offer(
+                        known
+                    )  # again: the first time its grant may have been refused (a full disk, all stopped)
                 return known
             if self.queue.is_full(session_id):
                 verdict = Verdict(

@@ -386,6 +386,30 @@ async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(
     reborn.close()
 
 
+async def test_an_approval_whose_grant_was_refused_is_offered_again_when_it_is_asked_again(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
+    grants: list[Grant | Refused] = []
+    done = asyncio.Event()
+
+    async def carry_out(request: Request) -> None:
+        grants.append(world.gate.claim(request.id, request.session_id))
+        done.set()
+
+    world.gate.on_ready("exec", "agent_api", carry_out)
+    world.gate.run_handlers_in(tasks)
+    request = world.ask(Exec(command="make"))
+    world.kill_switch.stop("lunch")
+    world.gate.resolve(request.id, "approved", by="operator")
+    await done.wait()
+    done.clear()
+    world.kill_switch.resume()
+    assert world.ask(Exec(command="make")).id == request.id
+    await done.wait()
+    refused(grants[0])
+    granted(grants[1])
+
+
 async def test_a_wait_begun_anew_after_a_restart_finds_the_answer(
     world: World, tmp_path: Path, tasks: asyncio.TaskGroup
 ) -> None:

@@ -2,7 +2,7 @@
 
 from supervisor.core.actions import Proposal
 from supervisor.core.approvals import Request
-from supervisor.errors import GatehouseError
+from supervisor.errors import GatehouseError, StorageError, UserError
 from supervisor.gate import Gate, Refused
 
 
@@ -23,10 +23,23 @@ class ProposalBroker:
         by = f"{request.answered_by}, on a proposal of session {request.session_id}"
         try:
             grant.use(action)
-            rule_id = self._gate.policies.add_rule(action.effect, action.rule, why=action.why, by=by)
-        except GatehouseError as error:
+            rule_id = self._save(action, request, by)
+        except (GatehouseError, OSError) as error:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
-        self._gate.audit.record("rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by)
         self._gate.settle(grant, "done", {"rule_id": rule_id})
         self._gate.rejudge_pending(by=f"rule {rule_id}")
+
+    def _save(self, action: Proposal, request: Request, by: str) -> str:
+        """The new rule's id. Its why comes from the request, which holds it redacted."""
+        shown = request.action if isinstance(request.action, Proposal) else action
+        if shown.rule != action.rule:
+            raise UserError("the rule holds a secret", "propose one without it")
+        policies = self._gate.policies
+        rule_id = policies.add_rule(action.effect, action.rule, why=shown.why, by=by)
+        try:
+            self._gate.audit.record("rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by)
+        except StorageError:
+            policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
+            raise
+        return rule_id
