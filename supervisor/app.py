@@ -246,8 +246,14 @@ class Supervisor:
             parts.close()
 
     async def _keep_house(self) -> None:
+        was_stopped = False
         while True:
             await asyncio.sleep(HITS_EVERY_S)
+            stopped = self.parts.kill_switch.reason() is not None
+            if stopped and not was_stopped:
+                # New requests are denied anyway; what an open stream carries is never asked about again.
+                self.parts.network.end_connections()
+            was_stopped = stopped
             try:
                 self.parts.gate.write_hits()
                 _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked

@@ -204,6 +204,11 @@ class NetworkBroker:
         if self._run is not None:
             self._run.send(CloseSession(session_id=session_id))
 
+    def end_connections(self) -> None:
+        """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
+        if self._run is not None:
+            self._run.cut()
+
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
         """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
         self._forbidden = tuple(endpoints)

@@ -264,6 +264,21 @@ async def test_the_kill_switch_stops_kept_connections_too(place: Setting, http: 
     assert http.untouched
 
 
+async def test_open_connections_can_be_cut_and_new_ones_are_judged_again(place: Setting, http: Origin) -> None:
+    place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(get(http).encode())
+    assert status_of(await answer_of(reader)) == 200
+    starts = place.broker.starts
+    place.broker.end_connections()
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    writer.close()
+    async with asyncio.timeout(20):
+        await place.broker.wait_healthy(after_starts=starts)
+    assert status_of(await send(place, get(http))) == 200
+
+
 async def test_a_session_that_ended_reaches_nothing(place: Setting, http: Origin) -> None:
     place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
     reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
