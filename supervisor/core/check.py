@@ -5,6 +5,7 @@ never skip a line or let an error through: what isn't understood is answered `de
 """
 
 import difflib
+import posixpath
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -103,7 +104,26 @@ def _verdict(
     verdict = judge(action)
     if look is not None and isinstance(action, FileChange) and verdict.decision != "deny":
         return _with_links(action, verdict, judge, partial(look, root))
+    if look is not None and isinstance(action, Exec) and verdict.decision == "allow":
+        why = next((why for folder in _folders(action, root) if (why := look(root, folder).why) is not None), None)
+        return Verdict("ask", f"{why}: no rule allows a command there", sticky=True) if why is not None else verdict
     return verdict
+
+
+def _folders(action: Exec, root: str) -> set[str]:
+    """The folders, relative to the workspace, that a command line which is allowed may run in."""
+    from supervisor.core.shell import parse
+
+    root = posixpath.normpath(root)
+    sure = {posixpath.normpath(posixpath.join(root, action.cwd))}
+    maybe = set(sure)
+    # INVARIANT: few enough, or the judge had not allowed the line.
+    for command in parse(action.command).commands:
+        sure = sure if command.is_joined else set(maybe)
+        if command.words[0].text == "cd":
+            sure = {posixpath.normpath(posixpath.join(place, command.words[-1].text)) for place in sure}
+            maybe |= sure
+    return {place.removeprefix(f"{root}/") for place in maybe if place != root}
 
 
 def _with_links(

@@ -286,6 +286,11 @@ def _may_take_value(word: Word) -> bool:
 def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: bool) -> tuple[bool, bool]:
     """Whether the word is (or could become) an opaque argument, and whether the next word may be its value."""
     text = word.text
+    if not word.is_literal and not word.splits and re.match(r"--[a-z][a-z-]*=", word.prefix):
+        # `--grep="$X"` is that one option, whatever is in it.
+        head = word.prefix.partition("=")[0]
+        is_opaque, _ = _is_opaque(program, Word(head), is_first=False, options_ended=options_ended)
+        return is_opaque or _could_match(program.operands, word), False
     if not word.is_literal:
         could_be_option = word.splits or not word.prefix or word.prefix.startswith("-")
         return (could_be_option and not options_ended) or _could_match(program.operands, word), False

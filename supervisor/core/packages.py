@@ -32,6 +32,7 @@ _SPECS = {
     "colon": re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]*)(?::(?P<version>[A-Za-z0-9._-]+))?\Z"),
     "go": re.compile(rf"(?P<name>{_GO_NAME})(?:@(?P<version>[A-Za-z0-9._+-]+))?\Z"),
 }  # fmt: skip
+_ALIAS = re.compile(r"@npm:(@?[^@]+)")
 _ORIGIN = re.compile(
     r"://|^(?:git|file|link|portal|patch|npm|workspace|github|gitlab|bitbucket|gist|jsr|http|https|ssh|hg|svn|bzr)[+:]|@(?:git|file|link|npm|workspace|github|gitlab|bitbucket|gist|http|https)[+:]|@\s+\S|^git@"
 )
@@ -219,7 +220,10 @@ def _item(manager: str, table: Manager, word: str) -> Item:
     if not word or word.startswith("-") or _BAD.search(word):
         raise ValueError(f"`{shown}` is not the name of a package")
     if _ORIGIN.search(word) or _ARCHIVE.search(word):
-        return Item(word, word, origin=f"`{shown}` says where code comes from")
+        # An alias installs the package behind it: that is what deny and ask rules are about.
+        alias = _ALIAS.search(word)
+        name = alias[1] if alias else word
+        return Item(word, _name(table, name), origin=f"`{shown}` says where code comes from")
     if word.startswith((".", "/", "~")):
         return Item(word, word, origin=f"`{shown}` is a path")
     spec = _SPECS["go" if manager == "go" else table.versions].match(word)

@@ -306,7 +306,7 @@ class _Reader:
         pattern = text.strip()
         if found and found[1] in RULE_CATEGORIES and found[2] is not None:
             if found[1] != category:
-                raise self.fail(f"the exception `{text}` is of another category", f"write `{category}(...)`")
+                raise PolicyError(f"the exception `{text}` is of another category", f"write `{category}(...)`")
             pattern = found[2].strip()
         check_pattern(category, pattern, "ask")
         return pattern

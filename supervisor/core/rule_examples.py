@@ -11,12 +11,13 @@ from typing import Literal
 from msgspec.structs import replace
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import Action, Category, Exec, FileChange, Network
+from supervisor.core.actions import Action, Category, Exec, FileChange, Network, Packages
 from supervisor.core.rules import Protection, judge_of
 from supervisor.core.urls import split_authority, split_url
 from supervisor.core.verdicts import Context, Rule
 from supervisor.errors import PolicyError
 
+_NAMED = re.compile(r"([a-z]+):(\S+)\Z")
 _URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
 
 
@@ -44,17 +45,29 @@ def action_of(category: Category, example: str) -> Action:
         case "git":
             return git_refs.parse_command(_git_command(example))
         case "packages":
-            return packages.parse_command(example)
+            return _packages(example)
         case "network":
             return _network(example)
     raise PolicyError(f"no example can be given for `{category}`", "leave it out")
 
 
+def _packages(example: str) -> Packages:
+    """`npm install x`, or `npm:x` as a rule names it."""
+    found = _NAMED.match(example)
+    manager = packages.managers().get(found[1]) if found else None
+    if found is None or manager is None:
+        return packages.parse_command(example)
+    operation = next(one for one in ("install", "add", "get", *manager.operations) if one in manager.operations)
+    return Packages(manager=found[1], operation=operation, names=(found[2],))
+
+
 def _git_command(example: str) -> str:
-    """`git push origin x`, `push origin x`, or a bare branch."""
+    """`git push origin x`, `push origin x`, `push x` as a rule names it, or a bare branch."""
     words = example.split()
     if words[:1] == ["git"]:
         return example
+    if len(words) == 2 and words[0] == "push" and words[1] != "origin" and not words[1].startswith("-"):
+        return f"git push origin {words[1]}"
     return (
         f"git push origin {example}"
         if len(words) == 1 and ("/" in example or example in ("main", "master"))

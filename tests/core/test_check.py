@@ -151,3 +151,25 @@ def test_many_lines_with_policies_of_their_own() -> None:
             "policy": {"allow": [f"network(h{number % 300}.example.com)"]},
         }
         assert ask(line)["verdict"] == ("allow" if number < 300 else "ask")
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "verdict"),
+    [
+        ("git log", ".", "allow"),
+        ("cd src && git log", ".", "allow"),
+        ("cd out && git log", ".", "ask"),
+        ("cd src && cd ../out/deep && git log", ".", "ask"),
+        ("git log", "out", "ask"),
+        ("cd .. && git log", "src", "allow"),
+        ("cd out && rm x", ".", "deny"),
+    ],
+)
+def test_a_command_runs_in_no_folder_that_a_link_leads_to(command: str, cwd: str, verdict: str) -> None:
+    line = {"category": "exec", "command": command, "cwd": cwd, "workspace": "/w"}
+    policy = {"allow": ["exec(git log *)"], "deny": ["exec(rm *)"]}
+    found = ask(
+        {**line, "policy": policy},
+        look=lambda _, path: Seen("a link leads out" if path.startswith("out") else None),
+    )
+    assert found["verdict"] == verdict

@@ -211,6 +211,31 @@ def test_a_rule_is_written_as_it_was_read(entry: object) -> None:
     assert policy_from_data({"allow": [entry_of(rule)]}).rules[0] == rule
 
 
+@pytest.mark.parametrize(
+    ("rule", "example"),
+    [
+        ("git(feature/*)", "feature/x"),
+        ("git(push feature/*)", "push feature/x"),
+        ("git(push origin feature/*)", "push origin feature/x"),
+        ("packages(npm:left-pad)", "npm:left-pad"),
+        ("packages(npm:@scope/*)", "npm:@scope/x"),
+        ("packages(cargo:serde)", "cargo:serde"),
+        ("packages(npm install left-pad@1)", "npm install left-pad@1"),
+    ],
+)
+def test_an_example_may_be_written_as_a_rule_names_its_subject(rule: str, example: str) -> None:
+    assert policy_from_data({"allow": [{"rule": rule, "match": [example]}]}).rules
+    with pytest.raises(PolicyError, match="matches its `not_match` example"):
+        policy_from_data({"allow": [{"rule": rule, "not_match": [example]}]})
+
+
+def test_an_error_names_its_place_once() -> None:
+    text = "allow:\n  - {rule: exec(git *), except: [network(a.example.com)]}"
+    with pytest.raises(PolicyError) as error:
+        parse_policy(text, "p.yaml")
+    assert str(error.value).count("p.yaml:2") == 1
+
+
 def test_added_at_may_be_a_date() -> None:
     assert (
         policy_from_data({"allow": [{"rule": "exec(ls)", "added_at": "2027-01-31"}]}).rules[0].added_at == 1801353600.0
