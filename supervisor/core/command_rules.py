@@ -78,7 +78,10 @@ class CommandJudge:
             if not judgement.why:
                 return verdict
             return Verdict(
-                verdict.decision, f"{judgement.why}; {verdict.why}", remedy=verdict.remedy, sticky=judgement.never_allow
+                verdict.decision,
+                f"{judgement.why}; {verdict.why.removeprefix('no rule matches; ')}",
+                remedy=verdict.remedy,
+                sticky=judgement.never_allow,
             )
         if judgement.decision == "allow" and not rules:
             why = "`cd` to a folder inside the workspace needs no rule"
