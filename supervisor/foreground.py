@@ -8,6 +8,7 @@ terminal to the program knowingly.
 import asyncio
 import codecs
 import contextlib
+import html
 import logging
 import os
 import sys
@@ -68,7 +69,7 @@ def supervise(
             "base": base,
             "max_uptime_s": settings.max_uptime_s,
         }
-        return _follow(client, wanted, open_browser=open_browser)
+        return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
     _check(settings)
     asked = StartSession(
         workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
@@ -99,7 +100,7 @@ async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
         handle_signals(supervisor)
         for line in supervisor.findings:
             _say(f"found at start: {line}")
-        _say_url(supervisor.login_url(), open_browser)
+        _say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
         await supervisor.wait_for_stop()
         _say("stopping")
     return 0
@@ -119,7 +120,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
 
         def started(session_id: str) -> None:
             teller.session_id = session_id
-            _say_url(supervisor.login_url(), open_browser and not wanted.tty)
+            _say_url(supervisor.login_url(), settings.data_dir if open_browser and not wanted.tty else None)
 
         with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
             code = await run_session(supervisor, wanted, started)
@@ -246,11 +247,11 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
 # -- a supervisor that runs already --------------------------------------------------------------------------------------------
 
 
-def _follow(client: running.Client, wanted: dict[str, Any], *, open_browser: bool) -> int:
+def _follow(client: running.Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
     """Start a session there, print its output here, end it at ^C."""
     session = client.post("/api/sessions", **wanted)
     path = f"/api/sessions/{session['id']}"
-    _say_url(client.post("/api/login-token")["url"], open_browser)
+    _say_url(client.post("/api/login-token")["url"], open_from)
     offset, told = 0, set[str]()
     try:
         while True:
@@ -334,10 +335,23 @@ def _say(text: str) -> None:
         print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr, flush=True)
 
 
-def _say_url(url: str, open_browser: bool) -> None:
+def _say_url(url: str, open_from: Path | None) -> None:
+    """Print the sign-in link; with a folder (the data folder), open it in a browser too."""
     _say(f"open {url}")
-    if open_browser and inherited("DISPLAY", "WAYLAND_DISPLAY"):
+    if open_from is not None and inherited("DISPLAY", "WAYLAND_DISPLAY"):
         import webbrowser
 
-        with contextlib.suppress(webbrowser.Error):
-            webbrowser.open(url)
+        with contextlib.suppress(webbrowser.Error, OSError):
+            webbrowser.open(private_page(url, open_from).as_uri())
+
+
+def private_page(url: str, folder: Path) -> Path:
+    """A page that leads to `url`, which only this user can read: every user of the machine sees a browser's argument list, and
+    whoever is first to use the link is the operator."""
+    page = folder / "open.html"
+    page.unlink(missing_ok=True)
+    descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        link = html.escape(url)
+        file.write(f"<!doctype html><meta http-equiv=refresh content='0;url={link}'><a href='{link}'>Gatehouse</a>")
+    return page

@@ -14,7 +14,6 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 import asyncio
 import contextlib
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, FileChange, category_of, fingerprint, subject
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, is_settled, status
-from supervisor.core.redact import Redactor
+from supervisor.core.redact import Redactor, redacted
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, StorageError, UserError
@@ -35,6 +34,7 @@ from supervisor.grants import Grant, Refused
 from supervisor.kill_switch import KillSwitch
 from supervisor.own_files import OWN_FILE, own_paths, touches
 from supervisor.policy_files import PolicyFiles
+from supervisor.unwritten import Unwritten
 
 __all__ = ["Gate", "Grant", "Refused"]
 
@@ -69,9 +69,7 @@ class Gate:
         self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
-        self._hits: Counter[str] = Counter()
-        self._owed: dict[str, dict[str, Any]] = {}
-        self._uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
+        self._unwritten = Unwritten(queue, clock)
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -126,7 +124,7 @@ class Gate:
             now=self._clock.now(),
             session_id=session_id,
             forbidden_endpoints=self._own_endpoints,
-            uses=self._uses,
+            uses=self._unwritten.uses,
         )
         own = self._own_in.get(session_id)
         if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
@@ -178,7 +176,7 @@ class Gate:
             id=RequestId(secrets.token_hex(16)),
             session_id=session_id,
             origin=origin,
-            action=self._redacted(action),
+            action=redacted(action, self._redactor),
             fingerprint=mark,
             subject=subject(action),
             asked_at=now,
@@ -322,7 +320,7 @@ class Gate:
         facts = self._redactor.data({"ok": outcome == "done", **detail})
         if grant.request_id is not None:
             self._actions.pop(grant.request_id, None)
-            self._settle(grant.request_id, facts)
+            self._unwritten.settle(grant.request_id, facts)
         try:
             brief = {key: value for key, value in facts.items() if not isinstance(value, str) or len(value) <= 500}
             self.audit.record(
@@ -343,16 +341,8 @@ class Gate:
                 self._offer(request)
 
     def write_hits(self) -> None:
-        """Put what isn't in the database yet into it: counts of rule matches, outcomes. Called now and then, and at the end.
-
-        `StorageError` where it still can't be written; nothing of it is lost then.
-        """
-        for request_id, facts in list(self._owed.items()):
-            self.queue.settle(request_id, facts, self._clock.now())
-            del self._owed[request_id]
-        if self._hits:
-            self.queue.add_rule_hits(self._hits, self._clock.now())
-            self._hits.clear()
+        """Put what isn't in the database yet into it (see `Unwritten.write`); called now and then, and at the end."""
+        self._unwritten.write()
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -480,20 +470,10 @@ class Gate:
         except Exception as error:  # a channel that fails must not take the others along
             log.exception("carrying out failed", request=request.id)
             facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
-            self._settle(request.id, facts)
-
-    def _settle(self, request_id: str, facts: dict[str, Any]) -> None:
-        """Keep an outcome, once; where the database can't be written now, `write_hits` does it later."""
-        if request_id in self._owed:
-            return
-        try:
-            self.queue.settle(request_id, facts, self._clock.now())
-        except StorageError as error:
-            self._owed[request_id] = facts
-            log.error("outcome not stored", error=str(error), request=request_id)
+            self._unwritten.settle(request.id, facts)
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict) -> None:
-        shown = self._redacted(action)
+        shown = redacted(action, self._redactor)
         self.audit.record(
             "verdict_given",
             session=session_id,
@@ -505,19 +485,9 @@ class Gate:
             why=verdict.why,
         )
 
-    def _redacted(self, action: Action) -> Action:
-        """The action as it may be stored and shown."""
-        encoded = msgspec.json.encode(action).decode()
-        clean = self._redactor.text(encoded)
-        if clean == encoded:
-            return action
-        fields = self._redactor.data(msgspec.to_builtins(action))
-        return msgspec.convert(fields, Action)  # type: ignore[no-any-return]
-
     def _count(self, verdict: Verdict) -> None:
         if verdict.rule_id is not None:
-            self._hits[verdict.rule_id] += 1
-            self._uses[verdict.rule_id] = self._uses.get(verdict.rule_id, 0) + 1
+            self._unwritten.count(verdict.rule_id)
 
 
 async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:

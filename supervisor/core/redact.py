@@ -11,6 +11,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
+from supervisor.core.actions import Action
+
 MARK = "[redacted]"
 SHORTEST_SECRET = 8
 _SHAPES = re.compile(
@@ -59,3 +63,12 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.data(item) for item in value]
         return value
+
+
+def redacted(action: Action, redactor: Redactor) -> Action:
+    """The action as it may be stored and shown."""
+    encoded = msgspec.json.encode(action).decode()
+    if redactor.text(encoded) == encoded:
+        return action
+    fields = redactor.data(msgspec.to_builtins(action))
+    return msgspec.convert(fields, Action)  # type: ignore[no-any-return]

@@ -1,0 +1,51 @@
+"""What the gate knows and the database doesn't yet: how often rules matched, and outcomes that a full disk kept out of it.
+
+Counting in memory keeps a write out of each verdict. An outcome is of an effect that has happened, so it must not be lost because the
+disk is full just then. It decides nothing.
+"""
+
+from collections import Counter
+from typing import Any
+
+import structlog
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.clock import Clock
+from supervisor.errors import StorageError
+
+log = structlog.get_logger("gate")
+
+
+class Unwritten:
+    """`uses` is how often each rule matched, by its id, ever."""
+
+    def __init__(self, queue: ApprovalQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._hits: Counter[str] = Counter()
+        self._owed: dict[str, dict[str, Any]] = {}
+        self.uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
+
+    def count(self, rule_id: str) -> None:
+        """A rule matched."""
+        self._hits[rule_id] += 1
+        self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
+
+    def settle(self, request_id: str, facts: dict[str, Any]) -> None:
+        """Keep an outcome, once; where the database can't be written now, `write` does it later."""
+        if request_id in self._owed:
+            return
+        try:
+            self._queue.settle(request_id, facts, self._clock.now())
+        except StorageError as error:
+            self._owed[request_id] = facts
+            log.error("outcome not stored", error=str(error), request=request_id)
+
+    def write(self) -> None:
+        """Write all of it. `StorageError` where that still can't be; nothing of it is lost then."""
+        for request_id, facts in list(self._owed.items()):
+            self._queue.settle(request_id, facts, self._clock.now())
+            del self._owed[request_id]
+        if self._hits:
+            self._queue.add_rule_hits(self._hits, self._clock.now())
+            self._hits.clear()
