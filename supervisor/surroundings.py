@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import re
 import secrets
 import socket
 import sys
@@ -38,6 +39,7 @@ AGENT_PORT = 3701
 DEFAULT_DATA = ROOT / "data"
 INSIDE = "/opt/gatehouse"
 GIT_S = 30.0
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -325,7 +327,8 @@ class Surroundings:
         for entry in listed.stdout.decode(errors="replace").split("\0"):
             key, _, url = entry.partition("\n")
             if url:
-                found |= {key.removeprefix("remote.").removesuffix(".url"): None, url: None}
+                # Without `user:password@`: this is stored and shown, and nothing that an agent asks for needs the password.
+                found |= {key.removeprefix("remote.").removesuffix(".url"): None, _CREDENTIALS.sub("", url): None}
         return tuple(found)
 
     async def _checked_base(self, workspace: Path, base: str | None) -> str | None:

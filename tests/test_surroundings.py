@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.supervised import make_repository, settings_in, supervised
+from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
 POLICY = "version: 1\nallow: [filesystem(**)]\n"
 PROBE = """
@@ -25,3 +25,16 @@ async def test_the_default_data_folder_is_hidden_also_where_another_is_used(
     assert "the other supervisor's token" not in output
     assert (workspace / "data" / "operator.token").read_text() == "the other supervisor's token"
     assert (workspace / "beside").read_text() == "beside\n"
+
+
+async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> None:
+    workspace = make_repository(tmp_path / "checkout")
+    git(workspace, "remote", "add", "origin", "https://me:the-password@git.example.org/project")
+    async with supervised(settings_in(tmp_path, POLICY)) as running:
+        session, output = await running.run(workspace, "sh", "-c", "git remote -v")
+        assert set(running.parts.sessions.get(session.id).remotes) == {"origin", "https://git.example.org/project"}
+        data = running.parts.settings.data_dir
+    assert "the-password" not in output
+    for path in data.rglob("*"):
+        if path.is_file():
+            assert b"the-password" not in path.read_bytes(), path
