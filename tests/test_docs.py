@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.audit import EVENTS
 from supervisor.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,3 +83,16 @@ def test_every_make_target_that_documents_name_exists() -> None:
 
 def test_the_changelog_opens_with_what_is_unreleased() -> None:
     assert re.search(r"^## (Unreleased|\d+\.\d+\.\d+)", text_of("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_every_event_of_the_audit_log_is_told() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", text_of("docs/audit.md"), re.MULTILINE)
+    assert tuple(told) == EVENTS
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_is_recorded_somewhere(event: str) -> None:
+    """An event that nothing writes would be a promise that nobody keeps."""
+    sources = [path for path in (ROOT / "supervisor").rglob("*.py") if path.name != "audit.py"]
+    written = any(f'"{event}"' in path.read_text(encoding="utf-8") for path in sources)
+    assert written or event == "audit_recovered"  # by the audit log itself
