@@ -118,12 +118,14 @@ class Gate:
 
     def preview(self, policy: Policy, action: Action, session_id: str) -> Verdict:
         """What `policy`, which need not be in force, says of an action. Records nothing, and grants nothing."""
+        session = self._sessions.get(session_id)
         verdict = evaluate(
             policy,
             action,
             now=self._clock.now(),
             session_id=session_id,
             forbidden_endpoints=self._own_endpoints,
+            configured_remotes=frozenset(session.remotes if session else ()),
             uses=self._unwritten.uses,
         )
         own = self._own_in.get(session_id)
@@ -233,9 +235,7 @@ class Gate:
         """The request, or `NotFoundError`."""
         request = self.queue.get(request_id)
         if request is None:
-            raise NotFoundError(
-                f"no request has the id `{request_id[:64]}`", "look at the inbox or at `gatehouse approvals`"
-            )
+            raise NotFoundError(f"no request has the id `{request_id[:64]}`", "see the inbox or `gatehouse approvals`")
         return request
 
     # -- answering: only ever called for the operator, or by the gate itself ------------------------------------------------
@@ -289,11 +289,14 @@ class Gate:
     def claim(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an allowed or approved request, once; the reason why not for any other."""
         request = self.get(request_id)
-        reason = self._kill_switch.reason()
-        if reason is not None:
+        if reason := self._kill_switch.reason():
             return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
             return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request_id)
+        # A denial that came after the answer, while the request waited for its turn, holds too.
+        if (verdict := self._verdict(self.action_of(request), session_id)).decision == "deny":
+            self.close(request_id, verdict.why)
+            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request_id)
         return self._begin(request, resumed=False)
 
     def unsettled(self, session_id: str) -> list[Request]:
@@ -303,8 +306,7 @@ class Gate:
 
     def resume(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an `unsettled` request anew, once: only for effects that can be found done and not be done twice."""
-        reason = self._kill_switch.reason()
-        if reason is not None:
+        if reason := self._kill_switch.reason():
             return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
         found = [request for request in self.unsettled(session_id) if request.id == request_id]
         if not found:

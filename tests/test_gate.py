@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
 from supervisor.audit import Audit
-from supervisor.core.actions import Action, Exec, FileChange, Network, Proposal
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
@@ -386,6 +386,17 @@ async def test_ready_requests_are_carried_out_and_again_offered_after_a_restart(
     reborn.close()
 
 
+def test_a_deny_rule_that_comes_after_the_answer_holds(world: World) -> None:
+    approved, allowed = world.ask(connect("other.example.org")), world.ask(connect("allowed.example.org"))
+    world.gate.resolve(approved.id, "approved", by="operator")
+    for host in ("other.example.org", "allowed.example.org"):
+        world.gate.policies.add_rule("deny", f"network({host})", why="", by="operator")
+    for request in (approved, allowed):
+        assert "network(" in (refused(world.gate.claim(request.id, "s1")).rule or "")
+        assert status(world.gate.get(request.id)) == "expired"
+    assert not world.events("effect_started")
+
+
 async def test_an_approval_whose_grant_was_refused_is_offered_again_when_it_is_asked_again(
     world: World, tasks: asyncio.TaskGroup
 ) -> None:
@@ -496,3 +507,13 @@ def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_o
     world.close()
     for path in tmp_path.iterdir():
         assert b"hunter2hunter2" not in path.read_bytes(), path
+
+
+def test_a_push_to_a_remote_that_the_repository_does_not_know_is_denied(world: World) -> None:
+    world.policy.write_text("version: 1\nallow: [git(feature)]\n")
+    known = msgspec.structs.replace(session("s1"), remotes=("origin", "https://git.example.org/team/app.git"))
+    world.gate.open_session(known)
+    pushed = [
+        world.ask(Git(operation="push", remote=remote, refspecs=("feature",))) for remote in ("origin", "elsewhere")
+    ]
+    assert [status(request) for request in pushed] == ["allowed", "denied"]
