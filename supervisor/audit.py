@@ -105,6 +105,8 @@ class Audit:
 
     def _append(self, data: bytes) -> None:
         try:
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise OSError(2, "it was deleted; restart Gatehouse to begin a new one")
             written = os.write(self._descriptor, data)
             if written != len(data):
                 raise OSError(28, "no space left on device")  # a short write to a file means just that

@@ -384,7 +384,7 @@ def _model_policy(url: str) -> str:
     calls = f"POST {url.rstrip('/')}/v1/messages"
     data = {
         "version": 1,
-        "allow": [{"rule": f"network({call})", "why": MODEL_RULE_WHY} for call in (calls, f"{calls}/**")],
+        "allow": [{"rule": f"network({call})", "why": MODEL_RULE_WHY} for call in (calls, f"{calls}/count_tokens")],
     }
     text = msgspec.json.encode(data).decode()  # JSON is YAML
     try:

@@ -132,3 +132,11 @@ def test_newest_first_reads_from_the_end_in_blocks(path: Path) -> None:
 def test_the_file_is_ours_alone(path: Path) -> None:
     opened(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_deleted_log_is_noticed(path: Path) -> None:
+    audit = opened(path)
+    audit.record("supervisor_started")
+    path.unlink()
+    with pytest.raises(StorageError, match="it was deleted"):
+        audit.record("verdict_given")

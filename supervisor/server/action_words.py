@@ -66,8 +66,12 @@ def details(action: Action) -> list[tuple[str, str]]:
         case Exec():
             found = [("runs in", _folder(action.cwd)), ("at most", format_duration(action.timeout_s))]
         case Network():
+            covers = (
+                "every request of this one connection that no rule speaks of" if action.operation == "connect" else ""
+            )
             found = [
                 ("host", f"{action.host}:{action.port}"),
+                ("approving covers", covers),
                 ("address", ", ".join(action.resolved)),
                 ("TLS name", action.sni if action.sni not in (None, action.host) else ""),
                 ("Host header", action.host_header if action.host_header not in (None, action.host) else ""),
