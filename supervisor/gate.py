@@ -125,7 +125,7 @@ class Gate:
             now=self._clock.now(),
             session_id=session_id,
             forbidden_endpoints=self._own_endpoints,
-            configured_remotes=frozenset(session.remotes if session else ()),
+            configured_remotes=frozenset(session.remotes) if session and session.remotes else None,
             uses=self._unwritten.uses,
         )
         own = self._own_in.get(session_id)
