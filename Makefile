@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 TESTS ?= tests
 BIN := .venv/bin
 
-.PHONY: help up test setup setup-dev check pytest format lock bench fuzz clean
+.PHONY: help up test setup setup-dev check pytest format lock bench fuzz chaos clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -54,6 +54,9 @@ bench: setup-dev ## measure; each figure as a ratio to something measured in the
 
 fuzz: setup-dev ## search longer: every property test with 100 times the examples
 	$(BIN)/pytest -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
+
+chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
+	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(BIN)/pytest -q tests/chaos
 
 clean: ## remove the environment and every cache; data/ stays
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis
