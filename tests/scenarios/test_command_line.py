@@ -148,6 +148,22 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     assert "unbroken" in up.ask("audit", "--verify")
 
 
+def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: Path) -> None:
+    watched, followed = tmp_path / "watched.log", tmp_path / "followed.log"
+    up.start("approvals", "--watch", log=watched)
+    up.start("audit", "--follow", log=followed)
+    agent = "mkdir src; echo a > src/a.txt; sleep 600"
+    up.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", agent, log=tmp_path / "run.log")
+    request = up.until_pending("write src/a.txt")["write src/a.txt"]
+    until(
+        lambda: f"{request}  filesystem  write src/a.txt" in watched.read_text(), "the request in the watching terminal"
+    )
+    up.ask("deny", request, "--reason", "not now", "--always")
+    until(lambda: f"{request}  denied: denied by " in watched.read_text(), "the answer in the watching terminal")
+    until(lambda: "request_answered" in followed.read_text(), "the answer in the followed log")
+    assert any(line.split()[1:3] == ["deny", "filesystem(src/*)"] for line in up.ask("rules", "list").splitlines())
+
+
 def test_doctor_names_each_need(product: Gatehouse) -> None:
     done = product.run("doctor")
     assert done.returncode == 0, done.stdout
