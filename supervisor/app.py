@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from supervisor import whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle
@@ -28,12 +28,14 @@ from supervisor.brokers.network import NetworkBroker
 from supervisor.brokers.proposals import ProposalBroker
 from supervisor.brokers.recorded import RecordedBroker
 from supervisor.clock import Clock, RealClock
+from supervisor.core.actions import Exec, FileChange
+from supervisor.core.approvals import Request
 from supervisor.core.redact import Redactor
 from supervisor.errors import SandboxError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
-from supervisor.sandbox.base import Sandbox
+from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
@@ -136,7 +138,7 @@ class Parts:
         os.close(self._lock)
 
     def _register_brokers(self) -> None:
-        def tool_spec(session_id: str, action):  # type: ignore[no-untyped-def]
+        def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
 
         run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy)
@@ -146,10 +148,10 @@ class Parts:
         self.gate.on_ready("git", "agent_api", recorded.carry_out)
         self.gate.on_ready("packages", "agent_api", recorded.carry_out)
         self.gate.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
-        for origin in ("agent_api", "workspace"):
-            self.gate.on_ready("filesystem", origin, self._apply_change)
+        self.gate.on_ready("filesystem", "agent_api", self._apply_change)
+        self.gate.on_ready("filesystem", "workspace", self._apply_change)
 
-    async def _apply_change(self, request) -> None:  # type: ignore[no-untyped-def]
+    async def _apply_change(self, request: Request) -> None:
         channel = self.workspace_of(request.session_id)
         if channel is not None:
             await channel.carry_out(request)
@@ -185,7 +187,7 @@ class Supervisor:
 
     def login_url(self) -> str:
         """A URL that signs one browser in, once."""
-        return f"http://127.0.0.1:{self.port}/login?token={self.auth.new_login_token()}"
+        return self.auth.login_url()
 
     @property
     def stopping(self) -> bool:
@@ -213,8 +215,9 @@ class Supervisor:
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
-            parts.network.forbid((("127.0.0.1", self.port), ("::1", self.port)))
-            parts.gate.forbid_endpoints(frozenset({("127.0.0.1", self.port), ("::1", self.port)}))
+            own = (("127.0.0.1", self.port), ("::1", self.port))
+            parts.network.forbid(own)
+            parts.gate.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
             self._write_contact()
             parts.audit.record(
@@ -275,7 +278,7 @@ class Supervisor:
     def _report_unknown_effects(self) -> None:
         """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""
         for request in self.parts.queue.unsettled():
-            if request.origin != "egress" and type(request.action).__name__ != "FileChange":
+            if request.origin != "egress" and not isinstance(request.action, FileChange):
                 outcome = {
                     "ok": False,
                     "error": "the supervisor died while this was carried out; it may or may not have happened",
@@ -288,8 +291,8 @@ class Supervisor:
 
     def _write_contact(self) -> None:
         folder = self.parts.settings.data_dir
-        _write_private(folder / "operator.token", self.auth.cli_token.encode())
-        _write_private(folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port)))
+        whole_files.replace(folder / "operator.token", self.auth.cli_token.encode())
+        whole_files.replace(folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port)))
 
 
 async def run_session(supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]) -> int:
@@ -338,12 +341,3 @@ def _make_private(folder: Path) -> None:
         raise UserError(
             f"the data folder {folder} can't be made: {error.strerror}", "give another one with --data-dir"
         ) from error
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    """Replace a file that only we may read."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    temporary.replace(path)

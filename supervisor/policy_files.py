@@ -5,7 +5,6 @@ no longer parses, or vanished, keeps the last good policy in force and raises a 
 one, everything is denied. Saved rules are written atomically: what `add_rule` returned from survives a crash (law 7).
 """
 
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from supervisor import whole_files
 from supervisor.clock import Clock
 from supervisor.core.actions import Effect
 from supervisor.core.policy_text import DENY_ALL, merge, parse_policy, parse_rule
@@ -137,16 +137,7 @@ class PolicyFiles:
         path = self._saved.path
         text = _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
         parse_policy(text, str(path))
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        whole_files.replace(path, text.encode())
         self._refresh(is_saved=True)
 
     def _refresh(self, *, is_saved: bool = False) -> None:

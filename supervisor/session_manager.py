@@ -22,6 +22,7 @@ import msgspec
 import structlog
 from sqlalchemy import Engine
 
+from supervisor import whole_files
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
@@ -255,8 +256,8 @@ class SessionManager:
         self._audit.record("review_recorded", session=session_id, findings=len(review.get("findings", ())))
         folder = self.folder(session_id)
         try:
-            _replace_file(folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n")
-            _replace_file(folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace"))
+            whole_files.replace(folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n")
+            whole_files.replace(folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise StorageError(f"the review can't be written: {error.strerror}", "look at the data folder") from error
         return self._change(session_id, review=review)
@@ -442,17 +443,6 @@ async def _end_agent(live: _Live) -> None:
     except TimeoutError:
         live.running.kill("it did not end within 10 s of SIGTERM")
         live.exit_code = await live.running.wait()
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all, and stays (law 7)."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    temporary.replace(path)
 
 
 def checked_workspace(path: Path) -> Path:

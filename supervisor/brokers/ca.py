@@ -7,7 +7,6 @@ which holds public certificates only. The files have the names and the format th
 
 import contextlib
 import datetime
-import os
 import re
 import secrets
 import ssl
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from supervisor import whole_files
 from supervisor.clock import Clock
 from supervisor.errors import UserError
 
@@ -151,19 +151,8 @@ def _certificate(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificates(path.read_bytes())[0]
 
 
-def _write_temporary(path: Path, data: bytes, mode: int) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, mode)
-        file.write(data)
-        file.flush()
-        os.fsync(fd)
-    return temporary
-
-
 def _write_new(path: Path, data: bytes) -> None:
-    temporary = _write_temporary(path, data, 0o600)
+    temporary = whole_files.write_temporary(path, data)
     try:
         path.hardlink_to(temporary)
     finally:
@@ -172,4 +161,4 @@ def _write_new(path: Path, data: bytes) -> None:
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_temporary(path, data, mode).replace(path)
+    whole_files.replace(path, data, mode)

@@ -1,5 +1,6 @@
 """Package and git requests: asked, answered and recorded. This version doesn't carry them out, and says so to the agent."""
 
+from supervisor.core.actions import category_of
 from supervisor.core.approvals import Request
 from supervisor.gate import Gate, Refused
 
@@ -17,5 +18,5 @@ class RecordedBroker:
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return
-        note = NOTE.format(category=type(request.action).__name__.lower())
+        note = NOTE.format(category=category_of(request.action))
         self._gate.settle(grant, "failed", {"carried_out": False, "error": note})

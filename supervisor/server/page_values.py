@@ -44,12 +44,12 @@ def banner(parts: Parts) -> dict[str, Any]:
 
 def pending(parts: Parts, session_id: str | None = None) -> list[Request]:
     """What waits for an answer, oldest first."""
-    return parts.queue.read(lambda connection: store.pending(connection, session_id))
+    return parts.queue.pending(session_id)
 
 
 def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
     """A session's requests that wait for nobody any more, newest first."""
-    found = parts.queue.read(lambda connection: store.of_session(connection, session_id, REQUEST_ROWS))
+    found = parts.queue.of_session(session_id, REQUEST_ROWS)
     return [card(parts, one) for one in found if status(one) != "pending"]
 
 

@@ -12,7 +12,6 @@ from supervisor.core.policy_text import merge, parse_policy
 from supervisor.core.rules import Policy
 from supervisor.errors import GatehouseError
 from supervisor.server.parts import Parts
-from supervisor.store import requests as store
 
 # Bounds of the work that a click may cause. A verdict on a command takes up to a millisecond.
 MOST_WAITING = 100
@@ -53,7 +52,7 @@ def preview(parts: Parts, request: Request, effect: Effect, rule: str) -> Previe
 def _waiting(parts: Parts, request: Request, effect: Effect, alone: Policy) -> list[Request]:
     policies: dict[str, Policy] = {}
     found = []
-    for one in parts.queue.read(store.pending)[:MOST_WAITING]:
+    for one in parts.queue.pending()[:MOST_WAITING]:
         if one.id == request.id or category_of(one.action) != category_of(request.action):
             continue
         own = parts.sessions.get(one.session_id).policy_text
@@ -65,7 +64,7 @@ def _waiting(parts: Parts, request: Request, effect: Effect, alone: Policy) -> l
 
 
 def _earlier(parts: Parts, request: Request) -> list[Request]:
-    newest = parts.queue.read(lambda connection: store.newest(connection, 4 * MOST_PAST))
+    newest = parts.queue.newest(4 * MOST_PAST)
     category = category_of(request.action)
     return [one for one in newest if category_of(one.action) == category and one.id != request.id][:MOST_PAST]
 
