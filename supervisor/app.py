@@ -78,9 +78,9 @@ class Parts:
         _make_private(settings.sessions_dir)
         self._lock = _lock(settings.data_dir / "lock")
         self.engine = open_database(settings.data_dir / "gatehouse.db")
-        self.audit = Audit(settings.data_dir / "audit.log", self.clock, self.redactor)
+        self.audit = Audit(settings.audit_log, self.clock, self.redactor)
         self.kill_switch = KillSwitch(settings.data_dir / "stopped")
-        self.policies = PolicyFiles(settings.policy_file, settings.data_dir / "policy.yaml", self.clock)
+        self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
         self.queue = ApprovalQueue(self.engine)
         self.gate = Gate(
             policies=self.policies,

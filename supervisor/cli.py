@@ -166,29 +166,59 @@ def rules_remove(options: argparse.Namespace) -> int:
     return 0
 
 
+# -- the policy lab ------------------------------------------------------------------------------------------------------
+
+
 def policy_check(options: argparse.Namespace) -> int:
     """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
-    from pathlib import Path
+    from supervisor.lab.check import check
 
-    from supervisor.clock import RealClock
-    from supervisor.core.check import answer
-    from supervisor.core.policy_text import parse_policy
-    from supervisor.workspace.links import look
+    return check(options.policy, options.workspace)
 
-    policy = None
-    if options.policy is not None:
-        try:
-            policy = parse_policy(Path(options.policy).read_text(encoding="utf-8"), options.policy)
-        except OSError as error:
-            raise UserError(f"{options.policy}: {error.strerror}", "give a policy file with --policy") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{options.policy}: is not UTF-8 text", "give a policy file with --policy") from error
-    now = RealClock().now()
-    for line in sys.stdin.buffer:
-        # A blank line isn't understood either: it is answered, never skipped.
-        sys.stdout.buffer.write(answer(line, policy, options.workspace, now, look=look) + b"\n")
-    sys.stdout.buffer.flush()
-    return 0
+
+def policy_explain(options: argparse.Namespace) -> int:
+    """Tell of an action what each rule says, and why."""
+    from supervisor.lab.explain import explain
+
+    return explain(
+        options.action, options.policy, options.workspace, _settings(options, policy=False), as_json=options.json
+    )
+
+
+def policy_test(options: argparse.Namespace) -> int:
+    """Check a folder of case files against a policy."""
+    from supervisor.lab.cases import test
+
+    return test(options.folder, options.policy, _settings(options, policy=False))
+
+
+def policy_lint(options: argparse.Namespace) -> int:
+    """Name rules that can't match, are covered by others, expired, unused, or wider than they look."""
+    from supervisor.lab.lint import lint
+
+    return lint(options.policy, options.audit, _settings(options, policy=False), as_json=options.json)
+
+
+def policy_replay(options: argparse.Namespace) -> int:
+    """Decide a recorded audit log anew under another policy; print what changes."""
+    from supervisor.lab.replay import replay
+
+    settings = _settings(options, policy=False)
+    return replay(options.against, options.audit, settings, fail_if_wider=options.fail_if_wider, as_json=options.json)
+
+
+def policy_learn(options: argparse.Namespace) -> int:
+    """Propose the smallest policy that would have answered what was approved, and nothing that was denied."""
+    from supervisor.lab.learn import learn
+
+    return learn(options.audit, options.policy, options.session, _settings(options, policy=False))
+
+
+def policy_import(options: argparse.Namespace) -> int:
+    """Turn another tool's permission lists into a policy; name what can't be carried over."""
+    from supervisor.lab.imports import import_claude
+
+    return import_claude(options.file)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -198,7 +228,7 @@ def audit(options: argparse.Namespace) -> int:
     """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
     from supervisor import terminal
 
-    path = _settings(options).data_dir / "audit.log"
+    path = _settings(options).audit_log
     if options.verify:
         from supervisor.audit import verify
 
@@ -266,6 +296,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_running(verb)
     _add_answering(verb)
     _add_rules(verbs, verb)
+    _add_policy(verbs, verb)
     log = verb("audit", audit)
     log.add_argument("--follow", action="store_true", help="go on with what comes")
     log.add_argument("--json", action="store_true", help="the lines as they are")
@@ -315,18 +346,47 @@ def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     adding.add_argument("rule", metavar="RULE", help="for example 'network(*.example.org)'")
     adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
     verb("remove", rules_remove, rules).add_argument("id", metavar="ID")
-    policy = verbs.add_parser("policy", help="Ask what a policy says.").add_subparsers(
-        metavar="check", required=True, parser_class=_Parser, prog="gatehouse policy"
-    )
-    checking = verb("check", policy_check, policy)
-    checking.add_argument(
-        "--policy", metavar="FILE", help="the policy; may be left out where each line carries its own"
-    )
-    checking.add_argument("--workspace", metavar="DIR", help="the workspace that paths are about")
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    """The environment's settings, with what the command line says instead."""
+def _add_policy(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+    lab = verbs.add_parser("policy", help="Ask what a policy says, would have said, or should say.").add_subparsers(
+        metavar="check|explain|test|lint|replay|learn|import",
+        required=True,
+        parser_class=_Parser,
+        prog="gatehouse policy",
+    )
+    checking, explaining = verb("check", policy_check, lab), verb("explain", policy_explain, lab)
+    testing, linting = verb("test", policy_test, lab), verb("lint", policy_lint, lab)
+    replaying, learning = verb("replay", policy_replay, lab), verb("learn", policy_learn, lab)
+    for parser in (explaining, testing, linting, learning):
+        parser.add_argument("--policy", metavar="FILE", help="the policy (what a session would start with now)")
+    checking.add_argument("--policy", metavar="FILE", help="may be left out where each line carries its own")
+    for parser in (checking, explaining):
+        parser.add_argument("--workspace", metavar="DIR", help="the workspace that paths are about")
+    for parser in (explaining, linting, replaying):
+        parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    explaining.add_argument(
+        "action",
+        nargs="+",
+        metavar="ACTION",
+        help="category and action (network https://...), or a line as for `check`",
+    )
+    testing.add_argument("folder", metavar="DIR", help="a folder of case files (or one file)")
+    linting.add_argument("--audit", metavar="FILE", help="the audit log that tells what was used (this installation's)")
+    replaying.add_argument("--against", metavar="FILE", required=True, help="the other policy")
+    replaying.add_argument(
+        "--fail-if-wider", action="store_true", help="exit 2 where anything is answered more loosely"
+    )
+    for parser in (replaying, learning):
+        parser.add_argument("audit", nargs="?", metavar="AUDIT", help="an audit log (this installation's)")
+    learning.add_argument("--session", metavar="ID", help="of one session only")
+    importing = verb("import", policy_import, lab)
+    importing.add_argument("tool", choices=("claude",))
+    importing.add_argument("file", metavar="SETTINGS.json", help="the other tool's settings")
+
+
+def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
+    """The environment's settings, with what the command line says instead. Not `policy`: there `--policy` means another file."""
     from pathlib import Path
 
     from supervisor.core.duration import parse_duration
@@ -335,7 +395,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     settings = from_environment()
     if options.data_dir:
         settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
-    if getattr(options, "policy", None):
+    if policy and getattr(options, "policy", None):
         settings = settings._replace(policy_file=Path(options.policy).expanduser().absolute())
     if getattr(options, "max_uptime", None):
         settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))

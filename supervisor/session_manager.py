@@ -215,6 +215,7 @@ class SessionManager:
             workspace=session.workspace,
             command=session.command,
             deadline_at=session.deadline_at,
+            remotes=session.remotes,
         )
         with self._engine.begin() as connection:
             store.add(connection, session)

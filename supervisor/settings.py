@@ -67,6 +67,15 @@ class Settings(NamedTuple):
     def sessions_dir(self) -> Path:
         return self.data_dir / "sessions"
 
+    @property
+    def saved_rules_file(self) -> Path:
+        """The rules that were saved from the inbox or the CLI: a policy file of its own."""
+        return self.data_dir / "policy.yaml"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.data_dir / "audit.log"
+
 
 def from_environment() -> Settings:
     """The settings as the environment gives them; `UserError` names the variable that can't be used."""

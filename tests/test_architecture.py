@@ -48,9 +48,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,
     "terminal": BASE | {"core", "client"},
+    "lab": BASE | {"core", "workspace"},
     "doctor": BELOW_SERVER | {"egress", "server"},
     "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor"},
-    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground"},
+    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab"},
 }
 
 # Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.

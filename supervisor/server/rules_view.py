@@ -34,7 +34,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 def rules(parts: Parts) -> list[RuleView]:
     """Every rule in force for all sessions: denials first, then asks, then allowances, each in the order of their files."""
     hits = parts.queue.rule_hits()
-    saved = str(parts.settings.data_dir / "policy.yaml")
+    saved = str(parts.settings.saved_rules_file)
     found = sorted(parts.policies.current().rules, key=lambda rule: _ORDER.index(rule.effect))
     return [_view(rule, parts, hits.get(rule.id, (0, None)), can_remove=rule.source == saved) for rule in found]
 

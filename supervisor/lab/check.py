@@ -1,0 +1,23 @@
+"""`gatehouse policy check`: actions on standard input, a JSON line each; answers on standard output."""
+
+import sys
+
+from supervisor.clock import RealClock
+
+
+def check(policy_file: str | None, workspace: str | None) -> int:
+    """Answer every line; 0. Each line may carry its own policy and workspace (policy/README.md tells the fields)."""
+    policy = None
+    if policy_file is not None:
+        from supervisor.lab.inputs import read_policy
+
+        policy = read_policy(policy_file)
+    now = RealClock().now()
+    for line in sys.stdin.buffer:
+        # The engine is imported with the first line. A blank line isn't understood either: it is answered, never skipped.
+        from supervisor.core.check import answer
+        from supervisor.workspace.links import look
+
+        sys.stdout.buffer.write(answer(line, policy, workspace, now, look=look) + b"\n")
+    sys.stdout.buffer.flush()
+    return 0

@@ -1,0 +1,49 @@
+"""What the lab's verbs read: a policy file, the policy that a session would start with, the record."""
+
+from pathlib import Path
+
+from supervisor.core.history import Past, read_history
+from supervisor.core.policy_text import merge, parse_policy
+from supervisor.core.rules import Policy
+from supervisor.errors import UserError
+from supervisor.settings import Settings
+
+
+def read_policy(path: str) -> Policy:
+    """The policy of a file. `UserError` where it can't be read, `PolicyError` (`file:line: ...`) where it can't be used."""
+    return parse_policy(_text(Path(path), "give a policy file"), path)
+
+
+def policy_in_force(settings: Settings) -> Policy:
+    """What a session would start with now: the policy file and the operator's saved rules."""
+    base = parse_policy(_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file))
+    saved = settings.saved_rules_file
+    if not saved.exists():
+        return base
+    return merge(base, parse_policy(_text(saved, "mend the file"), str(saved)))
+
+
+def chosen_policy(path: str | None, settings: Settings) -> Policy:
+    """The file that was named, else what is in force."""
+    return policy_in_force(settings) if path is None else read_policy(path)
+
+
+def read_record(path: str | None, settings: Settings) -> tuple[Past, ...]:
+    """The history of an audit log: the one that was named, else this installation's."""
+    log = settings.audit_log if path is None else Path(path)
+    try:
+        with log.open("rb") as file:
+            return read_history(file, str(log))
+    except FileNotFoundError:
+        raise UserError(f"{log}: there is no audit log", "name one, or run a session first") from None
+    except OSError as error:
+        raise UserError(f"{log}: {error.strerror}", "name an audit log that can be read") from error
+
+
+def _text(path: Path, remedy: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text", remedy) from error
