@@ -40,7 +40,8 @@ from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.auth import OperatorAuth
-from supervisor.server.serve import listen, serve_agent, serve_operator
+from supervisor.server.listening import listen
+from supervisor.server.serve import serve_agent, serve_operator
 from supervisor.session_manager import SessionManager, StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database

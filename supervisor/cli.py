@@ -255,9 +255,9 @@ def url(options: argparse.Namespace) -> int:
 
 def doctor(options: argparse.Namespace) -> int:
     """Check everything that Gatehouse needs of this machine; for each failure, what to do."""
-    from supervisor import foreground
+    from supervisor.doctor import report
 
-    return foreground.doctor(_settings(options))
+    return report(_settings(options))
 
 
 # -- parsing -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The supervisor in a terminal: `gatehouse up`, `run` and `review`, and `doctor`.
+"""The supervisor in a terminal: `gatehouse up`, `run` and `review`.
 
 `run` and `review` use the supervisor of the data folder where one runs, and are one themselves for as long as their session lasts
 where none does. What an agent prints is escaped before it reaches this terminal, but for `--tty`, where the person gives the
@@ -75,19 +75,6 @@ def supervise(
         workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
     )
     return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
-
-
-def doctor(settings: Settings) -> int:
-    """Print every finding; 1 where something that is needed is missing."""
-    from supervisor.doctor import findings
-
-    found = asyncio.run(findings(settings))
-    for finding in found:
-        mark = "ok  " if finding.ok else "FAIL" if finding.needed else "note"
-        print(f"{mark}  {finding.name}: {visible(finding.detail, one_line=True)}")
-        if not finding.ok and finding.remedy:
-            print(f"      -> {visible(finding.remedy, one_line=True)}")
-    return 0 if all(finding.ok or not finding.needed for finding in found) else 1
 
 
 # -- a supervisor of our own -----------------------------------------------------------------------------------------------

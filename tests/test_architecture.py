@@ -49,8 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": BASE,
     "terminal": BASE | {"core", "client"},
     "lab": BASE | {"core", "workspace"},
-    "doctor": BELOW_SERVER | {"egress", "server"},
-    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor"},
+    "doctor": BELOW_SERVER | {"server"},
+    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
     "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab"},
 }
 

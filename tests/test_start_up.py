@@ -31,8 +31,8 @@ FOR_LATER = {
 }
 
 
-def imported_by(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[set[str], int]:
-    """Every module that `gatehouse ARGUMENTS` imported, parents included, and its exit code."""
+def import_order(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[list[str], int]:
+    """Every module that `gatehouse ARGUMENTS` imported, in the order in which their imports ended, and its exit code."""
     python = gatehouse.with_name("python")
     done = subprocess.run(
         [str(python), "-X", "importtime", str(gatehouse), *arguments],
@@ -44,9 +44,15 @@ def imported_by(gatehouse: Path, data: Path, *arguments: str, given: str = "") -
         env={**os.environ, "GATEHOUSE_DATA": str(data)},
     )
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
-    names = set(re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE))
+    names = re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE)
     assert "supervisor.cli" in names
-    return names | {name.split(".")[0] for name in names}, done.returncode
+    return names, done.returncode
+
+
+def imported_by(gatehouse: Path, data: Path, *arguments: str, given: str = "") -> tuple[set[str], int]:
+    """The same as a set, parents included."""
+    names, code = import_order(gatehouse, data, *arguments, given=given)
+    return {*names, *(name.split(".")[0] for name in names)}, code
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["no-such-verb"]])
@@ -60,6 +66,19 @@ def test_reading_the_record_needs_no_server(gatehouse: Path, tmp_path: Path) -> 
     names, code = imported_by(gatehouse, tmp_path, "audit")
     assert names & SERVERS_AND_SDKS == set()
     assert code in {0, 1}, "an installation without a record yet"
+
+
+def test_a_policy_check_imports_the_engine_with_the_first_line(gatehouse: Path, tmp_path: Path) -> None:
+    names, code = imported_by(gatehouse, tmp_path, "policy", "check")
+    assert names & (SERVERS_AND_SDKS | FOR_LATER) == set()
+    assert "supervisor.core.rules" not in names
+    assert code == 0
+
+
+def test_doctor_begins_before_it_imports_what_it_looks_at(gatehouse: Path, tmp_path: Path) -> None:
+    names, _ = import_order(gatehouse, tmp_path, "doctor")
+    assert set(names) & SERVERS_AND_SDKS == set()
+    assert set(names[: names.index("supervisor.sandbox.kernel")]) & FOR_LATER == set()
 
 
 def test_checking_a_policy_needs_no_server(gatehouse: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from supervisor.errors import SandboxError
+from supervisor.sandbox.findings import Finding
 
 LOWER = "/workspace/lower"
 MERGED = "/workspace/merged"
@@ -74,16 +75,6 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     cpu_s: float
     output_bytes: int
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `gatehouse doctor`. `remedy` says what to do where `ok` is False; `needed` False is advice only."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-    needed: bool = True
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +145,7 @@ class Sandbox(Protocol):
         """Run `spec` to its end and give its output; at `timeout_s` all of it is killed."""
 
     async def check(self) -> list[Finding]:
-        """Everything that this backend needs of the machine, for doctor."""
+        """What this backend needs of the machine besides its kernel, for doctor."""
 
     async def close(self) -> None:
         """Kill what still runs and give back what the backend holds."""
@@ -165,7 +156,6 @@ __all__ = [
     "HOME",
     "LOWER",
     "MERGED",
-    "Finding",
     "Limits",
     "OnListeners",
     "OnOutput",

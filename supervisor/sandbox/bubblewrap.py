@@ -23,8 +23,9 @@ from pathlib import Path
 from supervisor.errors import SandboxError, UserError
 from supervisor.process import Child, children, spawn
 from supervisor.sandbox import paths, seccomp
-from supervisor.sandbox.base import CA_BUNDLE, HOME, LOWER, MERGED, Finding, OnListeners, OnOutput, Spec, ToolResult
+from supervisor.sandbox.base import CA_BUNDLE, HOME, LOWER, MERGED, OnListeners, OnOutput, Spec, ToolResult
 from supervisor.sandbox.cgroups import Cgroup
+from supervisor.sandbox.findings import Finding
 from supervisor.sandbox.host import GID, UID, Host, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import Namespaces, PortOpener

@@ -4,8 +4,6 @@ Each check looks at one need and says what to do about it. The trial at the end 
 thing and asks from inside whether it is one. Nothing here may make a sandbox start weaker, or change the machine.
 """
 
-import ctypes
-import os
 import re
 import secrets
 import tempfile
@@ -15,19 +13,15 @@ from typing import TYPE_CHECKING
 from supervisor.errors import GatehouseError
 from supervisor.process import run
 from supervisor.sandbox import seccomp
-from supervisor.sandbox.base import Finding, Limits, Spec
+from supervisor.sandbox.base import Limits, Spec
 from supervisor.sandbox.cgroups import Cgroup
+from supervisor.sandbox.findings import Finding, bad
 
 if TYPE_CHECKING:
     from supervisor.sandbox.bubblewrap import Bubblewrap
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
-KERNEL_AT_LEAST = (5, 14)  # RLIMIT_NPROC counts by user namespace
 TIMEOUT_S = 10.0
-# landlock_create_ruleset(2) has the same number on every architecture; with this flag it gives the ABI's version.
-LANDLOCK_CREATE_RULESET = 444
-LANDLOCK_VERSION_FLAG = 1
-SYSCTL = Path("/proc/sys")
 TRIAL_PORT = 3128
 # Prints `ok` only where each line holds: own pid 1, own user, nothing writable that shouldn't be, filter and no_new_privs on.
 TRIAL = """
@@ -38,75 +32,31 @@ grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:sp
 
 
 async def check(backend: "Bubblewrap") -> list[Finding]:
-    """All findings of the bubblewrap backend, in the order in which to mend them."""
+    """What the bubblewrap backend needs besides the kernel, in the order in which to mend it."""
     return [
-        kernel(os.uname().release),
-        user_namespaces(SYSCTL),
-        apparmor(SYSCTL),
         await bubblewrap(backend.program),
         await git(),
         filters(),
-        landlock(),
         cgroups(),
         await trial(backend),
     ]
-
-
-def kernel(release: str) -> Finding:
-    """The kernel's version."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    ok = found is not None and tuple(int(part) for part in found.groups()) >= KERNEL_AT_LEAST
-    least = ".".join(str(part) for part in KERNEL_AT_LEAST)
-    return Finding(name="kernel", ok=ok, detail=f"Linux {release}", remedy="" if ok else f"use Linux {least} or later")
-
-
-def user_namespaces(sysctl: Path) -> Finding:
-    """Whether an ordinary user may make user namespaces."""
-    name = "user namespaces"
-    switch = _read(sysctl / "kernel/unprivileged_userns_clone")
-    most = _read(sysctl / "user/max_user_namespaces")
-    if most == "0":
-        return _bad(name, "user.max_user_namespaces is 0", "run `sudo sysctl -w user.max_user_namespaces=15000`")
-    if switch == "0" and os.geteuid() != 0:
-        detail = "kernel.unprivileged_userns_clone is 0"
-        return _bad(name, detail, "run `sudo sysctl -w kernel.unprivileged_userns_clone=1`")
-    if not Path("/proc/self/ns/user").exists():
-        return _bad(name, "this kernel has none", "use a kernel with CONFIG_USER_NS")
-    return Finding(name=name, ok=True, detail=f"allowed (up to {most})")
-
-
-def apparmor(sysctl: Path) -> Finding:
-    """Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu 23.10 and later)."""
-    name = "AppArmor"
-    if _read(sysctl / "kernel/apparmor_restrict_unprivileged_userns") != "1" or os.geteuid() == 0:
-        return Finding(name=name, ok=True, detail="doesn't restrict user namespaces here")
-    profiles = [path.name for path in Path("/etc/apparmor.d").glob("*bwrap*")]
-    detail = "user namespaces are restricted to programs with a profile"
-    if profiles:
-        return Finding(name=name, ok=True, detail=f"{detail}; found {', '.join(sorted(profiles))}")
-    return _bad(
-        name,
-        f"{detail}, and bubblewrap has none",
-        "run `sudo apt install apparmor-profiles && sudo ln -s /usr/share/apparmor/extra-profiles/bwrap-userns-restrict"
-        " /etc/apparmor.d/ && sudo systemctl reload apparmor`",
-    )
 
 
 async def bubblewrap(program: str | None) -> Finding:
     """bubblewrap and its version."""
     name, install = "bubblewrap", "install bubblewrap 0.8.0 or later (Debian, Ubuntu: apt install bubblewrap)"
     if program is None:
-        return _bad(name, "not found", install)
+        return bad(name, "not found", install)
     try:
         done = await run([program, "--version"], env={}, timeout_s=TIMEOUT_S)
     except GatehouseError as error:
-        return _bad(name, str(error), install)
+        return bad(name, str(error), install)
     text = done.stdout.decode(errors="replace").strip()
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     if found is None or tuple(int(part) for part in found.groups()) < BWRAP_AT_LEAST:
-        return _bad(name, f"{program} is `{text}`", install)
+        return bad(name, f"{program} is `{text}`", install)
     if _is_setuid(program):
-        return _bad(name, f"{program} is setuid root", f"run `sudo chmod u-s {program}`: user namespaces do without")
+        return bad(name, f"{program} is setuid root", f"run `sudo chmod u-s {program}`: user namespaces do without")
     return Finding(name=name, ok=True, detail=f"{program}, {text}")
 
 
@@ -115,7 +65,7 @@ async def git() -> Finding:
     try:
         done = await run(["git", "--version"], env={"PATH": "/usr/local/bin:/usr/bin:/bin"}, timeout_s=TIMEOUT_S)
     except GatehouseError:
-        return _bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
+        return bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
     return Finding(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())
 
 
@@ -124,25 +74,15 @@ def filters() -> Finding:
     try:
         sizes = [len(program) // 8 for program in seccomp.programs()]
     except GatehouseError as error:
-        return _bad("seccomp", error.message, error.remedy)
+        return bad("seccomp", error.message, error.remedy)
     return Finding(name="seccomp", ok=True, detail=f"two filters of {sizes[0]} and {sizes[1]} instructions")
-
-
-def landlock() -> Finding:
-    """Landlock, which the sandbox doesn't rest on: agents may use it for their own tools."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_VERSION_FLAG)
-    if version < 1:
-        detail = "not available; nothing here rests on it"
-        return _bad("Landlock", detail, "boot with `lsm=landlock,...` (CONFIG_SECURITY_LANDLOCK)", needed=False)
-    return Finding(name="Landlock", ok=True, detail=f"ABI {version}", needed=False)
 
 
 def cgroups() -> Finding:
     """Control groups of our own: with them the kernel holds the bounds, without them the watchdog does."""
     group = Cgroup.make(f"doctor-{secrets.token_hex(4)}", memory_bytes=1 << 30, processes=64)
     if group is None:
-        return _bad(
+        return bad(
             "control groups",
             "none may be made here; the watchdog bounds memory, processes and CPU time",
             "start Gatehouse with `systemd-run --user --scope -p Delegate=yes ...`",
@@ -161,10 +101,10 @@ async def trial(backend: "Bubblewrap") -> Finding:
         try:
             result = await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
-            return _bad(name, error.message, "mend what is named above first")
+            return bad(name, error.message, "mend what is named above first")
         if result.exit_code != 0 or result.stdout != b"ok\n" or not _holds(spec.workspace_merged, "made"):
             why = (result.killed_why or (result.stdout + result.stderr).decode(errors="replace").strip())[-200:]
-            return _bad(name, f"it started, but isn't as it must be: {why}", "report this")
+            return bad(name, f"it started, but isn't as it must be: {why}", "report this")
     return Finding(name=name, ok=True, detail="started, isolated and ended")
 
 
@@ -187,14 +127,3 @@ def _is_setuid(program: str) -> bool:
 
 def _holds(folder: Path, name: str) -> bool:
     return (folder / name).exists()
-
-
-def _bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> Finding:
-    return Finding(name=name, ok=False, detail=detail, remedy=remedy, needed=needed)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -6,7 +6,6 @@ until a request's head is there, the time to leave. Signals stay with `app`. Not
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -15,8 +14,6 @@ import uvicorn
 from litestar import Litestar
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-
-from supervisor.errors import UserError
 
 OPERATOR_CONNECTIONS = 256
 # An agent parks a few waits at a time; its own tools share the door.
@@ -132,28 +129,8 @@ class Serving:
         self._server.leave.set()
 
 
-def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
-    """A listening socket on a loopback port, 0 for any. `UserError` in one line where the port is taken."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(256)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            raise UserError(
-                f"port {port} is taken", "another Gatehouse may be running; give another with --port or GATEHOUSE_PORT"
-            ) from error
-        raise UserError(
-            f"port {port} can't be used: {error.strerror}", "give another with --port or GATEHOUSE_PORT"
-        ) from error
-    return sock
-
-
 def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
-    """The operator's door on a socket of `listen`; the caller runs it."""
+    """The operator's door on a socket of `listening.listen`; the caller runs it."""
     return Serving(_config(app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES), sock, app)
 
 

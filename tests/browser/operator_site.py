@@ -30,7 +30,8 @@ from supervisor.gate import Refused
 from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.auth import OperatorAuth
-from supervisor.server.serve import Serving, listen, serve_operator
+from supervisor.server.listening import listen
+from supervisor.server.serve import Serving, serve_operator
 from tests.fakes.parts import FakeParts
 
 POLICY = """\

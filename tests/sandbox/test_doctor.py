@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.sandbox import doctor
+from supervisor.sandbox import doctor, kernel
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
 
 async def test_this_machine_passes_what_is_needed() -> None:
     backend = Bubblewrap()
-    findings = await backend.check()
+    findings = [*kernel.findings(), *await backend.check()]
     await backend.close()
     assert [finding for finding in findings if finding.needed and not finding.ok] == []
     assert [finding.name for finding in findings] == [
-        "kernel", "user namespaces", "AppArmor", "bubblewrap", "git", "seccomp", "Landlock", "control groups", "trial sandbox",
+        "kernel", "user namespaces", "AppArmor", "Landlock", "bubblewrap", "git", "seccomp", "control groups", "trial sandbox",
     ]  # fmt: skip
 
 
@@ -23,23 +23,23 @@ async def test_this_machine_passes_what_is_needed() -> None:
     ("release", "ok"), [("6.1.0-13-amd64", True), ("5.14.0", True), ("5.10.0", False), ("?", False)]
 )
 def test_kernel(release: str, ok: bool) -> None:
-    assert doctor.kernel(release).ok is ok
+    assert kernel.kernel(release).ok is ok
 
 
 def test_user_namespaces_and_apparmor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for name in ("user", "kernel"):
         (tmp_path / name).mkdir()
-    assert doctor.apparmor(tmp_path).ok
+    assert kernel.apparmor(tmp_path).ok
     (tmp_path / "user/max_user_namespaces").write_text("0\n")
-    assert "sysctl" in doctor.user_namespaces(tmp_path).remedy
+    assert "sysctl" in kernel.user_namespaces(tmp_path).remedy
     (tmp_path / "user/max_user_namespaces").write_text("9\n")
     (tmp_path / "kernel/unprivileged_userns_clone").write_text("0\n")
-    assert "unprivileged_userns_clone=1" in doctor.user_namespaces(tmp_path).remedy
+    assert "unprivileged_userns_clone=1" in kernel.user_namespaces(tmp_path).remedy
     (tmp_path / "kernel/unprivileged_userns_clone").write_text("1\n")
-    assert doctor.user_namespaces(tmp_path).ok
+    assert kernel.user_namespaces(tmp_path).ok
     (tmp_path / "kernel/apparmor_restrict_unprivileged_userns").write_text("1\n")
-    found = doctor.apparmor(tmp_path)
+    found = kernel.apparmor(tmp_path)
     assert found.ok or "bwrap-userns-restrict" in found.remedy
 
 

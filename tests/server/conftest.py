@@ -15,7 +15,8 @@ from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.auth import OperatorAuth
 from supervisor.server.door import CSRF_HEADER
-from supervisor.server.serve import Serving, listen, serve_agent, serve_operator
+from supervisor.server.listening import listen
+from supervisor.server.serve import Serving, serve_agent, serve_operator
 from tests.fakes.parts import PORT, FakeParts
 
 ORIGIN = f"http://127.0.0.1:{PORT}"

@@ -14,7 +14,8 @@ from supervisor.core.actions import Exec
 from supervisor.errors import UserError
 from supervisor.server import serve as serve_module
 from supervisor.server.app import build_agent_app
-from supervisor.server.serve import AGENT_CONNECTIONS, listen, serve_agent
+from supervisor.server.listening import listen
+from supervisor.server.serve import AGENT_CONNECTIONS, serve_agent
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import OnSocket, on_socket
 

@@ -1,0 +1,18 @@
+"""A line of `gatehouse doctor`: a need, whether it is met, and what to do."""
+
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """`remedy` says what to do where `ok` is False; `needed` False is advice only. A named tuple, so that doctor starts at once."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    needed: bool = True
+
+
+def bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> Finding:
+    """A need that isn't met."""
+    return Finding(name, ok=False, detail=detail, remedy=remedy, needed=needed)
