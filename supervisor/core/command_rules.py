@@ -36,11 +36,15 @@ class CommandJudge:
 
     def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
         """The verdict on an `Exec` action."""
+        assert isinstance(action, Exec)
+        return self._verdict(self.judgement(action, context), mode)
+
+    def judgement(self, action: Exec, context: Context) -> "Judgement[int]":
+        """What the rules say of the command line, command by command, before it becomes a verdict."""
         from supervisor.core.exec_rules import judge
 
-        assert isinstance(action, Exec)
         lists = self._lists(context)
-        judgement = judge(
+        return judge(
             action.command,
             action.cwd,
             allow=lists["allow"],
@@ -48,7 +52,6 @@ class CommandJudge:
             deny=lists["deny"],
             workspace_roots=(context.workspace,),
         )
-        return self._verdict(judgement, mode)
 
     def _lists(self, context: Context) -> "dict[Effect, Rules[int]]":
         """The rules in force, compiled; again only where which are in force has changed."""

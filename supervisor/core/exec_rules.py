@@ -46,6 +46,7 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True):
     """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that made it.
 
     `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`: every command found, as text.
+    `open`: where only rules are missing, the commands that none covers, with their names as a rule would have to say them.
     """
 
     decision: Decision | None
@@ -53,6 +54,7 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True):
     why: str = ""
     never_allow: bool = False
     commands: tuple[str, ...] = ()
+    open: tuple[tuple[Word, ...], ...] = ()
 
 
 class _Rule[K: Hashable](msgspec.Struct, frozen=True):
@@ -139,7 +141,7 @@ class _Judge[K: Hashable]:
         self.denied: dict[K, str] = {}
         self.asked: dict[K, str] = {}
         self.allowed: dict[K, None] = {}
-        self.open: list[str] = []
+        self.open: dict[tuple[Word, ...], str] = {}
         self.spelled = 0
         self.nested_chars = 0
 
@@ -157,8 +159,8 @@ class _Judge[K: Hashable]:
         if self.problems:
             return Judgement(None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown)
         if self.open or not self.found:
-            why = f"no rule allows `{self.open[0]}`" if self.open else "there is no command"
-            return Judgement(None, why=why, commands=shown)
+            why = f"no rule allows `{next(iter(self.open.values()))}`" if self.open else "there is no command"
+            return Judgement(None, why=why, commands=shown, open=tuple(self.open))
         return Judgement("allow", tuple(self.allowed), "every command is allowed", commands=shown)
 
     def verdict(self, decision: Decision, keys: dict[K, str], shown: tuple[str, ...]) -> Judgement[K]:
@@ -330,7 +332,7 @@ class _Judge[K: Hashable]:
         if keys:
             self.allowed.update(dict.fromkeys(keys))
             return True
-        self.open.append(show(words))
+        self.open.setdefault(self.from_root(words) or words, show(words))
         return False
 
     def forms(self, words: tuple[Word, ...], inside: frozenset[int]) -> Iterator[tuple[Word, ...]]:
