@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 type Look = Callable[[str, str], Seen]
 
 
-class _Misunderstood(Exception):  # noqa: N818 (never seen outside)
+class _Misunderstood(ValueError):  # noqa: N818 (never seen outside)
     """Why a line can't be answered by the rules."""
 
 
@@ -155,7 +155,7 @@ def _own_policy(encoded: bytes) -> Policy:
 
 
 def action_of(fields: Mapping[str, Any]) -> Action:
-    """The action that a line describes; `ValueError` or `_Misunderstood` (a whole why) where it describes none."""
+    """The action that a line describes; `ValueError` (a whole why) where it describes none."""
     category = fields.get("category", _MISSING)
     if category not in RULE_CATEGORIES or not isinstance(category, str):
         raise _Misunderstood(

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from supervisor.core.actions import Action, Effect, FileChange
 from supervisor.core.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.globs import check as check_glob
@@ -233,7 +235,7 @@ class FileJudge:
             return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
         if action.link_target is not None and leaves(paths[0].text, action.link_target):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
-        hazards = list(_hazards(action))
+        hazards = list(hazards_of(action))
         verdicts = [self._judge_path(path, mode, context, hazards) for path in paths]
         return verdicts[0] if len(verdicts) == 1 else combine(verdicts)
 
@@ -251,7 +253,7 @@ class FileJudge:
             matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path.text]
             spelled = bool(matches.allow) or any(_tidy_literal(rule) == path.text for rule in matches.ask)
             if not spelled:
-                forced.append(_force(protected))
+                forced.append(force_of(protected))
         matches.forced = forced
         return matches.verdict("filesystem", mode)
 
@@ -264,7 +266,8 @@ def _tidy_literal(rule: Rule) -> str | None:
     return Glob(_tidy(rule.pattern)).literal
 
 
-def _force(name: Protected) -> Forced:
+def force_of(name: Protected) -> Forced:
+    """What a protected name does to a change of a path that no rule spells out."""
     why = f"protected name {name.pattern}: {name.why}"
     if name.decision == "deny":
         return Forced(
@@ -275,7 +278,7 @@ def _force(name: Protected) -> Forced:
     return Forced("ask", why, sticky=False)
 
 
-def _hazards(action: FileChange) -> Iterator[Forced]:
+def hazards_of(action: FileChange) -> Iterator[Forced]:
     """What no rule may allow. Without a mode a chmod could be any."""
     names = set(action.hazards)
     if action.operation == "symlink" or action.link_target is not None:
@@ -287,3 +290,25 @@ def _hazards(action: FileChange) -> Iterator[Forced]:
         names.add("new-executable")
     for name in sorted(names):
         yield Forced("ask", f"{name} is never allowed by a rule")
+
+
+# -- for `explain`: one rule and one path, whatever else is in force -------------------------------------------------------
+
+
+def fits(rule: Rule, path: WorkspacePath) -> bool:
+    """Whether a rule's pattern covers a path; its exceptions and how long it lasts are left aside."""
+    return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(path, path.folded)
+
+
+def exception_for(rule: Rule, path: WorkspacePath) -> str | None:
+    """The exception that takes a path out of a rule, None where none does."""
+    return next((one for one in rule.exceptions if _takes_out(rule, one, path)), None)
+
+
+def _takes_out(rule: Rule, exception: str, path: WorkspacePath) -> bool:
+    return _Entry(replace(rule, exceptions=(exception,))).is_excepted(path, path.folded)
+
+
+def spells_out(rule: Rule, path: WorkspacePath) -> bool:
+    """Whether a rule names exactly this path: only such a rule lifts a protected name."""
+    return _tidy_literal(rule) == path.text

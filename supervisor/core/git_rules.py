@@ -107,11 +107,11 @@ class _Entry:
 
     def matches(self, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
         broad = self.rule.effect != "allow"
-        if not (_touches if broad else _covers)(self.pattern, action, ref, flags):
+        if not (touches if broad else covers)(self.pattern, action, ref, flags):
             return False
         if self._exceptions is None:
             self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        return not any((_covers if broad else _touches)(one, action, ref, flags) for one in self._exceptions)
+        return not any((covers if broad else touches)(one, action, ref, flags) for one in self._exceptions)
 
 
 class GitJudge:
@@ -164,21 +164,12 @@ class GitJudge:
     def _judge_ref(
         self, action: Git, ref: Ref | None, flags: frozenset[str], mode: Effect, context: Context
     ) -> Verdict:
-        if ref is not None and ref.force:
-            flags |= {"--force"} if not any(flag.partition("=")[0] in FORCES for flag in flags) else set()
+        flags = flags_for(ref, flags)
         matches = Matches()
         matches.deny = self._matching("deny", action, ref, flags, context)
         matches.ask = self._matching("ask", action, ref, flags, context)
         matches.allow = self._matching("allow", action, ref, flags, context)
-        forced: list[Forced] = []
-        is_open_ended = (ref is not None and ref.kind == "unknown") or any(
-            flag.partition("=")[0] in _FURTHER for flag in flags
-        )
-        if is_open_ended and action.operation == "push" and self._speaks_of_branches(context):
-            forced.append(
-                Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
-            )
-        matches.forced = forced
+        matches.forced = self.forced(action, ref, flags, context)
         verdict = matches.verdict("git", mode)
         if flags and not verdict.rule:
             shown = ", ".join(f"`{flag}`" for flag in sorted(flags))
@@ -189,6 +180,17 @@ class GitJudge:
                 sticky=verdict.sticky,
             )
         return verdict
+
+    def forced(self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context) -> list[Forced]:
+        """What of one ref is never allowed by a rule, as the other rules are."""
+        is_open_ended = (ref is not None and ref.kind == "unknown") or any(
+            flag.partition("=")[0] in _FURTHER for flag in flags
+        )
+        if is_open_ended and action.operation == "push" and self._speaks_of_branches(context):
+            return [
+                Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
+            ]
+        return []
 
     def _speaks_of_branches(self, context: Context) -> bool:
         """Whether a deny or ask rule in force is about some branch: a push that doesn't say which could go around it."""
@@ -212,6 +214,13 @@ class GitJudge:
             for entry in table.get(key, ())
             if entry.matches(action, ref, flags) and context.is_active(entry.rule)
         ]
+
+
+def flags_for(ref: Ref | None, flags: frozenset[str]) -> frozenset[str]:
+    """The special options of an action as they are for one ref: `+ref` forces."""
+    if ref is None or not ref.force or any(flag.partition("=")[0] in FORCES for flag in flags):
+        return flags
+    return flags | {"--force"}
 
 
 def _anchor(pattern: GitPattern) -> str:
@@ -257,16 +266,16 @@ def _refusal(action: Git, context: Context) -> str | None:
 # -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
 
 
-def _covers(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
+def covers(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
     """Whether an allow rule covers one ref of an action: every special option is spelled, and nothing else is implied."""
-    if not _options_agree(pattern.options, flags):
+    if not options_agree(pattern.options, flags):
         return False
     if pattern.is_bare:
         return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
-    return any(_words_cover(pattern.words, subject) for subject in _subjects(action, ref, flags))
+    return any(_words_cover(pattern.words, subject) for subject in subjects(action, ref, flags))
 
 
-def _options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
+def options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
     special = {option for option in wanted if option not in HARMLESS}
     # A rule that allows any force allows the careful one too.
     reduced = {"--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag for flag in given}
@@ -279,7 +288,7 @@ def _options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
     return reduced == special
 
 
-def _subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
+def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
     """What an action is called in allow rules."""
     operation, remote = action.operation, action.remote
     if ref is None:
@@ -299,10 +308,10 @@ def _subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple
 
 
 def _words_cover(pattern: Sequence[str], subject: Sequence[str]) -> bool:
-    return len(pattern) == len(subject) and all(map(_word_covers, pattern, subject))
+    return len(pattern) == len(subject) and all(map(word_covers, pattern, subject))
 
 
-def _word_covers(pattern: str, word: str) -> bool:
+def word_covers(pattern: str, word: str) -> bool:
     """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't said (`HEAD`)."""
     if "*" not in pattern:
         return pattern == word
@@ -311,14 +320,14 @@ def _word_covers(pattern: str, word: str) -> bool:
     if (":" in word) != (":" in pattern):
         return False
     if ":" in word:
-        return all(map(_word_covers, pattern.split(":", 1), word.split(":", 1)))
+        return all(map(word_covers, pattern.split(":", 1), word.split(":", 1)))
     if word.startswith(("refs/", "tags/", "heads/", "remotes/")):
         namespace = "/".join(word.split("/")[: 2 if word.startswith("refs/") else 1]) + "/"
         return pattern.startswith(namespace) and fits(pattern, word)
     return fits(pattern, word)
 
 
-def _touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
+def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
     """Whether a deny or ask rule is about one ref of an action, however it is spelled and whatever else is said."""
     names = {flag.partition("=")[0] for flag in flags} | flags
     if names & FORCES:

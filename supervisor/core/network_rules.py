@@ -7,7 +7,7 @@ address that no rule names are denied whatever else matches.
 
 import ipaddress
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.hosts import (
@@ -139,15 +139,13 @@ class NetworkJudge:
         refusal = _refusal(target, context, named)
         if refusal is not None and not matches.deny:
             return Verdict("deny", refusal[0], remedy=refusal[1])
-        if target.path is not None and target.path.ambiguous:
-            matches.forced = [Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")]
-        else:
+        matches.forced = forced_of(target)
+        if not matches.forced:
             matches.allow = self._allow.matching(target, context, broad=False)
         verdict = matches.verdict("network", mode)
         if verdict.decision == "allow" and matches.allow and named:
-            return by_rules(
-                "allow", list({id(rule): rule for rule in (*matches.allow, *named.values())}.values()), verdict.why
-            )
+            naming = (rule for rules in named.values() for rule in rules)
+            return by_rules("allow", list({id(rule): rule for rule in (*matches.allow, *naming)}.values()), verdict.why)
         if action.operation == "connect" and not (matches.deny or matches.ask or matches.allow):
             return self._looked_into(target, context) or verdict
         return verdict
@@ -173,25 +171,22 @@ class NetworkJudge:
         at_address = [] if target.address is None else list(index.about_address(target.address))
         return [*index.about_host(target.host), *at_address]
 
-    def _naming(self, target: Target, context: Context) -> dict[Address, Rule]:
-        """For each address that isn't public, the allow rule that names it (a whole network of such addresses counts)."""
-        found: dict[Address, Rule] = {}
+    def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
+        """For each address that isn't public, the allow rules that name it (a whole network of such addresses counts)."""
+        found: dict[Address, list[Rule]] = {}
         for address in _addresses(target):
             if address_class(address) not in LIFTABLE:
                 continue
-            literal = target._replace(host=str(address), address=address)
-            for entry in self._allow.about_address(address):
-                pattern = entry.pattern
-                if (
-                    pattern.network is not None
-                    and is_nowhere_public(pattern.network)
-                    and pattern.names_port(literal, broad=False)
-                    and (pattern.glob is None or target.path is None or pattern.matches(literal, broad=False))
-                    and context.is_active(entry.rule)
-                    and not entry.is_excepted(literal)
-                ):
-                    found[address] = entry.rule
-                    break
+            literal = as_literal(target, address)
+            rules = [
+                entry.rule
+                for entry in self._allow.about_address(address)
+                if names_address(entry.pattern, literal)
+                and context.is_active(entry.rule)
+                and not entry.is_excepted(literal)
+            ]
+            if rules:
+                found[address] = rules
         return found
 
     def names_addresses(self, action: Network, context: Context) -> bool:
@@ -218,6 +213,29 @@ def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) ->
     """Whether a network lies within private space, so that naming it means its private addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
     return network.prefixlen > 0 and (network.is_private or not network.is_global) and "public" not in ends
+
+
+def as_literal(target: Target, address: Address) -> Target:
+    """The target as if its host had been written as one of its addresses."""
+    return target._replace(host=str(address), address=address)
+
+
+def names_address(pattern: NetworkPattern, literal: Target) -> bool:
+    """Whether an allow rule with this pattern names an address that isn't public (see `as_literal`)."""
+    return (
+        pattern.network is not None
+        and is_nowhere_public(pattern.network)
+        and pattern.names_host(literal, broad=False)
+        and pattern.names_port(literal, broad=False)
+        and (pattern.glob is None or literal.path is None or pattern.matches(literal, broad=False))
+    )
+
+
+def forced_of(target: Target) -> list[Forced]:
+    """What of a request no rule may allow."""
+    if target.path is None or not target.path.ambiguous:
+        return []
+    return [Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")]
 
 
 def target_of(action: Network) -> Target:
@@ -275,7 +293,7 @@ def _host_header(text: str) -> tuple[str, int | None]:
     return split_authority(text)
 
 
-def _refusal(target: Target, context: Context, named: dict[Address, Rule]) -> tuple[str, str] | None:
+def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> tuple[str, str] | None:
     """Why (and what is open) something is never dialled, or not without being named."""
     if is_metadata_name(target.host):
         return f"`{target.host}` is a cloud metadata service, which is never reached", ""

@@ -108,11 +108,11 @@ class _Entry:
 
     def matches(self, action: Packages, item: Item | None) -> bool:
         broad = self.rule.effect != "allow"
-        if not (_touches if broad else _covers)(self.pattern, action, item):
+        if not (touches if broad else covers)(self.pattern, action, item):
             return False
         if self._exceptions is None:
             self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        return not any((_covers if broad else _touches)(one, action, item) for one in self._exceptions)
+        return not any((covers if broad else touches)(one, action, item) for one in self._exceptions)
 
 
 class PackageJudge:
@@ -141,10 +141,10 @@ class PackageJudge:
             )
         if any(flag.startswith(UNREAD) for flag in action.flags):
             for rough in rough_actions(action.command or ""):
-                if denied := self._denied(_canonical(rough), context):
+                if denied := self._denied(canonical_action(rough), context):
                     return by_rules("deny", denied)
-        action = _canonical(action)
-        forced = _forced(action)
+        action = canonical_action(action)
+        forced = forced_of(action)
         try:
             items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
         except ValueError as error:
@@ -166,8 +166,7 @@ class PackageJudge:
         matches.deny = self._matching("deny", action, item, context)
         matches.ask = self._matching("ask", action, item, context)
         matches.allow = self._matching("allow", action, item, context)
-        origin = [Forced("ask", f"{item.origin}, so no rule may allow it")] if item is not None and item.origin else []
-        matches.forced = [*forced, *origin]
+        matches.forced = [*forced, *origin_of(item)]
         return matches.verdict("packages", mode)
 
     def _matching(self, effect: Effect, action: Packages, item: Item | None, context: Context) -> list[Rule]:
@@ -188,7 +187,7 @@ def _key(name: str) -> str:
     return name.casefold()
 
 
-def _canonical(action: Packages) -> Packages:
+def canonical_action(action: Packages) -> Packages:
     """The action with the names that the table gives to manager and operation (fields may come in other spellings)."""
     manager = manager_named(action.manager) or action.manager
     operation = operation_named(manager, action.operation) or action.operation
@@ -205,7 +204,7 @@ def _canonical(action: Packages) -> Packages:
     )
 
 
-def _forced(action: Packages) -> list[Forced]:
+def forced_of(action: Packages) -> list[Forced]:
     """What of the action as a whole is never allowed by a rule."""
     unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
     if unread is not None:
@@ -229,10 +228,15 @@ def _forced(action: Packages) -> list[Forced]:
     return found
 
 
+def origin_of(item: Item | None) -> list[Forced]:
+    """What of one package is never allowed by a rule: that it says where its code comes from."""
+    return [Forced("ask", f"{item.origin}, so no rule may allow it")] if item is not None and item.origin else []
+
+
 # -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
 
 
-def _covers(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
+def covers(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
     """Whether an allow rule covers one package of an action."""
     if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options <= set(action.flags):
         return False
@@ -251,7 +255,7 @@ def _covers(pattern: PackagePattern, action: Packages, item: Item | None) -> boo
     return not pattern.file and fits(pattern.item, folded_spec(action.manager, item.text))
 
 
-def _touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
+def touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
     """Whether a deny or ask rule is about one package, with any version and in any case."""
     if pattern.is_bare:
         return True
