@@ -216,7 +216,7 @@ def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
 
 def might_touch(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     """Whether an expansion could make the command one that the rule means."""
-    if not _touches_name(pattern.words[0], words[0]) or all(word.is_literal for word in words):
+    if all(word.is_literal for word in words) or not _touches_name(pattern.words[0], words[0]):
         return False
     for wanted, word in zip(pattern.words[1:], words[1:], strict=False):
         if word.is_many:
@@ -263,6 +263,8 @@ def _touches_plain(wanted: Sequence[PatternWord], given: Sequence[Word], has_tai
 
 def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     """`rm -rf *` means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f` too; `git push --force *` also the last word."""
+    if not any(_starts_with_dash(wanted) for wanted in pattern.words[1:]):
+        return False
     name = basename(words[0].text)
     letters: set[str] = set()
     longs: list[str] = []
@@ -281,8 +283,11 @@ def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
                 return False
         else:
             operands.append(wanted)
-    has_options = len(operands) < len(pattern.words) - 1
-    return has_options and _operands_fit(operands, words, has_tail=pattern.has_tail)
+    return _operands_fit(operands, words, has_tail=pattern.has_tail)
+
+
+def _starts_with_dash(wanted: PatternWord) -> bool:
+    return (wanted.parts[0] if wanted.literal is None else wanted.literal).startswith("-")
 
 
 def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str]) -> bool:

@@ -29,7 +29,8 @@ MAX_OPERATORS = 500
 MAX_COMMANDS = 400
 _MAX_NODES = 30_000
 _BACKQUOTED = re.compile(r"`([^`]*)`?")
-_OPERATOR = re.compile(r"[;&|(){}<>$`\n\[]")
+# `=~` counts because tree-sitter tries several readings of each.
+_OPERATOR = re.compile(r"[;&|(){}<>$`\n\[]|=~")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # Zero-width characters that Unicode doesn't class as format characters: variation selectors for text, Hangul fillers.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U000e0100-\U000e01ef]")
