@@ -112,9 +112,12 @@ def is_plain_awk(text: str) -> bool:
 
     No `system`, `getline`, pipe, output redirection, indirect call or function of its own. Strings and regular
     expressions aren't told from code (awk's own rule for `/` is too fine to copy), so a `>`, a single `|` or a backslash
-    that isn't part of `\\n` or `\\t` anywhere is not called plain.
+    that isn't part of `\\n` or `\\t` anywhere is not called plain. Where nothing is printed, `>` only compares (POSIX awk: an
+    output redirection belongs to `print` or `printf`).
     """
     bare = text.replace("||", " ").replace(">=", " ").replace("\\n", " ").replace("\\t", " ")
+    if "print" not in bare:
+        bare = bare.replace(">", " ")
     if _AWK_REFUSED.search(bare):
         return False
     return all(name in _AWK_KNOWN_CALLS for name in _AWK_CALL.findall(bare))

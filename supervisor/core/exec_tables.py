@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 import yaml
 
+from supervisor.core.exec_secrets import secret_words
 from supervisor.core.exec_scripts import is_plain_awk, is_plain_sed
 from supervisor.core.shell_words import Word
 
@@ -200,12 +201,14 @@ def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that only a rule which spells them out may cover."""
-    program = tables().programs.get(basename(words[0].text))
-    if program is None or len(words) == 1:
+    if len(words) == 1:
         return frozenset()
+    program = tables().programs.get(basename(words[0].text))
+    if program is None:
+        return secret_words(words)
     if program.subcommands or program.known:
-        return _opaque_with_subcommand(program, words)
-    return frozenset(_opaque(program, words, 1))
+        return _opaque_with_subcommand(program, words) | secret_words(words)
+    return _opaque(program, words, 1) | secret_words(words)
 
 
 def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
@@ -255,9 +258,9 @@ def _opaque_with_subcommand(program: Program, words: Sequence[Word]) -> frozense
     return frozenset(found)
 
 
-def _opaque(program: Program, words: Sequence[Word], start: int) -> set[int]:
+def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[int]:
     if program.everything:
-        return set(range(start, len(words)))
+        return frozenset(range(start, len(words)))
     found: set[int] = set()
     options_ended = False
     for i in range(start, len(words)):
@@ -273,10 +276,10 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> set[int]:
                 if takes_next and i + 1 < len(words):
                     found.add(i + 1)
             elif program.stops and not word.text.startswith("-") and not (i > start and _may_take_value(words[i - 1])):
-                return found
+                return frozenset(found)
     if program.script:
         found |= _script_words(program.script, words, start)
-    return found
+    return frozenset(found)
 
 
 def _may_take_value(word: Word) -> bool:

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from supervisor.core.exec_secrets import names_a_secret
 from supervisor.core.shell_words import (
     ASSIGNMENT,
     DOUBLE_RUN,
@@ -376,6 +377,8 @@ def redirection_problem(operator: str, target: Word) -> str | None:
     if operator in ("<", "<<<"):
         # bash opens network connections for /dev/tcp and /dev/udp by itself.
         is_device = operator == "<" and re.match(r"/+dev/|/+proc/", target.text) and target.text != "/dev/null"
+        if operator == "<" and names_a_secret(target.text):
+            return "input from a file that holds secrets"
         return "a redirection from a device" if is_device else None
     if operator in (">", ">>", ">|", "&>", "&>>", ">&") and target.text == "/dev/null":
         return None

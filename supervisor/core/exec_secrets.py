@@ -1,0 +1,76 @@
+"""Which words of a command name a file that holds secrets.
+
+Decides it by `data/secret_names.yaml`. It is apart from `exec_tables`, which knows what the *options* of a program do. What is found here
+no wildcard covers, as with the protected names of `filesystem` rules; so it can only ever lead to a question. It looks at names alone:
+`grep -r . .` reads every file too.
+"""
+
+import posixpath
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import msgspec
+
+from supervisor.core.shell_words import Word
+from supervisor.core.tables import table
+
+# A longer word is a message or a program, no name of a file.
+_MAX_NAME_CHARS = 500
+
+
+class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields are explained at the top of secret_names.yaml."""
+
+    secrets: tuple[str, ...]
+    samples: tuple[str, ...]
+    names_only: frozenset[str]
+    searching: frozenset[str]
+
+
+@cache
+def _names() -> _Names:
+    return msgspec.convert(table("secret_names"), _Names, strict=True)
+
+
+@cache
+def _secret() -> re.Pattern[str]:
+    names = _names()
+    sample = rf"(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
+    return re.compile(rf"(?:\A|(?<=[/:=@,])){sample}(?:{'|'.join(names.secrets)})\Z", re.IGNORECASE)
+
+
+def names_a_secret(text: str) -> bool:
+    """Whether the word is the name of a file that holds keys or passwords."""
+    return len(text) <= _MAX_NAME_CHARS and _secret().search(text) is not None
+
+
+def secret_words(words: Sequence[Word]) -> frozenset[int]:
+    """The positions (from 1) of the words that name a secret which the command would read or hand on."""
+    found = [i for i in range(1, len(words)) if names_a_secret(words[i].text)]
+    if not found:
+        return frozenset()
+    names = _names()
+    program = posixpath.basename(words[0].text)
+    if program in names.names_only or f"{program} {words[1].text}" in names.names_only:
+        return frozenset()
+    sought = _sought(words) if program in names.searching else 0
+    return frozenset(i for i in found if i != sought)
+
+
+# Options of grep and its like behind which the first operand still is the text that is looked for, or no file.
+_FLAGS = re.compile(
+    r"-[abchilnoqrsvwxEFHILPRSUV]+"
+    r"|--(?:recursive|ignore-case|line-number|count|hidden|no-[a-z-]+|(?:files|word|line|fixed)-[a-z-]+"
+    r"|(?:colou?r|include|exclude|exclude-dir|glob|type)(?:=.*)?)"
+)
+
+
+def _sought(words: Sequence[Word]) -> int:
+    """The position of the text that a searching program looks for; 0 where an option may have given it."""
+    for i, word in enumerate(words[1:], start=1):
+        if not word.text.startswith("-"):
+            return i
+        if not word.is_literal or not _FLAGS.fullmatch(word.text):
+            return 0
+    return 0
