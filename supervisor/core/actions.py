@@ -167,8 +167,7 @@ def title(action: Action) -> str:
             return f"{text} ({', '.join(notes)})" if notes else text
         case Packages():
             return action.command or " ".join([action.manager, action.operation, *action.flags, *action.names])
-        case Proposal():
-            return f"{action.effect} {action.rule}"
+    return f"{action.effect} {action.rule}"
 
 
 def encode(action: Action) -> str:

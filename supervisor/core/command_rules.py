@@ -78,8 +78,6 @@ class CommandJudge:
         rules = [self._rules[key] for key in judgement.keys]
         if judgement.decision is None:
             verdict = by_mode("exec", mode)
-            if not judgement.why:
-                return verdict
             return Verdict(
                 verdict.decision,
                 f"{judgement.why}; {verdict.why.removeprefix('no rule matches; ')}",
@@ -89,11 +87,9 @@ class CommandJudge:
         if judgement.decision == "allow" and not rules:
             why = "`cd` to a folder inside the workspace needs no rule"
             return by_mode("exec", mode) if mode == "deny" else Verdict("allow", why)
-        if judgement.decision == "allow" and judgement.never_allow:
-            return Verdict("ask", judgement.why, sticky=True)
         if not rules:
-            decision: Effect = "deny" if "deny" in (judgement.decision, mode) else "ask"
-            return Verdict(decision, judgement.why, remedy=ASK_FOR_A_RULE if decision == "deny" else "", sticky=True)
+            # The judge gave up (law 3).
+            return Verdict("deny", judgement.why, remedy=ASK_FOR_A_RULE, sticky=True)
         return by_rules(judgement.decision, rules, self._why(judgement, rules))
 
     @staticmethod

@@ -54,6 +54,9 @@ def load(text: str, source: str) -> Any:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         remedy = "check the indentation and the quotes around `*`, `[` or `: `"
         raise PolicyError(f"{source}{line}: {problem}", remedy) from None
+    except UnicodeEncodeError as error:
+        number = text.count("\n", 0, error.start) + 1
+        raise PolicyError(f"{source}:{number}: holds something that is not text", "save it as UTF-8") from None
     except RecursionError:
         raise PolicyError(f"{source}: nested too deeply", "a policy has no more than a few levels") from None
 

@@ -1,0 +1,36 @@
+"""A session's state is derived from its facts."""
+
+from typing import Any
+
+import pytest
+
+from supervisor.core.sessions import Session, SessionId, remaining_s, state
+
+
+def session(**facts: Any) -> Session:
+    return Session(
+        id=SessionId("s1"), kind="agent", workspace="/w", command=("sh",), token_hash="t", created_at=100.0, deadline_at=160.0, **facts
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, "starting"),
+        ({"started_at": 101.0}, "running"),
+        ({"started_at": 101.0, "agent_exited_at": 110.0, "exit_code": 0}, "waiting"),
+        ({"started_at": 101.0, "agent_exited_at": 110.0, "stopping_at": 111.0}, "stopping"),
+        ({"started_at": 101.0, "stopping_at": 111.0}, "stopping"),
+        ({"started_at": 101.0, "stopping_at": 111.0, "ended_at": 112.0}, "ended"),
+        # A start that failed: nothing ever ran.
+        ({"ended_at": 101.0}, "ended"),
+    ],
+)
+def test_the_state_follows_from_the_facts(facts: dict[str, Any], expected: str) -> None:
+    assert state(session(**facts)) == expected
+
+
+def test_the_time_that_is_left_is_never_negative() -> None:
+    assert remaining_s(session(), 100.0) == 60.0
+    assert remaining_s(session(), 160.0) == 0.0
+    assert remaining_s(session(), 1_000.0) == 0.0
