@@ -216,6 +216,7 @@ class SessionManager:
             command=session.command,
             deadline_at=session.deadline_at,
             remotes=session.remotes,
+            own_rules=session.policy_text,
         )
         with self._engine.begin() as connection:
             store.add(connection, session)

@@ -1,8 +1,11 @@
 """What the lab's verbs read: a policy file, the policy that a session would start with, the record."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from supervisor.core.history import Past, read_history
+from supervisor.core.history import Past, iterate, read_answers, read_history
 from supervisor.core.policy_text import merge, parse_policy
 from supervisor.core.rules import Policy
 from supervisor.errors import UserError
@@ -11,16 +14,16 @@ from supervisor.settings import Settings
 
 def read_policy(path: str) -> Policy:
     """The policy of a file. `UserError` where it can't be read, `PolicyError` (`file:line: ...`) where it can't be used."""
-    return parse_policy(_text(Path(path), "give a policy file"), path)
+    return parse_policy(read_text(Path(path), "give a policy file"), path)
 
 
 def policy_in_force(settings: Settings) -> Policy:
     """What a session would start with now: the policy file and the operator's saved rules."""
-    base = parse_policy(_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file))
+    base = parse_policy(read_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file))
     saved = settings.saved_rules_file
     if not saved.exists():
         return base
-    return merge(base, parse_policy(_text(saved, "mend the file"), str(saved)))
+    return merge(base, parse_policy(read_text(saved, "mend the file"), str(saved)))
 
 
 def chosen_policy(path: str | None, settings: Settings) -> Policy:
@@ -30,17 +33,34 @@ def chosen_policy(path: str | None, settings: Settings) -> Policy:
 
 def read_record(path: str | None, settings: Settings) -> tuple[Past, ...]:
     """The history of an audit log: the one that was named, else this installation's."""
+    with _opened(path, settings) as (file, name):
+        return read_history(file, name)
+
+
+def stream_record(path: str | None, settings: Settings) -> Iterator[Past]:
+    """The same, one judgement at a time: the file is read twice, and never held. It must be a file, not a pipe."""
+    with _opened(path, settings) as (file, name):
+        if not file.seekable():
+            raise UserError(f"{name}: can't be read twice", "give a file")
+        answers = read_answers(file, name)
+        file.seek(0)
+        yield from iterate(file, name, answers)
+
+
+@contextlib.contextmanager
+def _opened(path: str | None, settings: Settings) -> Iterator[tuple[BinaryIO, str]]:
     log = settings.audit_log if path is None else Path(path)
     try:
         with log.open("rb") as file:
-            return read_history(file, str(log))
+            yield file, str(log)
     except FileNotFoundError:
         raise UserError(f"{log}: there is no audit log", "name one, or run a session first") from None
     except OSError as error:
         raise UserError(f"{log}: {error.strerror}", "name an audit log that can be read") from error
 
 
-def _text(path: Path, remedy: str) -> str:
+def read_text(path: Path, remedy: str) -> str:
+    """The text of a file; `UserError` where it can't be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
