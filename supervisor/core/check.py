@@ -37,6 +37,11 @@ _KEYS: dict[str, frozenset[str]] = {
 _MISSING: Any = object()
 
 
+def keys_of(category: str) -> frozenset[str]:
+    """Every key that a line of the category may have."""
+    return _COMMON | _KEYS[category]
+
+
 class Seen(NamedTuple):
     """What the disk says of a path: why it leaves the workspace by a link, what it is called there without links where that
     is another name, and whether it is a link itself."""
