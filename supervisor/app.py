@@ -218,7 +218,7 @@ class Supervisor:
             await self._door.started.wait()
             own = (("127.0.0.1", self.port), ("::1", self.port))
             parts.network.forbid(own)
-            parts.gate.forbid_endpoints(frozenset(own))
+            parts.gate.rulings.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
             self._write_contact()
             parts.audit.record(

@@ -5,16 +5,26 @@ its request changes, and looks again; so a wait that is begun anew after a resta
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.approvals import Answer, Request
+from supervisor.core.approvals import Answer, Origin, Request
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
 
 # An agent that floods the inbox is denied, not queued (a full queue is a denial, law 3).
 MOST_PENDING_PER_SESSION = 500
+MOST_CHANGES_PER_SESSION = 20_000
+
+
+class _Joint(NamedTuple):
+    """A transaction that is open, and what changed in it."""
+
+    connection: Connection
+    changed: list[Request]
 
 
 class ApprovalQueue:
@@ -25,6 +35,7 @@ class ApprovalQueue:
         self._waiters: dict[str, set[asyncio.Event]] = {}
         self._session_waiters: dict[str, asyncio.Event] = {}
         self._watchers: list[Callable[[Request], None]] = []
+        self._joint: _Joint | None = None
 
     def on_change(self, callback: Callable[[Request], None]) -> None:
         """Call `callback(request)`, in the event loop, after each change. It must not block or raise."""
@@ -32,18 +43,32 @@ class ApprovalQueue:
 
     # -- facts: each is one transaction, and a compare-and-swap that gives None where another was first ---------------------------
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Make the changes of this block one transaction: all of them are facts at its end, or none is. It must not await."""
+        if self._joint is not None:
+            yield
+            return
+        changed: list[Request] = []
+        with self._engine.begin() as connection:
+            self._joint = _Joint(connection, changed)
+            try:
+                yield
+            finally:
+                self._joint = None
+        for request in changed:
+            self.announce(request)
+
     def add(self, request: Request) -> Request | None:
         """Record a new request. The one that it supersedes, if any, was denied in the same transaction; it is given back."""
-        with self._engine.begin() as connection:
+        with self._transaction() as (connection, changed):
             superseded = None
             if request.decision != "deny":
                 older = store.pending_for_subject(connection, request.session_id, request.subject)
                 if older is not None:
                     superseded = store.supersede(connection, older.id, request.id, request.asked_at)
             store.add(connection, request)
-        if superseded is not None:
-            self.announce(superseded)
-        self.announce(request)
+            changed.extend(one for one in (superseded, request) if one is not None)
         return superseded
 
     def ask_again(self, request_id: str, hold_until: float | None) -> Request | None:
@@ -98,9 +123,11 @@ class ApprovalQueue:
         """The newest asked request of the session for exactly this action."""
         return self.read(lambda c: store.latest_for_fingerprint(c, session_id, fingerprint))
 
-    def is_full(self, session_id: str) -> bool:
-        """Whether the session may have no further pending request."""
-        return self.read(lambda c: store.count_pending(c, session_id)) >= MOST_PENDING_PER_SESSION
+    def room(self, session_id: str, origin: Origin) -> int:
+        """How many further requests of the session may wait. Changed files have room of their own: they are shown as one."""
+        is_change = origin == "workspace"
+        waiting = self.read(lambda c: store.count_pending(c, session_id, of_workspace=is_change))
+        return (MOST_CHANGES_PER_SESSION if is_change else MOST_PENDING_PER_SESSION) - waiting
 
     def add_rule_hits(self, counts: Mapping[str, int], at: float) -> None:
         """Add to how often rules matched, by their id."""
@@ -112,7 +139,9 @@ class ApprovalQueue:
         return self.read(rule_hits.read)
 
     def read[T](self, operation: Callable[[Connection], T]) -> T:
-        """Run a query."""
+        """Run a query; in a `together` block it sees what the block changed."""
+        if self._joint is not None:
+            return operation(self._joint.connection)
         with self._engine.connect() as connection:
             return operation(connection)
 
@@ -150,8 +179,15 @@ class ApprovalQueue:
             watcher(request)
 
     def _change(self, operation: Callable[[Connection], Request | None]) -> Request | None:
-        with self._engine.begin() as connection:
+        with self._transaction() as (connection, changed):
             request = operation(connection)
-        if request is not None:
-            self.announce(request)
+            if request is not None:
+                changed.append(request)
         return request
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator["_Joint"]:
+        """The block's that we are in, else one of our own. Watchers hear of changes when they are facts."""
+        with self.together():
+            assert self._joint is not None
+            yield self._joint

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -80,17 +80,25 @@ class Audit:
         if torn:
             self.record("audit_recovered", torn_bytes=torn)
 
-    def record(self, event: Event, **fields: Any) -> int:
-        """Write one line and give its sequence number; `StorageError` where it can't be written."""
+    def record(self, event: Event, **fields: Any) -> None:
+        """Write one line; `StorageError` where it can't be written."""
+        self.record_all([(event, fields)])
+
+    def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any]]]) -> None:
+        """Write a line for each, all of them in one write; `StorageError` where that fails, and then none is there."""
         with self._lock:
-            body = {"seq": self._seq + 1, "at": round(self._clock.now(), 6), "event": event}
-            body |= self._redactor.data(fields) | {"prev": self._previous}
-            line = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
-            self._append(line + b"\n")
-            self._seq += 1
-            self._previous = line_hash(line)
+            seq, previous, lines = self._seq, self._previous, []
+            for event, fields in events:
+                seq += 1
+                body = {"seq": seq, "at": round(self._clock.now(), 6), "event": event}
+                body |= self._redactor.data(dict(fields)) | {"prev": previous}
+                line = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
+                lines.append(line + b"\n")
+                previous = line_hash(line)
+            if lines:
+                self._append(b"".join(lines))
+                self._seq, self._previous = seq, previous
         self._wanted.set()
-        return self._seq
 
     def flush(self) -> None:
         """Wait until all that was recorded is on the disk."""

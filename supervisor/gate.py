@@ -14,26 +14,26 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import structlog
 
-from supervisor.approval_queue import MOST_PENDING_PER_SESSION, ApprovalQueue
+from supervisor import audit_lines
+from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, Category, FileChange, category_of, fingerprint, subject
+from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, is_settled, status
 from supervisor.core.redact import Redactor, redacted
-from supervisor.core.rules import Policy, Verdict, evaluate
-from supervisor.core.sessions import Session
+from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
 from supervisor.grants import Grant, Refused
 from supervisor.kill_switch import KillSwitch
-from supervisor.own_files import OWN_FILE, own_paths, touches
 from supervisor.policy_files import PolicyFiles
+from supervisor.rulings import Rulings
 from supervisor.unwritten import Unwritten
 
 __all__ = ["Gate", "Grant", "Refused"]
@@ -41,6 +41,17 @@ __all__ = ["Gate", "Grant", "Refused"]
 log = structlog.get_logger("gate")
 
 type ReadyHandler = Callable[[Request], Awaitable[None]]
+type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
+type Outcome = Literal["done", "failed"]
+
+FULL = Verdict(decision="deny", why="too many requests of this session wait already", remedy="wait for answers")
+
+
+class _Answering(NamedTuple):
+    request_id: str
+    answer: Answer
+    reason: str
+    rule: str | None = None
 
 
 class Gate:
@@ -57,23 +68,23 @@ class Gate:
         redactor: Redactor,
         own_files: Iterable[Path] = (),
     ) -> None:
-        self.policies = policies
         self.queue = queue
         self.audit = audit
-        self._kill_switch = kill_switch
         self._clock = clock
         self._redactor = redactor
-        self._own_files = tuple(own_files)
-        self._own_in: dict[str, frozenset[str]] = {}
-        self._sessions: dict[str, Session] = {}
         self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
+        self._group_handlers: dict[tuple[Category, Origin], GroupHandler] = {}
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
         self._unwritten = Unwritten(queue, clock)
-        self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
+        self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._tasks: asyncio.TaskGroup | None = None
 
     # -- wiring -----------------------------------------------------------------------------------------------------
+
+    def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
+        """What carries out several requests of one session that became ready at once, as all or nothing."""
+        self._group_handlers[category, origin] = handler
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
         """What carries out requests of this kind once they are allowed or approved."""
@@ -90,53 +101,18 @@ class Gate:
             raise RuntimeError("the gate has no task group yet")
         return self._tasks.create_task(_logged(work, name), name=name)
 
-    def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:
-        """Gatehouse's own listeners, as (address, port): no rule lets an agent reach them."""
-        self._own_endpoints = endpoints
-
-    def open_session(self, session: Session) -> None:
-        """Actions of this session may be judged from now on."""
-        self._sessions[session.id] = session
-        self._own_in[session.id] = own_paths(Path(session.workspace), self._own_files)
-
-    def close_session(self, session_id: str) -> None:
-        """Everything that this session asks from now on is denied."""
-        self._sessions.pop(session_id, None)
-        self._own_in.pop(session_id, None)
-
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def judge(self, action: Action, session_id: str) -> Verdict:
         """What the rules say, recorded. Never raises, never asks anybody."""
-        verdict = self._verdict(action, session_id)
+        verdict = self.rulings.verdict(action, session_id)
         try:
             self._record_verdict(action, session_id, verdict)
         except StorageError as error:
             return Verdict(decision="deny", why=error.message, remedy=error.remedy)
-        self._count(verdict)
+        if verdict.rule_id is not None:
+            self._unwritten.count(verdict.rule_id)
         return verdict
-
-    def preview(self, policy: Policy, action: Action, session_id: str) -> Verdict:
-        """What `policy`, which need not be in force, says of an action. Records nothing, and grants nothing."""
-        session = self._sessions.get(session_id)
-        verdict = evaluate(
-            policy,
-            action,
-            now=self._clock.now(),
-            session_id=session_id,
-            forbidden_endpoints=self._own_endpoints,
-            configured_remotes=frozenset(session.remotes) if session and session.remotes else None,
-            uses=self._unwritten.uses,
-        )
-        own = self._own_in.get(session_id)
-        if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
-            # INVARIANT: what decides over the agent is never changed by a rule, however wide.
-            return Verdict(decision="ask", why=OWN_FILE, sticky=True)
-        return verdict
-
-    def peek(self, action: Action, session_id: str) -> Verdict:
-        """What the rules would say, recorded nowhere: to put off asking, never to act on. Never raises."""
-        return self._verdict(action, session_id)
 
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
         """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
@@ -157,31 +133,53 @@ class Gate:
         An identical action that still waits is the same request; one that the operator denied in this session stays denied;
         a newer one for the same subject supersedes the older, which is denied before this returns.
         """
-        verdict = self._verdict(action, session_id)
-        mark = fingerprint(action)
-        now = self._clock.now()
-        hold_until = None if hold_s is None else now + hold_s
-        if verdict.decision == "ask":
-            if known := self._known(session_id, mark, hold_until):
-                if status(known) == "approved":
-                    self._offer(
-                        known
-                    )  # again: the first time its grant may have been refused (a full disk, all stopped)
-                return known
-            if self.queue.is_full(session_id):
-                verdict = Verdict(
-                    decision="deny",
-                    why=f"{MOST_PENDING_PER_SESSION} requests of this session wait already",
-                    remedy="wait for answers",
-                )
-        request = Request(
+        return self.ask_all([action], session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)[0]
+
+    def ask_all(
+        self,
+        actions: Sequence[Action],
+        *,
+        session_id: str,
+        reason: str = "",
+        origin: Origin = "agent_api",
+        hold_s: float | None = None,
+    ) -> list[Request]:
+        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied."""
+        hold_until = None if hold_s is None else self._clock.now() + hold_s
+        room = self.queue.room(session_id, origin)
+        found: dict[int, Request] = {}
+        new: dict[int, Request] = {}
+        for at, action in enumerate(actions):
+            verdict = self.rulings.verdict(action, session_id)
+            if verdict.decision == "ask":
+                if known := self._known(session_id, fingerprint(action), hold_until):
+                    found[at] = known
+                    continue
+                room -= 1
+                verdict = verdict if room >= 0 else FULL
+            new[at] = self._request(action, verdict, session_id, reason, origin, hold_until)
+        recorded = dict(zip(new, self._record_requests(list(new.values())), strict=True))
+        for at, request in recorded.items():
+            if request.decision != "deny":
+                self._actions[request.id] = actions[at]
+        # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
+        ready = [one for one in (found | recorded).values() if status(one) in ("approved", "allowed")]
+        self._offer_all(ready)
+        return [recorded[at] if at in recorded else found[at] for at in range(len(actions))]
+
+    def _request(
+        self, action: Action, verdict: Verdict, session_id: str, reason: str, origin: Origin, hold_until: float | None
+    ) -> Request:
+        if verdict.rule_id is not None:
+            self._unwritten.count(verdict.rule_id)
+        return Request(
             id=RequestId(secrets.token_hex(16)),
             session_id=session_id,
             origin=origin,
             action=redacted(action, self._redactor),
-            fingerprint=mark,
+            fingerprint=fingerprint(action),
             subject=subject(action),
-            asked_at=now,
+            asked_at=self._clock.now(),
             decision=verdict.decision,
             why=self._redactor.text(verdict.why),
             reason=self._redactor.text(reason)[:2000],
@@ -190,19 +188,12 @@ class Gate:
             sticky=verdict.sticky,
             hold_until=hold_until,
         )
-        request = self._record_request(request, verdict)
-        if request.decision != "deny":
-            self._actions[request.id] = action
-        self._count(verdict)
-        if request.decision == "allow":
-            self._offer(request)
-        return request
 
     async def decide(
         self, action: Action, *, session_id: str, reason: str = "", origin: Origin = "agent_api", hold_s: float
     ) -> Grant | Refused:
         """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the agent meanwhile."""
-        verdict = self._verdict(action, session_id)
+        verdict = self.rulings.verdict(action, session_id)
         if verdict.decision != "ask":
             verdict = self.judge(action, session_id)
         if verdict.decision == "allow":
@@ -247,25 +238,25 @@ class Gate:
         request = self.get(request_id)
         if shown_fingerprint is not None and shown_fingerprint != request.fingerprint:
             raise UserError("this is not the request that was shown", "reload the inbox and look again")
-        answered = self._answer(request, answer, by=by, reason=self._redactor.text(reason)[:2000])
-        if answered is None:
-            now = self.get(request_id)
-            raise UserError(f"this request was already {status(now)}", "reload the inbox")
-        return answered
+        answered = self.resolve_all([request_id], answer, by=by, reason=reason)
+        if not answered:
+            raise UserError(f"this request was already {status(self.get(request_id))}", "reload the inbox")
+        return answered[0]
+
+    def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
+        """Answer those that are pending still, as one step: what is approved together is offered together. Those answered."""
+        said = self._redactor.text(reason)[:2000]
+        return self._answer_all([_Answering(one, answer, said) for one in request_ids], by)
 
     def rejudge_pending(self, by: str) -> list[Request]:
         """Answer the waiting requests that the rules, as they are now, decide. For every change of the policy."""
-        changed = []
+        answering = []
         for request in self.queue.pending():
-            action = self._actions.get(request.id, request.action)
-            verdict = self._verdict(action, request.session_id)
-            if verdict.decision == "ask" or request.session_id not in self._sessions:
-                continue
-            answer: Answer = "approved" if verdict.decision == "allow" else "denied"
-            answered = self._answer(request, answer, by=by, reason=verdict.why, rule=verdict.rule)
-            if answered is not None:
-                changed.append(answered)
-        return changed
+            verdict = self.rulings.verdict(self.action_of(request), request.session_id)
+            if verdict.decision != "ask" and self.rulings.is_open(request.session_id):
+                answer: Answer = "approved" if verdict.decision == "allow" else "denied"
+                answering.append(_Answering(request.id, answer, verdict.why, verdict.rule))
+        return self._answer_all(answering, by)
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
@@ -288,16 +279,26 @@ class Gate:
 
     def claim(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an allowed or approved request, once; the reason why not for any other."""
-        request = self.get(request_id)
-        if reason := self._kill_switch.reason():
-            return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
+        return self.claim_all([request_id], session_id)[0]
+
+    def claim_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
+        """`claim` for each, in one write to the record and one to the database."""
+        requests = [self.get(request_id) for request_id in request_ids]
+        refused = {request.id: why for request in requests if (why := self._why_not(request, session_id))}
+        begun = self._begin_all([request for request in requests if request.id not in refused], resumed=False)
+        return [(refused | begun)[request.id] for request in requests]
+
+    def _why_not(self, request: Request, session_id: str) -> Refused | None:
+        if stopped := self.rulings.why_stopped():
+            return Refused(why=stopped, request_id=request.id)
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
-            return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request_id)
+            return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request.id)
         # A denial that came after the answer, while the request waited for its turn, holds too.
-        if (verdict := self._verdict(self.action_of(request), session_id)).decision == "deny":
-            self.close(request_id, verdict.why)
-            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request_id)
-        return self._begin(request, resumed=False)
+        verdict = self.rulings.verdict(self.action_of(request), session_id)
+        if verdict.decision == "deny":
+            self.close(request.id, verdict.why)
+            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request.id)
+        return None
 
     def unsettled(self, session_id: str) -> list[Request]:
         """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
@@ -306,41 +307,35 @@ class Gate:
 
     def resume(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an `unsettled` request anew, once: only for effects that can be found done and not be done twice."""
-        if reason := self._kill_switch.reason():
-            return Refused(why=f"everything is stopped: {reason}", request_id=request_id)
+        if stopped := self.rulings.why_stopped():
+            return Refused(why=stopped, request_id=request_id)
         found = [request for request in self.unsettled(session_id) if request.id == request_id]
         if not found:
             return Refused(why="this request isn't one that a crash left", remedy="ask again", request_id=request_id)
-        return self._begin(found[0], resumed=True)
+        return self._begin_all(found, resumed=True)[request_id]
 
     def action_of(self, request: Request) -> Action:
         """The action as it was asked. After a restart one that held a secret is only known redacted, and no grant fits it."""
         return self._actions.get(request.id, request.action)
 
-    def settle(self, grant: Grant, outcome: Literal["done", "failed"], detail: dict[str, Any]) -> None:
+    def settle(self, grant: Grant, outcome: Outcome, detail: dict[str, Any]) -> None:
         """Record what came of an effect. It has happened: an audit that can't be written stops the next one, not this."""
-        facts = self._redactor.data({"ok": outcome == "done", **detail})
-        if grant.request_id is not None:
-            self._actions.pop(grant.request_id, None)
-            self._unwritten.settle(grant.request_id, facts)
+        self.settle_all([(grant, outcome, detail)])
+
+    def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
+        """`settle` for each, in one write to the record and one to the database."""
+        facts = [(grant, self._redactor.data({"ok": said == "done", **detail})) for grant, said, detail in settled]
+        self._unwritten.settle({grant.request_id: fact for grant, fact in facts if grant.request_id is not None})
+        for grant, _ in facts:
+            self._actions.pop(grant.request_id or "", None)
         try:
-            brief = {key: value for key, value in facts.items() if not isinstance(value, str) or len(value) <= 500}
-            self.audit.record(
-                "effect_settled",
-                request=grant.request_id,
-                session=grant.session_id,
-                grant=grant.id,
-                outcome=outcome,
-                detail=brief,
-            )
+            self.audit.record_all([("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts])
         except StorageError as error:
-            log.error("effect not recorded", error=str(error), request=grant.request_id)
+            log.error("effects not recorded", error=str(error), requests=[grant.request_id for grant, _ in facts])
 
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""
-        for request in self.queue.ready():
-            if request.session_id in self._sessions:
-                self._offer(request)
+        self._offer_all([request for request in self.queue.ready() if self.rulings.is_open(request.session_id)])
 
     def write_hits(self) -> None:
         """Put what isn't in the database yet into it (see `Unwritten.write`); called now and then, and at the end."""
@@ -358,45 +353,29 @@ class Gate:
                 return request
             await self.queue.next_change(request_id, left_s)
 
-    def _begin(self, request: Request, *, resumed: bool) -> Grant | Refused:
-        """Record that an effect begins, then give its grant out: the ONE place where a request becomes a Grant."""
-        # Who said yes stands here too: the line of the answer itself is missing where the disk was full just then.
-        facts = {
-            "request": request.id,
-            "session": request.session_id,
-            "fingerprint": request.fingerprint,
-            "verdict": request.decision,
-            "rule": request.rule,
-            "by": request.answered_by,
-        }
+    def _begin_all(self, requests: Sequence[Request], *, resumed: bool) -> dict[str, Grant | Refused]:
+        """Record that effects begin, then give their grants out: the ONE place where a request becomes a Grant."""
         try:
-            self.audit.record("effect_started", **facts, resumed=resumed)
+            self.audit.record_all([("effect_started", audit_lines.begun(one, resumed=resumed)) for one in requests])
         except StorageError as error:
-            return Refused(why=error.message, remedy=error.remedy, request_id=request.id)
-        if not resumed and self.queue.use(request.id, request.session_id, self._clock.now()) is None:
-            return Refused(why="this request was used before", remedy="ask again", request_id=request.id)
-        self._begun.add(request.id)
-        return Grant(
-            session_id=request.session_id,
-            bound_to=request.fingerprint,
-            request_id=request.id,
-            rule=request.rule,
-            why=explanation(request),
-        )
-
-    def _verdict(self, action: Action, session_id: str) -> Verdict:
-        reason = self._kill_switch.reason()
-        if reason is not None:
-            return Verdict(decision="deny", why=f"everything is stopped: {reason}", remedy="the operator can resume")
-        session = self._sessions.get(session_id)
-        if session is None:
-            return Verdict(decision="deny", why="the session has ended", remedy="start a new session")
-        try:
-            policy = self.policies.for_session(session.policy_text)
-            return self.preview(policy, action, session_id)
-        except Exception as error:  # law 3: whatever goes wrong in here is a denial
-            log.exception("verdict failed")
-            return Verdict(decision="deny", why=f"the rules could not be evaluated: {type(error).__name__}")
+            return {one.id: Refused(why=error.message, remedy=error.remedy, request_id=one.id) for one in requests}
+        made: dict[str, Grant | Refused] = {}
+        now = self._clock.now()
+        with self.queue.together():
+            for request in requests:
+                if not resumed and self.queue.use(request.id, request.session_id, now) is None:
+                    why = "this request was used before"
+                    made[request.id] = Refused(why=why, remedy="ask again", request_id=request.id)
+                else:
+                    self._begun.add(request.id)
+                    made[request.id] = Grant(
+                        session_id=request.session_id,
+                        bound_to=request.fingerprint,
+                        request_id=request.id,
+                        rule=request.rule,
+                        why=explanation(request),
+                    )
+        return made
 
     def _known(self, session_id: str, mark: str, hold_until: float | None) -> Request | None:
         """An earlier request for the same action that still speaks: pending, approved and unused, or denied by a person."""
@@ -408,88 +387,69 @@ class Gate:
             return self.queue.ask_again(earlier.id, hold_until if current == "pending" else None)
         return None
 
-    def _record_request(self, request: Request, verdict: Verdict) -> Request:
-        """Audit first, then the database. Where either fails the request is denied, and nothing was superseded."""
+    def _record_requests(self, requests: Sequence[Request]) -> list[Request]:
+        """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""
         try:
-            self.audit.record(
-                "request_asked",
-                request=request.id,
-                session=request.session_id,
-                category=category_of(request.action),
-                action=msgspec.to_builtins(request.action),
-                fingerprint=request.fingerprint,
-                reason=request.reason,
-                verdict=verdict.decision,
-                rule=verdict.rule,
-                why=request.why,
-            )
+            self.audit.record_all([("request_asked", audit_lines.asked(request)) for request in requests])
+            with self.queue.together():
+                pairs = [(self.queue.add(request), request) for request in requests]
         except StorageError as error:
-            return msgspec.structs.replace(request, decision="deny", why=error.message, remedy=error.remedy)
-        try:
-            superseded = self.queue.add(request)
-        except StorageError as error:
-            return msgspec.structs.replace(request, decision="deny", why=error.message, remedy=error.remedy)
-        if superseded is not None:
-            self._actions.pop(superseded.id, None)
-            self.audit.record("request_superseded", request=superseded.id, by=request.id, session=request.session_id)
-        return request
+            denial = {"decision": "deny", "why": error.message, "remedy": error.remedy}
+            return [msgspec.structs.replace(request, **denial) for request in requests]
+        superseded = [(older.id, newer) for older, newer in pairs if older is not None]
+        for older_id, _ in superseded:
+            self._actions.pop(older_id, None)
+        self.audit.record_all([("request_superseded", audit_lines.superseded(*pair)) for pair in superseded])
+        return list(requests)
 
-    def _answer(
-        self, request: Request, answer: Answer, *, by: str, reason: str, rule: str | None = None
-    ) -> Request | None:
-        """The compare-and-swap of an answer; None where the request is no longer pending."""
+    def _answer_all(self, answering: Sequence["_Answering"], by: str) -> list[Request]:
+        """Compare-and-swap, each: those that were pending still, answered."""
         now = self._clock.now()
-        answered = self.queue.answer(request.id, answer, at=now, by=by, reason=reason, rule=rule)
-        if answered is None:
-            return None
-        # The answer is acknowledged by the database; the audit names it too, and while it can't, `claim` gives no grant.
+        answered, rules = [], {one.request_id: one.rule for one in answering}
+        with self.queue.together():
+            for request_id, answer, reason, rule in answering:
+                one = self.queue.answer(request_id, answer, at=now, by=by, reason=reason, rule=rule)
+                if one is not None:
+                    answered.append(one)
+        # Answers are acknowledged by the database; the audit names them too, and while it can't, `claim` gives no grant.
         try:
-            self.audit.record(
-                "request_answered",
-                request=request.id,
-                session=request.session_id,
-                answer=answer,
-                by=by,
-                reason=reason,
-                rule=rule,
+            self.audit.record_all(
+                [("request_answered", audit_lines.answered(request, rules[request.id])) for request in answered]
             )
         except StorageError as error:
-            log.error("answer not recorded", error=str(error), request=request.id)
-        if answer == "approved":
-            self._offer(answered)
-        else:
-            self._actions.pop(request.id, None)
+            log.error("answers not recorded", error=str(error), requests=[request.id for request in answered])
+        for request in answered:
+            if request.answer == "denied":
+                self._actions.pop(request.id, None)
+        self._offer_all([request for request in answered if request.answer == "approved"])
         return answered
 
-    def _offer(self, request: Request) -> None:
-        handler = self._handlers.get((category_of(request.action), request.origin))
-        if handler is not None and self._tasks is not None:
-            self._tasks.create_task(self._carry_out(handler, request), name=f"carry-out-{request.id}")
+    def _offer_all(self, requests: Sequence[Request]) -> None:
+        """Give each kind of request to its handler: together, where it takes several of a session at once."""
+        groups: dict[tuple[Category, Origin, str], list[Request]] = {}
+        for request in requests:
+            groups.setdefault((category_of(request.action), request.origin, request.session_id), []).append(request)
+        for (category, origin, _), group in groups.items():
+            together, each = self._group_handlers.get((category, origin)), self._handlers.get((category, origin))
+            if self._tasks is None:
+                continue
+            if together is not None and len(group) > 1:
+                self._tasks.create_task(self._carry_out(together(group), group), name=f"carry-out-{group[0].id}")
+            elif each is not None:
+                for request in group:
+                    self._tasks.create_task(self._carry_out(each(request), [request]), name=f"carry-out-{request.id}")
 
-    async def _carry_out(self, handler: ReadyHandler, request: Request) -> None:
+    async def _carry_out(self, work: Awaitable[None], requests: Sequence[Request]) -> None:
         try:
-            await handler(request)
+            await work
         except Exception as error:  # a channel that fails must not take the others along
-            log.exception("carrying out failed", request=request.id)
+            log.exception("carrying out failed", requests=[request.id for request in requests])
             facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
-            self._unwritten.settle(request.id, facts)
+            self._unwritten.settle({request.id: facts for request in requests})
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict) -> None:
         shown = redacted(action, self._redactor)
-        self.audit.record(
-            "verdict_given",
-            session=session_id,
-            category=category_of(action),
-            action=msgspec.to_builtins(shown),
-            fingerprint=fingerprint(action),
-            verdict=verdict.decision,
-            rule=verdict.rule,
-            why=verdict.why,
-        )
-
-    def _count(self, verdict: Verdict) -> None:
-        if verdict.rule_id is not None:
-            self._unwritten.count(verdict.rule_id)
+        self.audit.record("verdict_given", **audit_lines.judged(action, shown, verdict, session_id))
 
 
 async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:

@@ -149,7 +149,7 @@ class Surroundings:
 
     def open(self, session: Session) -> None:
         """Judge its actions, and be ready to apply its changes."""
-        self._gate.open_session(session)
+        self._gate.rulings.open_session(session)
         self._parts[session.id] = SessionParts(
             WorkspaceChannel(
                 session_id=session.id,
@@ -221,7 +221,7 @@ class Surroundings:
 
     async def detach(self, session: Session) -> None:
         """Close the doors, stop watching, and judge nothing of it any more."""
-        self._gate.close_session(session.id)
+        self._gate.rulings.close_session(session.id)
         parts = self._parts.pop(session.id, None)
         await self._network.close_session(session.id)
         if self.exec_broker is not None:

@@ -5,6 +5,7 @@ disk is full just then. It decides nothing.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -31,15 +32,16 @@ class Unwritten:
         self._hits[rule_id] += 1
         self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
 
-    def settle(self, request_id: str, facts: dict[str, Any]) -> None:
-        """Keep an outcome, once; where the database can't be written now, `write` does it later."""
-        if request_id in self._owed:
-            return
+    def settle(self, outcomes: Mapping[str, dict[str, Any]]) -> None:
+        """Keep outcomes by request id, each once; where the database can't be written now, `write` does it later."""
+        new = {request_id: facts for request_id, facts in outcomes.items() if request_id not in self._owed}
         try:
-            self._queue.settle(request_id, facts, self._clock.now())
+            with self._queue.together():
+                for request_id, facts in new.items():
+                    self._queue.settle(request_id, facts, self._clock.now())
         except StorageError as error:
-            self._owed[request_id] = facts
-            log.error("outcome not stored", error=str(error), request=request_id)
+            self._owed |= new
+            log.error("outcomes not stored", error=str(error), requests=list(new))
 
     def write(self) -> None:
         """Write all of it. `StorageError` where that still can't be; nothing of it is lost then."""

@@ -3,10 +3,11 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from supervisor.audit import GENESIS, Audit, line_hash, newest_first, verify
+from supervisor.audit import GENESIS, Audit, Event, line_hash, newest_first, verify
 from supervisor.core.redact import Redactor
 from supervisor.errors import StorageError
 from tests.fakes.clock import FakeClock
@@ -30,6 +31,20 @@ def test_each_line_carries_the_hash_of_the_one_before(path: Path) -> None:
     previous = [json.loads(line)["prev"] for line in lines]
     assert previous == [GENESIS, line_hash(lines[0]), line_hash(lines[1])]
     assert verify(path) == 3
+
+
+def test_several_lines_are_written_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit = opened(path)
+    lines: list[tuple[Event, dict[str, Any]]] = [("request_asked", {"number": number}) for number in range(3)]
+    audit.record_all(lines)
+    monkeypatch.setattr(os, "write", lambda fd, data, real=os.write: real(fd, data[: len(data) // 2]))
+    with pytest.raises(StorageError):
+        audit.record_all(lines)
+    monkeypatch.undo()
+    audit.record_all([])
+    audit.record_all(lines[:1])
+    audit.close()
+    assert verify(path) == 4
 
 
 def test_a_restart_goes_on_with_the_chain(path: Path) -> None:

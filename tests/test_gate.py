@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class World:
             own_files=(self.policy,),
         )
         for name in ("s1", "s2"):
-            self.gate.open_session(session(name))
+            self.gate.rulings.open_session(session(name))
 
     def ask(self, action: Action, session_id: str = "s1", **more: Any) -> Request:
         return self.gate.ask(action, session_id=session_id, **more)
@@ -252,7 +252,7 @@ def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> N
 
 def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: World) -> None:
     asked = [world.ask(connect(host)) for host in ("a.example.net", "b.example.net", "c.example.com")]
-    rule_id = world.gate.policies.add_rule("allow", "network(*.example.net)", why="", by="operator")
+    rule_id = world.gate.rulings.policies.add_rule("allow", "network(*.example.net)", why="", by="operator")
     world.gate.rejudge_pending(by=f"rule {rule_id}")
     assert [status(world.gate.get(request.id)) for request in asked] == ["approved", "approved", "pending"]
     assert {record["by"] for record in world.events("request_answered")} == {f"rule {rule_id}"}
@@ -280,7 +280,7 @@ def test_the_kill_switch_denies_everything_and_voids_approvals(world: World) -> 
 
 def test_an_unknown_or_ended_session_is_denied(world: World) -> None:
     assert world.gate.judge(connect("allowed.example.org"), "nobody").decision == "deny"
-    world.gate.close_session("s1")
+    world.gate.rulings.close_session("s1")
     assert status(world.ask(connect("allowed.example.org"))) == "denied"
 
 
@@ -291,7 +291,7 @@ async def test_without_an_audit_nothing_is_allowed(world: World, monkeypatch: py
     def fails(*_: object, **__: object) -> int:
         raise StorageError("the audit log can't be written: No space left on device")
 
-    monkeypatch.setattr(world.audit, "record", fails)
+    monkeypatch.setattr(world.audit, "record_all", fails)
     assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "deny"
     assert status(world.ask(connect("allowed.example.org"))) == "denied"
     assert "can't be written" in refused(world.gate.claim(approved.id, "s1")).why
@@ -321,7 +321,7 @@ def test_an_exception_in_the_rules_is_a_denial(world: World, monkeypatch: pytest
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("supervisor.gate.evaluate", fails)
+    monkeypatch.setattr("supervisor.rulings.evaluate", fails)
     verdict = world.gate.judge(connect("allowed.example.org"), "s1")
     assert (verdict.decision, "ZeroDivisionError" in verdict.why) == ("deny", True)
 
@@ -330,7 +330,7 @@ def test_a_policy_that_breaks_keeps_the_last_good_one(world: World) -> None:
     world.policy.write_text("version: 1\nallow: [network(*.com)")
     assert world.gate.judge(connect("allowed.example.org"), "s1").decision == "allow"
     assert world.gate.judge(connect("denied.example.org"), "s1").decision == "deny"
-    assert world.gate.policies.banner is not None
+    assert world.gate.rulings.policies.banner is not None
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_a_deny_rule_that_comes_after_the_answer_holds(world: World) -> None:
     approved, allowed = world.ask(connect("other.example.org")), world.ask(connect("allowed.example.org"))
     world.gate.resolve(approved.id, "approved", by="operator")
     for host in ("other.example.org", "allowed.example.org"):
-        world.gate.policies.add_rule("deny", f"network({host})", why="", by="operator")
+        world.gate.rulings.policies.add_rule("deny", f"network({host})", why="", by="operator")
     for request in (approved, allowed):
         assert "network(" in (refused(world.gate.claim(request.id, "s1")).rule or "")
         assert status(world.gate.get(request.id)) == "expired"
@@ -462,7 +462,7 @@ def own(tmp_path: Path) -> Iterator[World]:
     (workspace / "linked").symlink_to("real")
     (workspace / "real" / "rules.yaml").write_text("version: 1\nallow: [filesystem(**)]\n")
     made = World(tmp_path, policy=workspace / "linked" / "rules.yaml")
-    made.gate.open_session(msgspec.structs.replace(session("s1"), workspace=str(workspace)))
+    made.gate.rulings.open_session(msgspec.structs.replace(session("s1"), workspace=str(workspace)))
     yield made
     made.close()
 
@@ -512,8 +512,79 @@ def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_o
 def test_a_push_to_a_remote_that_the_repository_does_not_know_is_denied(world: World) -> None:
     world.policy.write_text("version: 1\nallow: [git(feature)]\n")
     known = msgspec.structs.replace(session("s1"), remotes=("origin", "https://git.example.org/team/app.git"))
-    world.gate.open_session(known)
+    world.gate.rulings.open_session(known)
     pushed = [
         world.ask(Git(operation="push", remote=remote, refspecs=("feature",))) for remote in ("origin", "elsewhere")
     ]
     assert [status(request) for request in pushed] == ["allowed", "denied"]
+
+
+# -- several at once ---------------------------------------------------------------------------------------------------
+
+
+def changes(count: int) -> list[FileChange]:
+    return [FileChange(operation="write", path=f"src/{number}.py", after="a" * 64) for number in range(count)]
+
+
+def test_several_asks_are_one_step_and_each_is_what_it_would_be_alone(world: World) -> None:
+    denied, allowed, asked = connect("denied.example.org"), connect("allowed.example.org"), connect("x.example.net")
+    first = world.ask(asked)
+    found = world.gate.ask_all([denied, allowed, asked, connect("y.example.net")], session_id="s1")
+    assert [status(request) for request in found] == ["denied", "allowed", "pending", "pending"]
+    assert found[2].id == first.id
+    assert [record["request"] for record in world.events("request_asked")] == [
+        first.id, found[0].id, found[1].id, found[3].id,
+    ]  # fmt: skip
+
+
+def test_several_asks_are_all_denied_where_one_can_not_be_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = world.ask(changes(1)[0], origin="workspace")
+    full = world.queue.add
+
+    def fails_at_the_third(request: Request) -> Request | None:
+        if "src/2" in str(request.action):
+            raise StorageError("the disk is full", "free it")
+        return full(request)
+
+    monkeypatch.setattr(world.queue, "add", fails_at_the_third)
+    newer = msgspec.structs.replace(changes(1)[0], after="b" * 64)
+    found = world.gate.ask_all([newer, *changes(3)[1:]], session_id="s1", origin="workspace")
+    assert [(status(request), request.why) for request in found] == [("denied", "the disk is full")] * 3
+    assert [request.id for request in world.queue.pending()] == [older.id]
+    assert isinstance(world.gate.claim(older.id, "s1"), Refused)
+
+
+async def test_what_is_approved_together_is_carried_out_together(world: World, tasks: asyncio.TaskGroup) -> None:
+    offered: list[list[str]] = []
+
+    async def one(request: Request) -> None:
+        offered.append([request.id])
+
+    async def several(requests: Sequence[Request]) -> None:
+        offered.append([request.id for request in requests])
+
+    world.gate.run_handlers_in(tasks)
+    world.gate.on_ready("filesystem", "workspace", one)
+    world.gate.on_ready_together("filesystem", "workspace", several)
+    asked = world.gate.ask_all(changes(4), session_id="s1", origin="workspace")
+    other = world.gate.ask_all(changes(1), session_id="s2", origin="workspace")
+    world.gate.resolve(asked[0].id, "denied", by="operator")
+    ids = [request.id for request in (*asked, *other)]
+    answered = world.gate.resolve_all(ids, "approved", by="operator", reason="formatted")
+    assert [request.id for request in answered] == ids[1:]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sorted(offered) == sorted([ids[1:4], ids[4:]])
+    assert [record["request"] for record in world.events("request_answered")] == ids
+    claimed = world.gate.claim_all(ids[:4], "s1")
+    assert [isinstance(one, Grant) for one in claimed] == [False, True, True, True]
+    assert not any(isinstance(one, Grant) for one in world.gate.claim_all(ids[:4], "s1"))
+    world.gate.settle_all([(granted(one), "done", {}) for one in claimed[1:]])
+    assert [record["request"] for record in world.events("effect_settled")] == ids[1:4]
+    assert world.queue.unsettled() == []
+
+
+def test_changed_files_wait_beside_what_else_waits(world: World) -> None:
+    world.gate.ask_all(changes(MOST_PENDING_PER_SESSION + 1), session_id="s1", origin="workspace")
+    assert len(world.queue.pending()) == MOST_PENDING_PER_SESSION + 1
+    assert status(world.ask(connect("other.example.net"))) == "pending"

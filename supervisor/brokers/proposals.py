@@ -35,7 +35,7 @@ class ProposalBroker:
         shown = request.action if isinstance(request.action, Proposal) else action
         if shown.rule != action.rule:
             raise UserError("the rule holds a secret", "propose one without it")
-        policies = self._gate.policies
+        policies = self._gate.rulings.policies
         rule_id = policies.add_rule(action.effect, action.rule, why=shown.why, by=by)
         try:
             self._gate.audit.record("rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by)

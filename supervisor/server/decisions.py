@@ -124,7 +124,7 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     action = parts.gate.action_of(request)
-    verdict = parts.gate.preview(_with_rule(parts, request, effect, rule), action, request.session_id)
+    verdict = parts.gate.rulings.under(_with_rule(parts, request, effect, rule), action, request.session_id)
     if verdict.decision != effect or verdict.rule is None:
         raise UserError(
             f"`{rule}` as a rule would not {effect} this: {verdict.why}", "choose a rule that matches the request"

@@ -58,7 +58,7 @@ def _waiting(parts: Parts, request: Request, effect: Effect, alone: Policy) -> l
         own = parts.sessions.get(one.session_id).policy_text
         if own not in policies:
             policies[own] = merge(parts.policies.for_session(own), alone)
-        if parts.gate.preview(policies[own], parts.gate.action_of(one), one.session_id).decision == effect:
+        if parts.gate.rulings.under(policies[own], parts.gate.action_of(one), one.session_id).decision == effect:
             found.append(one)
     return found
 
@@ -70,5 +70,5 @@ def _earlier(parts: Parts, request: Request) -> list[Request]:
 
 
 def _matches(parts: Parts, alone: Policy, request: Request, effect: Effect) -> bool:
-    verdict = parts.gate.preview(alone, request.action, request.session_id)
+    verdict = parts.gate.rulings.under(alone, request.action, request.session_id)
     return verdict.decision == effect and verdict.rule is not None

@@ -65,8 +65,10 @@ def newest(connection: Connection, limit: int = 100) -> list[Request]:
     return [_request(row) for row in connection.execute(select(table).order_by(table.c.asked_at.desc()).limit(limit))]
 
 
-def count_pending(connection: Connection, session_id: str) -> int:
-    query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id)
+def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
+    """How many of a session wait: of its changed files, or of all else."""
+    is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
+    query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id, is_change)
     return int(connection.execute(query).scalar_one())
 
 

@@ -323,7 +323,7 @@ class Comparison:
         """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
         if self._room > 0 or (asked is not None and self._state(asked) == "pending"):
             return False
-        return self._gate.peek(action, self._session_id).decision == "ask"
+        return self._gate.rulings.verdict(action, self._session_id).decision == "ask"
 
     def _still_speaks(self, asked: Asked, mark: str, last: bool) -> bool:
         """Whether what became of an earlier request for the same change holds for it still."""

@@ -45,7 +45,7 @@ class Office:
 
     def open(self, session_id: str, policy_text: str = "") -> None:
         now = self.clock.now()
-        self.gate.open_session(
+        self.gate.rulings.open_session(
             Session(
                 id=SessionId(session_id),
                 kind="agent",

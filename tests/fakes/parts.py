@@ -180,12 +180,12 @@ class FakeParts:
             redactor=self.redactor,
         )
         self.sessions = FakeSessions(self.engine, self.clock)
-        self.sessions.opened = self.gate.open_session
+        self.sessions.opened = self.gate.rulings.open_session
         known = {session.id for session in self.sessions.recent()}
         for name in ("one", "two"):
             if name in known:
                 self.sessions.tokens[name] = f"token-of-{name}"
-                self.gate.open_session(self.sessions.get(name))
+                self.gate.rulings.open_session(self.sessions.get(name))
             else:
                 self.sessions.add(name)
         self.carried_out: list[str] = []

@@ -1,0 +1,96 @@
+"""What the rules say of a session's action, here and now: kill switch, the policy in force, our own files.
+
+Apart from `gate`, which records and grants: nothing here is recorded, and nothing that comes from here lets a channel act. Whatever
+goes wrong in here is a denial (law 3).
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import structlog
+
+from supervisor.clock import Clock
+from supervisor.core.actions import Action, FileChange
+from supervisor.core.rules import Policy, Verdict, evaluate
+from supervisor.core.sessions import Session
+from supervisor.kill_switch import KillSwitch
+from supervisor.own_files import OWN_FILE, own_paths, touches
+from supervisor.policy_files import PolicyFiles
+
+log = structlog.get_logger("gate")
+
+
+class Rulings:
+    """One per gate. `uses` is how often each rule matched so far, by its id; it is read at each verdict."""
+
+    def __init__(
+        self,
+        policies: PolicyFiles,
+        kill_switch: KillSwitch,
+        clock: Clock,
+        uses: Mapping[str, int],
+        own_files: Iterable[Path] = (),
+    ) -> None:
+        self.policies = policies
+        self._kill_switch = kill_switch
+        self._clock = clock
+        self._uses = uses
+        self._own_files = tuple(own_files)
+        self._own_in: dict[str, frozenset[str]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
+
+    def open_session(self, session: Session) -> None:
+        """Actions of this session may be judged from now on."""
+        self._sessions[session.id] = session
+        self._own_in[session.id] = own_paths(Path(session.workspace), self._own_files)
+
+    def close_session(self, session_id: str) -> None:
+        """Everything that this session asks from now on is denied."""
+        self._sessions.pop(session_id, None)
+        self._own_in.pop(session_id, None)
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether the session may ask at all."""
+        return session_id in self._sessions
+
+    def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:
+        """Gatehouse's own listeners, as (address, port): no rule lets an agent reach them."""
+        self._own_endpoints = endpoints
+
+    def why_stopped(self) -> str | None:
+        """Why everything is denied just now; None while it isn't."""
+        reason = self._kill_switch.reason()
+        return None if reason is None else f"everything is stopped: {reason}"
+
+    def verdict(self, action: Action, session_id: str) -> Verdict:
+        """What is said of an action now. Never raises."""
+        stopped = self.why_stopped()
+        if stopped is not None:
+            return Verdict(decision="deny", why=stopped, remedy="the operator can resume")
+        session = self._sessions.get(session_id)
+        if session is None:
+            return Verdict(decision="deny", why="the session has ended", remedy="start a new session")
+        try:
+            return self.under(self.policies.for_session(session.policy_text), action, session_id)
+        except Exception as error:
+            log.exception("verdict failed")
+            return Verdict(decision="deny", why=f"the rules could not be evaluated: {type(error).__name__}")
+
+    def under(self, policy: Policy, action: Action, session_id: str) -> Verdict:
+        """What `policy`, which need not be in force, says of an action."""
+        session = self._sessions.get(session_id)
+        verdict = evaluate(
+            policy,
+            action,
+            now=self._clock.now(),
+            session_id=session_id,
+            forbidden_endpoints=self._own_endpoints,
+            configured_remotes=frozenset(session.remotes) if session and session.remotes else None,
+            uses=self._uses,
+        )
+        own = self._own_in.get(session_id)
+        if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
+            # INVARIANT: what decides over the agent is never changed by a rule, however wide.
+            return Verdict(decision="ask", why=OWN_FILE, sticky=True)
+        return verdict
