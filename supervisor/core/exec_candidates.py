@@ -90,12 +90,13 @@ def _narrow(words: Sequence[Word]) -> str | None:
         return None
     for verb in verbs or ((),):
         fixed = words[: len(verb) + 1]
-        if len(fixed) == len(verb) + 1 and all(_is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)):
+        if len(fixed) == len(verb) + 1 and all(is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)):
             return " ".join([*(quote(word.text) for word in fixed), "*"])
     return None
 
 
-def _is_verb(wanted: str, word: Word) -> bool:
+def is_verb(wanted: str, word: Word) -> bool:
+    """Whether the word is what the `narrow` table wants there: that verb, or for `?` any name that is spelled out."""
     if not word.is_literal:
         return False
     return word.text == wanted or (wanted == "?" and not word.text.startswith("-") and "=" not in word.text)

@@ -1,0 +1,109 @@
+"""What the engine says of past requests under the base policy and under the base with some rules beside it.
+
+Decides nothing: it asks `evaluate` and the judge of commands, and remembers the answers, because choosing rules asks the same things
+over and over. It is apart from `learn`, which chooses. It must never answer from anything but the engine.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from supervisor.core.actions import Exec, category_of, fingerprint
+from supervisor.core.command_rules import CommandJudge
+from supervisor.core.history import Past
+from supervisor.core.learn_exec import exec_options
+from supervisor.core.learn_options import Option, options
+from supervisor.core.policy_text import merge, policy_from_data
+from supervisor.core.rules import Policy, Verdict, evaluate, mode_verdict
+from supervisor.core.shell_words import Word
+from supervisor.core.verdicts import Context
+from supervisor.errors import PolicyError
+
+type Key = str | tuple[Word, ...]
+
+_MOST_POLICIES = 200
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One thing that a rule must cover for a request to be allowed: a command of its line, or the whole action."""
+
+    key: Key
+    options: tuple[Option, ...]
+
+
+def policy_of(rules: Iterable[str]) -> Policy:
+    """A policy that allows by these rules alone."""
+    return policy_from_data({"allow": list(rules)})
+
+
+def is_fit(rule: str) -> bool:
+    """Whether the text is a rule, and one without a warning (a bare one has one)."""
+    try:
+        return not policy_of([rule]).warnings
+    except PolicyError:
+        return False
+
+
+class Judging:
+    """Verdicts in a session to come: rules that were bound to a session are over, and uses are nobody's to count."""
+
+    def __init__(self, base: Policy, now: float, workspace: str) -> None:
+        self.base = base
+        self._now = now
+        self._workspace = workspace
+        self._policies: dict[frozenset[str], Policy] = {}
+        self._allows: dict[tuple[frozenset[str], str], bool] = {}
+
+    def under(self, rules: frozenset[str]) -> Policy:
+        """The base with some rules beside it."""
+        if not rules:
+            return self.base
+        if rules not in self._policies:
+            if len(self._policies) >= _MOST_POLICIES:
+                self._policies.clear()
+            self._policies[rules] = merge(self.base, policy_of(sorted(rules)))
+        return self._policies[rules]
+
+    def verdict(self, past: Past) -> Verdict:
+        """What the base says."""
+        return self._verdict(self.base, past)
+
+    def allows(self, rules: Iterable[str], past: Past) -> bool:
+        """Whether the base allows it with the rules beside it. Only rules of the action's category can tell."""
+        own = frozenset(rule for rule in rules if rule.startswith(f"{category_of(past.action)}("))
+        place = (own, f"{fingerprint(past.action)} {past.remotes}")
+        if place not in self._allows:
+            self._allows[place] = self._verdict(self.under(own), past).decision == "allow"
+        return self._allows[place]
+
+    def _verdict(self, policy: Policy, past: Past) -> Verdict:
+        remotes = frozenset(past.remotes) or None
+        return evaluate(policy, past.action, now=self._now, workspace=self._workspace, configured_remotes=remotes)
+
+    def needs(self, past: Past) -> tuple[Need, ...]:
+        """What rules would have to cover for the action to be allowed; none where it is allowed, or no allow rule can allow it."""
+        if isinstance(past.action, Exec):
+            return tuple(Need(words, exec_options(words)) for words in self._open(frozenset(), past.action) or ())
+        verdict = self.verdict(past)
+        # INVARIANT: a rule, a protected name or the kind of action stands against it where the verdict isn't just the mode's.
+        if verdict.decision == "allow" or verdict != mode_verdict(self.base, past.action):
+            return ()
+        return (Need(fingerprint(past.action), options(past.action)),)
+
+    def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[Key]:
+        """Which of the needs the rule would cover."""
+        keys = frozenset(need.key for need in needs)
+        if not isinstance(past.action, Exec):
+            return keys if self.allows([rule], past) else frozenset()
+        left = self._open(frozenset({rule}), past.action)
+        return frozenset() if left is None else keys - frozenset(left)
+
+    def _open(self, rules: frozenset[str], action: Exec) -> tuple[tuple[Word, ...], ...] | None:
+        """The commands of a line that no rule covers; None where something else than a missing rule stands against it."""
+        judge = self.under(rules).judge_for("exec")
+        if not isinstance(judge, CommandJudge):
+            return None
+        judgement = judge.judgement(action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None))
+        if judgement.never_allow or judgement.decision not in (None, "allow"):
+            return None
+        return judgement.open
