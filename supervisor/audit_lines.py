@@ -12,9 +12,9 @@ from supervisor.grants import Grant
 LONG_CHARS = 500
 
 
-def judged(action: Action, shown: Action, verdict: Verdict, session_id: str) -> dict[str, Any]:
-    """`verdict_given`. `shown` is the action without secrets."""
-    return {
+def judged(action: Action, shown: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
+    """`verdict_given`. `shown` is the action without secrets; `by` is who refused, where no rules were asked."""
+    fields = {
         "session": session_id,
         "category": category_of(action),
         "action": msgspec.to_builtins(shown),
@@ -23,6 +23,7 @@ def judged(action: Action, shown: Action, verdict: Verdict, session_id: str) -> 
         "rule": verdict.rule,
         "why": verdict.why,
     }
+    return fields if by is None else fields | {"by": by}
 
 
 def asked(request: Request) -> dict[str, Any]:

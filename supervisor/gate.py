@@ -28,6 +28,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
 from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, is_settled, status
 from supervisor.core.redact import Redactor, redacted
+from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
 from supervisor.grants import Grant, Refused
@@ -44,7 +45,7 @@ type ReadyHandler = Callable[[Request], Awaitable[None]]
 type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
 type Outcome = Literal["done", "failed"]
 
-FULL = Verdict(decision="deny", why="too many requests of this session wait already", remedy="wait for answers")
+FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers")
 
 
 class _Answering(NamedTuple):
@@ -117,7 +118,7 @@ class Gate:
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
         """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
         with contextlib.suppress(StorageError):
-            self._record_verdict(action, session_id, Verdict(decision="deny", why=why))
+            self._record_verdict(action, session_id, Verdict(decision="deny", why=why), by="gatehouse")
 
     def ask(
         self,
@@ -447,9 +448,9 @@ class Gate:
             facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
             self._unwritten.settle({request.id: facts for request in requests})
 
-    def _record_verdict(self, action: Action, session_id: str, verdict: Verdict) -> None:
+    def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
         shown = redacted(action, self._redactor)
-        self.audit.record("verdict_given", **audit_lines.judged(action, shown, verdict, session_id))
+        self.audit.record("verdict_given", **audit_lines.judged(action, shown, verdict, session_id, by))
 
 
 async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:

@@ -12,8 +12,6 @@ from pathlib import Path
 from supervisor.core.actions import FileChange
 from supervisor.core.paths import canonical, fold
 
-OWN_FILE = "Gatehouse itself reads this file (its policy, code or pages): a change of it is always asked"
-
 
 def own_paths(workspace: Path, own_files: Iterable[Path]) -> frozenset[str]:
     """Those of the files and folders that lie in the workspace, relative to it, in folded spelling.

@@ -11,10 +11,11 @@ import structlog
 
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, FileChange
+from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.sessions import Session
 from supervisor.kill_switch import KillSwitch
-from supervisor.own_files import OWN_FILE, own_paths, touches
+from supervisor.own_files import own_paths, touches
 from supervisor.policy_files import PolicyFiles
 
 log = structlog.get_logger("gate")
@@ -61,7 +62,7 @@ class Rulings:
     def why_stopped(self) -> str | None:
         """Why everything is denied just now; None while it isn't."""
         reason = self._kill_switch.reason()
-        return None if reason is None else f"everything is stopped: {reason}"
+        return None if reason is None else f"{STOPPED}: {reason}"
 
     def verdict(self, action: Action, session_id: str) -> Verdict:
         """What is said of an action now. Never raises."""
@@ -70,12 +71,12 @@ class Rulings:
             return Verdict(decision="deny", why=stopped, remedy="the operator can resume")
         session = self._sessions.get(session_id)
         if session is None:
-            return Verdict(decision="deny", why="the session has ended", remedy="start a new session")
+            return Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")
         try:
             return self.under(self.policies.for_session(session.policy_text), action, session_id)
         except Exception as error:
             log.exception("verdict failed")
-            return Verdict(decision="deny", why=f"the rules could not be evaluated: {type(error).__name__}")
+            return Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")
 
     def under(self, policy: Policy, action: Action, session_id: str) -> Verdict:
         """What `policy`, which need not be in force, says of an action."""

@@ -14,11 +14,11 @@ from supervisor.audit import Audit
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.core.redact import Redactor
+from supervisor.core.refusals import OWN_FILE
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
 from supervisor.gate import Gate, Grant, Refused
 from supervisor.kill_switch import KillSwitch
-from supervisor.own_files import OWN_FILE
 from supervisor.policy_files import PolicyFiles
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
