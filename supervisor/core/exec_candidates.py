@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from supervisor.core.exec_patterns import compile_pattern
-from supervisor.core.exec_rules import judge, path_from_root
+from supervisor.core.exec_places import path_from_root
+from supervisor.core.exec_rules import judge
 from supervisor.core.exec_tables import program_name, tables
 from supervisor.core.shell import Script, parse
 from supervisor.core.shell_outline import RESERVED

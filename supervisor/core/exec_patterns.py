@@ -23,6 +23,8 @@ from supervisor.core.shell_words import ASSIGNMENT, Piece, Word, from_bytes_text
 from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
+# The last word of a pattern: any further arguments, none of which may lie outside of the workspace.
+INSIDE = "./**"
 
 
 class PatternWord(msgspec.Struct, frozen=True):
@@ -54,12 +56,16 @@ class PatternWord(msgspec.Struct, frozen=True):
 
 
 class ExecPattern(msgspec.Struct, frozen=True):
-    """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then leaves it out."""
+    """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then leaves it out.
+
+    `stays_inside`: its last word is `./**`, any further arguments that lie inside of the workspace.
+    """
 
     text: str
     words: tuple[PatternWord, ...]
     has_tail: bool
     is_bare: bool
+    stays_inside: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -70,7 +76,7 @@ class ExecPattern(msgspec.Struct, frozen=True):
         """The pattern from word `start` on, None where that word isn't spelled out."""
         if start >= len(self.words) or self.words[start].literal is None:
             return None
-        return ExecPattern(self.text, self.words[start:], self.has_tail, is_bare=False)
+        return ExecPattern(self.text, self.words[start:], self.has_tail, is_bare=False, stays_inside=self.stays_inside)
 
 
 @lru_cache(maxsize=4096)
@@ -89,9 +95,10 @@ def compile_pattern(text: str) -> ExecPattern:
             f"`exec({text})` starts with an assignment",
             "leave it out: a rule never allows one, and the command is judged alone",
         )
-    is_bare = all(word.is_star for word in words)
-    has_tail = len(words) > 1 and words[-1].is_star
-    return ExecPattern(text, words[:-1] if has_tail and not is_bare else words, has_tail, is_bare)
+    stays_inside = len(words) > 1 and words[-1].raw == INSIDE
+    is_bare = all(word.is_star for word in (words[:-1] if stays_inside else words))
+    has_tail = stays_inside or (len(words) > 1 and words[-1].is_star)
+    return ExecPattern(text, words[:-1] if has_tail and not is_bare else words, has_tail, is_bare, stays_inside)
 
 
 def _word_spans(source: str, text: str) -> tuple[tuple[int, int], ...]:
@@ -139,11 +146,13 @@ def covers(
     inside: frozenset[int],
     *,
     opaque: frozenset[int] | None = None,
+    outside: frozenset[int] | None = None,
     is_exception: bool = False,
 ) -> bool:
     """Whether the pattern allows the command; the words `inside` a payload are judged elsewhere.
 
-    `opaque`: `opaque_words(words)` where the caller has it already.
+    `opaque`: `opaque_words(words)` where the caller has it already. `outside`: `outside_words(...)`; without it a pattern that stays
+    inside covers no argument.
 
     A word that only a rule may allow which spells it out (an opaque argument) must meet a literal word. A word with an
     expansion never equals a literal; it is covered by a wildcard where it can't become an opaque argument: the program
@@ -163,6 +172,8 @@ def covers(
         if wanted is not None and word.is_literal and word.text == wanted.literal:
             continue
         if i in opaque and i not in inside:
+            return False
+        if wanted is None and pattern.stays_inside and (outside is None or i in outside):
             return False
         if wanted is not None and not _covers_word(wanted, word):
             return False

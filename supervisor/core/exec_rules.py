@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
+from supervisor.core.exec_places import Places, join, outside_words, path_from_root, within
 from supervisor.core.exec_tables import (
     basename,
     is_shell_state,
@@ -28,7 +29,7 @@ from supervisor.core.exec_tables import (
     runs_input,
 )
 from supervisor.core.exec_wrappers import Payload, Unwrapped, unwrap
-from supervisor.core.shell import Command, Script, parse
+from supervisor.core.shell import Script, parse
 from supervisor.core.shell_words import Word
 
 __all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge"]
@@ -36,7 +37,7 @@ __all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge"]
 MAX_DEPTH = 8
 MAX_JUDGED = 2_000
 MAX_SCANNED_CHARS = 100_000
-MAX_NESTED_CHARS = 20_000
+MAX_NESTED_CHARS = 10_000
 
 type Decision = Literal["allow", "ask", "deny"]
 type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
@@ -88,18 +89,25 @@ class Rules[K: Hashable]:
         return [*self.bare, *self.anywhere, *(rule for rules in self.by_name.values() for rule in rules)]
 
     def plausible(self, texts: set[str]) -> list[_Rule[K]]:
-        """The rules with a wildcard in the name whose other words are among the texts (an option: any option is)."""
-        has_options = any(text.startswith("-") for text in texts)
+        """The rules with a wildcard in the name whose other words are among the texts (of an option: its letters are)."""
+        letters = {letter for text in texts if text.startswith("-") for letter in text.lower()}
         return [
             rule
             for rule in self.anywhere
-            if all(has_options if w.startswith("-") else w in texts for p in rule.pattern.words[1:] if (w := p.literal))
+            if all(_could_be_among(w, texts, letters) for p in rule.pattern.words[1:] if (w := p.literal))
         ]
 
     def named(self, name: str) -> Sequence[_Rule[K]]:
         """The rules whose name could be this command's."""
         found = self.by_name.get(basename(name), ())
         return [*found, *self.anywhere] if self.anywhere else found
+
+
+def _could_be_among(word: str, texts: set[str], letters: set[str]) -> bool:
+    """Whether `touches` could find the word of a rule: an option bundled, abbreviated, or its long form by its first letter."""
+    if not word.startswith("-"):
+        return word in texts
+    return letters.issuperset(word[:3].lower() if word.startswith("--") else word.lower())
 
 
 def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
@@ -121,19 +129,19 @@ def judge[K: Hashable](
     Never raises. The strictest wins: deny, ask, allow.
     """
     try:
-        return _Judge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots).judge()
+        return LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots).judge()
     except Exception as error:  # law 3: an exception is never an allow
         return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
 
 
-class _Judge[K: Hashable]:
+class LineJudge[K: Hashable]:
     def __init__(
         self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
     ) -> None:
         self.text = text
         self.allow, self.ask, self.deny = allow, ask, deny
         self.roots = tuple(posixpath.normpath(root) for root in roots)
-        self.cwd = _join(self.roots[0] if self.roots else "/", cwd)
+        self.cwd = join(self.roots[0] if self.roots else "/", cwd)
         # Every folder that the command which is judged now may run in.
         self.here = frozenset({self.cwd})
         self.problems: list[str] = []
@@ -143,10 +151,12 @@ class _Judge[K: Hashable]:
         self.allowed: dict[K, None] = {}
         self.open: dict[tuple[Word, ...], str] = {}
         self.spelled = 0
+        # Above 0 where every later word was already looked at as the start of a command.
+        self.guessed = 0
         self.nested_chars = 0
 
     def judge(self) -> Judgement[K]:
-        if self.roots and not _within(self.cwd, self.roots):
+        if self.roots and not within(self.cwd, self.roots):
             self.problem("a working directory outside the workspace")
         script = parse(self.text)
         self.visit(script, 0)
@@ -174,7 +184,7 @@ class _Judge[K: Hashable]:
         for text in script.deny_texts:
             self.scan(text)
         outside = self.here
-        places = _Places(self.here, self.roots)
+        places = Places(self.here, self.roots)
         is_allowed = True
         for command in script.commands:
             if places.is_free(command):
@@ -226,8 +236,10 @@ class _Judge[K: Hashable]:
             return self.cover(words, frozenset(), tails)
         if depth >= MAX_DEPTH:
             self.problem(f"more than {MAX_DEPTH} levels of wrappers")
-            self.restrict_anywhere(words[1:])
-            self.scan(" ".join(word.text for word in words))
+            if self.guessed == 0:
+                self.restrict_anywhere([words[1:]])
+            if any(_ROUGH_MARKS.search(word.text) for word in words):
+                self.scan(" ".join(word.text for word in words))
             return False
         return self.wrapped(words, unwrapped, script, depth, tails)
 
@@ -263,27 +275,33 @@ class _Judge[K: Hashable]:
     ) -> bool:
         if unwrapped.problem:
             self.problem(unwrapped.problem)
-        if unwrapped.guesses:
-            self.restrict_anywhere(unwrapped.guesses)
+        if unwrapped.guesses and self.guessed == 0:
+            self.restrict_anywhere([unwrapped.guesses])
             self.scan("\n".join(word.text for word in unwrapped.guesses if " " in word.text))
-        rules = [*self.covering(words, unwrapped.inside), *(t for t in tails if covers(t[1], words, unwrapped.inside))]
+        covering = self.covering(words, unwrapped.inside)
+        rules = [*covering, *(t for t in tails if covers(t[1], words, unwrapped.inside))]
         # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside but what is in force
         # against any rule (constructs, deny and ask).
         spelled = [key for key, pattern in rules if pattern.is_exact]
         self.spelled += bool(spelled)
+        self.guessed += bool(unwrapped.guesses)
         is_allowed = True
         for payload in unwrapped.payloads:
             # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a rule for the payload.
             rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
+            here = self.here
+            self.here = frozenset({"/"}) if payload.is_elsewhere else here
             is_allowed = self.payload(payload, script, depth, rest) and is_allowed
+            self.here = here
         self.spelled -= bool(spelled)
+        self.guessed -= bool(unwrapped.guesses)
         if spelled:
             self.allowed.update(dict.fromkeys(spelled))
             return True
         # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more than its payload.
         if unwrapped.harmless and unwrapped.payloads and program_name(words[0].text):
             return is_allowed
-        return self.cover(words, unwrapped.inside, tails) and is_allowed
+        return self.cover(words, unwrapped.inside, tails, covering) and is_allowed
 
     def payload(self, payload: Payload, script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         if payload.text is None:
@@ -300,7 +318,10 @@ class _Judge[K: Hashable]:
             self.problem("a shell text that shells read differently")
         if script.has_input and not inner.has_input:
             inner = msgspec.structs.replace(inner, has_input=True)
-        return self.visit(inner, depth + 1)
+        guessed, self.guessed = self.guessed, 0
+        is_allowed = self.visit(inner, depth + 1)
+        self.guessed = guessed
+        return is_allowed
 
     # -- rules
 
@@ -312,23 +333,32 @@ class _Judge[K: Hashable]:
         if seen is None:
             return found
         for form in self.forms(seen, inside):
-            opaque = opaque_words(form)
+            opaque, outside = opaque_words(form), None
+            if any(rule.pattern.stays_inside for rule in rules):
+                outside = outside_words(form, self.here, self.roots)
             found = [
                 (rule.key, rule.pattern)
                 for rule in rules
-                if covers(rule.pattern, form, inside, opaque=opaque)
+                if covers(rule.pattern, form, inside, opaque=opaque, outside=outside)
                 and not any(touches(e, words) for e in rule.exceptions)
             ]
             if found:
                 break
         return found
 
-    def cover(self, words: tuple[Word, ...], inside: frozenset[int], tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+    def cover(
+        self,
+        words: tuple[Word, ...],
+        inside: frozenset[int],
+        tails: tuple[tuple[K, ExecPattern], ...],
+        covering: Sequence[tuple[K, ExecPattern]] | None = None,
+    ) -> bool:
         if self.spelled:
             return True
         seen = self.from_root(words) if tails else None
         keys = [key for key, pattern in tails if seen is not None and covers(pattern, seen, inside)]
-        keys = keys or [key for key, _ in self.covering(words, inside)]
+        if not keys:
+            keys = [key for key, _ in (self.covering(words, inside) if covering is None else covering)]
         if keys:
             self.allowed.update(dict.fromkeys(keys))
             return True
@@ -343,8 +373,8 @@ class _Judge[K: Hashable]:
         if plain is not None:
             place = self.cwd
             for folder in plain[1]:
-                place = _join(place, folder)
-            if place == self.cwd or (self.cwd_is_known() and _within(place, self.roots)):
+                place = join(place, folder)
+            if place == self.cwd or (self.cwd_is_known() and within(place, self.roots)):
                 yield plain[0]
 
     def from_root(self, words: tuple[Word, ...]) -> tuple[Word, ...] | None:
@@ -376,16 +406,18 @@ class _Judge[K: Hashable]:
             elif might_touch(rule.pattern, words):
                 self.problem(f"an expansion that may make `{show(words)}` what exec({rule.pattern.text}) names")
 
-    def restrict_anywhere(self, words: tuple[Word, ...]) -> None:
-        """The same for a command that may begin at any of the words."""
+    def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
+        """The same for commands that may begin at any word of any of the parts."""
+        texts = {word.text for words in parts for word in words}
         for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
-            anywhere = rules.plausible({word.text for word in words})
+            anywhere = rules.plausible(texts) if rules.anywhere else []
             if not rules.by_name and not anywhere:
                 continue
-            for i, word in enumerate(words):
-                named = [*rules.by_name.get(basename(word.text), ()), *anywhere]
-                if named:
-                    self.hold(words[i : i + _WINDOW], named, found, verb)
+            for words in parts:
+                for i, word in enumerate(words):
+                    named = [*rules.by_name.get(basename(word.text), ()), *anywhere]
+                    if named:
+                        self.hold(tuple(words[i : i + _WINDOW]), named, found, verb)
 
     def bare(self) -> None:
         for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
@@ -407,11 +439,11 @@ class _Judge[K: Hashable]:
             self.denied.update((rule.key, why) for rule in self.deny.every())
             self.asked.update((rule.key, why) for rule in self.ask.every())
             return
-        for part in _ROUGH_BREAK.split(text):
-            self.restrict_anywhere(tuple(Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()))
+        parts = [[Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()] for part in _ROUGH_BREAK.split(text)]
+        self.restrict_anywhere(parts)
         if _ROUGH_QUOTES.search(text):
             bare = _ROUGH_QUOTES.sub("", text)
-            self.restrict_anywhere(tuple(Word(token) for token in _ROUGH_SPLIT.split(bare) if token))
+            self.restrict_anywhere([[Word(token) for token in _ROUGH_SPLIT.split(bare) if token]])
 
 
 # How many words of a command that is only guessed at are looked at.
@@ -420,65 +452,10 @@ _NOT_POSIX = re.compile(r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[
 _ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
 _ROUGH_QUOTES = re.compile(r"['\"\\]")
 _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
+_ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
 
 
 def show(words: Sequence[Word]) -> str:
     """A command in one line, for a reason."""
     text = " ".join(word.text for word in words).replace("\n", " ")
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-# --- where a command runs ---------------------------------------------------------------------------------------
-
-
-def _join(base: str, path: str) -> str:
-    return posixpath.normpath(posixpath.join(base, path))
-
-
-def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
-    """A relative name of a program, used in folder `place`, as it is from the workspace's root; None where it isn't below."""
-    path = _join(place, name)
-    return "./" + posixpath.relpath(path, roots[0]) if _within(path, roots[:1]) else None
-
-
-def _within(path: str, roots: Sequence[str]) -> bool:
-    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
-
-
-class _Places:
-    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
-
-    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only: that a link may lead
-    out of the workspace is the sandbox's matter.
-    """
-
-    def __init__(self, start: Iterable[str], roots: Sequence[str]) -> None:
-        self.roots = roots
-        self.sure = set(start)
-        self.maybe = set(self.sure)
-
-    def before(self, command: Command) -> None:
-        if not command.is_joined:
-            self.sure = set(self.maybe)
-
-    def is_free(self, command: Command) -> bool:
-        words = command.words
-        if words[0].text != "cd" or not words[0].is_literal:
-            return False
-        self.before(command)
-        target = words[-1]
-        is_plain = len(words) == 2 or (len(words) == 3 and words[1].text in ("--", "-P", "-L"))
-        if not is_plain or not target.is_literal or not target.text or target.text[0] in "-~":
-            self.maybe.add("/")
-            self.sure.add("/")
-            return False
-        if command.in_loop and ".." in target.text.split("/"):
-            return False
-        places = {_join(place, target.text) for place in self.sure}
-        if len(places) + len(self.maybe) > 50 or not all(_within(place, self.roots) for place in places):
-            self.maybe |= {"/"}
-            self.sure |= {"/"}
-            return False
-        self.maybe |= places
-        self.sure = places
-        return True

@@ -18,13 +18,14 @@ UNKNOWN_WORDS = Word("...", is_literal=False, splits=True)
 class Payload(msgspec.Struct, frozen=True):
     """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a shell program.
 
-    `is_fed`: the payload gets arguments or input that nobody knows yet.
+    `is_elsewhere`: it runs in a folder that nobody knows yet.
     """
 
     words: tuple[Word, ...] = ()
     text: str | None = None
     start: int = 0
     dialect: str = "bash"
+    is_elsewhere: bool = False
 
 
 class Unwrapped(msgspec.Struct, frozen=True):
@@ -55,8 +56,7 @@ def unwrap(words: Sequence[Word]) -> Unwrapped | None:
             return _unwrap_module(words)
         case "words":
             return _unwrap_words(wrapper, words)
-        case "argv" | "joined":
-            return _unwrap_argv(wrapper, words)
+    return _unwrap_argv(wrapper, words)
 
 
 def _dynamic(word: Word) -> Word:
@@ -169,7 +169,7 @@ def _unwrap_find(words: Sequence[Word]) -> Unwrapped | None:
         payload = tuple(_dynamic(word) if "{}" in word.text else word for word in words[i + 1 : end])
         if not payload:
             return Unwrapped(problem="`find -exec` without a command")
-        payloads.append(Payload(words=payload, start=i + 1))
+        payloads.append(Payload(words=payload, start=i + 1, is_elsewhere=words[i].text in ("-execdir", "-okdir")))
         inside |= set(range(i, min(end + 1, len(words))))
         i = end + 1
     if not payloads:
