@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 import yaml
 
-from supervisor.core.exec_secrets import secret_words
 from supervisor.core.exec_scripts import is_plain_awk, is_plain_sed
+from supervisor.core.exec_secrets import secret_words
 from supervisor.core.shell_words import Word
 
 _DATA = Path(__file__).parent / "data"
@@ -48,6 +48,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     long: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
     script: Literal["", "sed", "awk"] = ""
     bundle_first: bool = False
     everything: bool = False
@@ -252,9 +253,8 @@ def _opaque_with_subcommand(program: Program, words: Sequence[Word]) -> frozense
     inner = program.subcommands.get(name.text)
     if not name.is_literal or (inner is None and name.text not in program.known):
         return frozenset(found | set(range(at, len(words))))
-    for each in (inner or Program(), program.each):
-        if each is not None:
-            found |= _opaque(each, words, at + 1)
+    for each in filter(None, (inner or Program(), program.each)):
+        found |= _opaque(each, words, at + 1)
     return frozenset(found)
 
 
@@ -299,7 +299,7 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
         return (could_be_option and not options_ended) or _could_match(program.operands, word), False
     if program.operands and _searcher(program.operands).search(text):
         return True, False
-    if options_ended or not text:
+    if options_ended or not text or (program.harmless and _searcher(program.harmless).fullmatch(text)):
         return False, False
     head = text.partition("=")[0]
     for pattern in program.words:

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Git
+from supervisor.core.hidden import first_hidden
 from supervisor.core.words import split_command
 
 type Kind = Literal["branch", "mapping", "tag", "ref", "unknown"]
@@ -248,7 +249,7 @@ def _ref(text: str, action: Git) -> Ref:
     if spec.startswith("-") or target.startswith("-"):
         raise ValueError(f"`{text}` could be taken for an option")
     name = _branch(target if colon else spec)
-    if not name or _BAD_REF.search(name):
+    if not name or _BAD_REF.search(name) or first_hidden(spec) is not None:
         raise ValueError(f"`{text}` is not a valid ref")
     if colon and not source:
         return Ref(_kind(name), name, name, force=force, delete=True)

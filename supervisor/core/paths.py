@@ -12,12 +12,11 @@ from functools import lru_cache
 
 import msgspec
 
+from supervisor.core.hidden import first_hidden
+
 MAX_PATH_CHARS = 4096
 # Most paths: ASCII names, none of them `.`, `..` or empty.
 _PLAIN = re.compile(r"(?:\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*/)*\.?[A-Za-z0-9_+@][A-Za-z0-9_.+@-]*\Z")
-_HIDDEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Code points that HFS+ ignores in names (the list of git's `is_hfs_dotgit`), and a few more that nobody sees.
 _IGNORED = re.compile(
@@ -61,7 +60,7 @@ def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
         raise ValueError(f"`{shown(path)}` is absolute, so it leaves the workspace")
     if _SURROGATE.search(path):
         odd = "a name that isn't UTF-8"
-    elif _HIDDEN.search(path):
+    elif first_hidden(path) is not None:
         odd = "a name with control or invisible characters"
     segments = [segment for segment in path.split("/") if segment not in ("", ".")]
     if ".." in segments:

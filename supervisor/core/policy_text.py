@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from supervisor.core import policy_yaml
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
+from supervisor.core.hidden import first_hidden
 from supervisor.core.policy_yaml import Text, line_of
 from supervisor.core.rules import Policy, Protection
 from supervisor.core.verdicts import STRICTNESS, Rule
@@ -25,7 +26,6 @@ _ENTRY_KEYS = (
     "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by", "added_at",
 )  # fmt: skip
 _RULE = re.compile(r"([A-Za-z_]+)[ \t]*(?:\((.*)\))?\Z", re.DOTALL)
-_HIDDEN = re.compile("[\x00-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 # What users of other tools write: the word to use here.
 _OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem", "file": "filesystem",
                 "files": "filesystem", "webfetch": "network", "domain": "network", "package": "packages"}  # fmt: skip
@@ -274,7 +274,7 @@ class _Reader:
         shown = stripped[:80].encode("ascii", "backslashreplace").decode()
         if len(stripped) > MAX_RULE_CHARS:
             raise self.fail(f"a rule of {len(stripped)} characters", f"keep it below {MAX_RULE_CHARS}")
-        if _HIDDEN.search(stripped) or re.search("[\ud800-\udfff]", stripped):
+        if first_hidden(stripped) is not None:
             raise self.fail(f"a hidden character in `{shown}`", "type the rule anew; nothing invisible belongs in one")
         found = _RULE.match(stripped)
         word = found[1] if found else re.split(r"[^A-Za-z_]", stripped, maxsplit=1)[0]

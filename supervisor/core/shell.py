@@ -11,13 +11,13 @@ known mis-parses (a here-document's line, redirections followed by words); a dif
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from supervisor.core.hidden import first_hidden, is_hidden
 from supervisor.core.shell_outline import GiveUp, Outline, Simple, Span, outline, spans
 from supervisor.core.shell_words import Word, from_bytes_text, resolve, to_bytes_text
 
@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 MAX_CHARS = 10_000
 MAX_OPERATORS = 500
 MAX_COMMANDS = 400
-_MAX_NODES = 30_000
 _BACKQUOTED = re.compile(r"`([^`]*)`?")
 # `=~` counts because tree-sitter tries several readings of each.
 _OPERATOR = re.compile(r"[;&|(){}<>$`\n\[]|=~")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# Zero-width characters that Unicode doesn't class as format characters: variation selectors for text, Hangul fillers.
-_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U000e0100-\U000e01ef]")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})
 
 _CONSTRUCTS = {
     "command_substitution": "a command substitution",
@@ -138,13 +134,8 @@ def _parser() -> "Parser":
 
 def hidden_character(text: str) -> str | None:
     """The first character that must not be in a command line (control, bidi, zero-width), as `U+XXXX`."""
-    found = _CONTROL.search(text)
-    if found is None and not text.isascii():
-        found = _INVISIBLE.search(text)
-        if found is None:
-            hidden = next((c for c in text if c > "\x7f" and unicodedata.category(c) in _HIDDEN_CATEGORIES), None)
-            return f"U+{ord(hidden):04X}" if hidden else None
-    return f"U+{ord(found[0]):04X}" if found else None
+    found = first_hidden(text, kept="\t\n")
+    return f"U+{ord(found):04X}" if found is not None else None
 
 
 def without_hidden(text: str) -> str:
@@ -152,7 +143,7 @@ def without_hidden(text: str) -> str:
     text = _CONTROL.sub("", text.replace("\r", "\n").replace("\v", " ").replace("\f", " "))
     if text.isascii():
         return text
-    return "".join(c for c in text if c <= "\x7f" or hidden_character(c) is None)
+    return "".join(c for c in text if c <= "\x7f" or not is_hidden(c))
 
 
 def parse(text: str) -> Script:
@@ -240,15 +231,10 @@ class _Tree:
         self.is_doubtful = False
 
     def walk(self, root: "Node") -> None:
+        # MAX_CHARS bounds the tree: it has fewer parts than its text has characters, but for a few.
         stack = [root]
-        seen = 0
         while stack:
             node = stack.pop()
-            seen += 1
-            if seen > _MAX_NODES:
-                self.constructs.append("too complex to judge: too many parts")
-                self.is_doubtful = True
-                return
             children = node.children
             if node.is_named:
                 self.visit(node, children)
@@ -288,8 +274,7 @@ class _Tree:
             self.bodies.append(to_bytes_text(text))
 
     def add(self, words: list[Span]) -> None:
-        if words:
-            self.commands.add(tuple(sorted(words)))
+        self.commands.add(tuple(sorted(words)))
 
     def visit_heredoc(self, children: "list[Node]") -> None:
         parts = {child.type: self.source[child.start_byte : child.end_byte] for child in children}
@@ -335,3 +320,38 @@ def _extra_words(redirect: "Node") -> Iterator[Span]:
         targets = [c for c in redirect.children if c.is_named and c.type not in ("file_descriptor", "ERROR")]
         for target in targets[1:]:
             yield (target.start_byte, target.end_byte)
+
+
+# -- for `explain`: judging doesn't need to know where a command stands ----------------------------------------------------
+
+_CONTEXTS = {
+    "command_substitution": "in a command substitution",
+    "process_substitution": "in a process substitution",
+    "function_definition": "in a function",
+    "heredoc_body": "in a here-document",
+    "subshell": "in a subshell",
+    "pipeline": "in a pipe",
+    "while_statement": "in a loop",
+    "for_statement": "in a loop",
+    "c_style_for_statement": "in a loop",
+    "if_statement": "in an `if`",
+    "case_statement": "in a `case`",
+}
+
+
+def contexts(text: str) -> dict[tuple[str, ...], list[str]]:
+    """Where the commands of a bash text stand, as tree-sitter reads it: by their words, in the order of the text. Empty for none."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    if len(text) > MAX_CHARS:
+        return found
+    source = to_bytes_text(text)
+    stack: list[tuple[Node, tuple[str, ...]]] = [(_parser().parse(source.encode("latin-1")).root_node, ())]
+    while stack:
+        node, where = stack.pop()
+        if node.type == "command":
+            words = [resolve(source[start:end]).text for start, end in sorted(_command_spans(node, node.children))]
+            found.setdefault(tuple(words), []).append(", ".join(where))
+        elif node.type in _CONTEXTS:
+            where = (*where, _CONTEXTS[node.type]) if _CONTEXTS[node.type] not in where else where
+        stack.extend((child, where) for child in reversed(node.children))
+    return found

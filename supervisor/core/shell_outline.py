@@ -224,9 +224,7 @@ class _Reader:
 
     def read_redirection(self, descriptor: str) -> None:
         source, start = self.source, self.i
-        for operator in _REDIRECTIONS:
-            if source.startswith(operator, start):
-                break
+        operator = next(one for one in _REDIRECTIONS if source.startswith(one, start))
         self.i += len(operator)
         if operator in ("<", ">") and source[self.i : self.i + 1] == "(":
             raise GiveUp("a process substitution")

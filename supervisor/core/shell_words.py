@@ -10,6 +10,7 @@ tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
 
 import re
 from collections.abc import Generator, Iterator
+from itertools import takewhile
 
 import msgspec
 
@@ -213,11 +214,7 @@ def resolve(raw: str) -> Word:
     found = list(pieces(raw))
     if all(piece.kind == "text" for piece in found):
         return Word(from_bytes_text("".join(piece.text for piece in found)), raw=raw)
-    prefix = ""
-    for piece in found:
-        if piece.kind != "text":
-            break
-        prefix += piece.text
+    prefix = "".join(piece.text for piece in takewhile(lambda piece: piece.kind == "text", found))
     kinds = {piece.kind for piece in found}
     return Word(
         text=from_bytes_text("".join(piece.text for piece in found)),

@@ -7,10 +7,10 @@ interpreted. `*` stays in its word and crosses `/`. It is apart from `shell.py`,
 import re
 from functools import lru_cache
 
+from supervisor.core.hidden import first_hidden
 from supervisor.errors import PolicyError
 
 MAX_CHARS = 10_000
-_HIDDEN = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _OPERATORS = frozenset(";&|<>(){}")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
 
@@ -19,7 +19,7 @@ def split_command(text: str) -> list[str]:
     """The words of one simple command; `ValueError` (a sentence part) where a shell would see more than words in it."""
     if len(text) > MAX_CHARS:
         raise ValueError("is too long")
-    if _HIDDEN.search(text):
+    if first_hidden(text, kept="\t") is not None:
         raise ValueError("holds a line break or a hidden character")
     if _PLAIN.match(text.replace(" ", "a")) and "~" not in text:
         return text.split()

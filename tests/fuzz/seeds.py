@@ -24,14 +24,14 @@ _TOKENS = {
         "http:// https:// :// @ : [ ] % . .. / \\ ? # %2e %2f %00 %252e ; // /repos/me/ xn-- 0x 127.1 ::1 ::ffff: 64:ff9b:: 169.254.169.254 "
         "api.example.com .cdn.example.com code.example.com 192.0.2.7 2001:db8::7 :443 :80 * *. GET \u3002 \uff0e \uff41 \u00ad \u200d localhost \u00df \u0130"
     ),
-    "paths": "/ .. . ./ ../ // \n * ** **/ ? [ ] [! [^ [a-z] .git .GIT git~1 .env .github/ src/ secret/ vault/ \\ : \u200b \u00e9 e\u0301 \u2024 \u212a \uff0f \x00 \x7f",
+    "paths": "/ .. . ./ ../ // \n * ** **/ ? [ ] [! [^ [a-z] .git .GIT git~1 .env .github/ src/ secret/ vault/ \\ : \u200b \u00e9 e\u0301 \u2024 \u00ad \u212a \uff0f \x00 \x7f",
     "git": (
         "git push fetch pull clone origin upstream feature/ main docs : + +: -f --force --force-with-lease --fo -d --delete --mirror --all --tags "
-        "tag refs/heads/ refs/tags/ HEAD @ -- -c -C --repo= -o ' \" \\ $( ; * ext:: file:// ~ ^"
+        "tag refs/heads/ refs/tags/ HEAD @ -- -c -C --repo= -o ' \" \\ $( ; * ext:: file:// ~ ^ \u00ad \u3164 \u200b"
     ),
     "packages": (
         "npm pip uv yarn pnpm bun poetry cargo go gem install i add ci get zod requests @team/ @team/bad @ == >= < --registry= --index-url -r -e -g "
-        "-D --save-dev git+https:// file: ./ ../ .tgz npm: ' \" \\ ; -- python3 -m"
+        "-D --save-dev git+https:// file: ./ ../ .tgz npm: ' \" \\ ; -- python3 -m \u00ad"
     ),
     "policy": (
         "version: 1 modes: allow: ask: deny: exec( filesystem( network( git( packages( ) - rule: why: expires: session uses: except: match: "

@@ -81,6 +81,7 @@ def check_suggestions(action: Action) -> None:
 def fuzz_exec(text: str) -> None:
     """A command line: parsed and judged; nothing hidden or unread is allowed, a command before it is always seen."""
     script = parse(text)
+    assert all(command.words for command in script.commands)
     action = Exec(command=text)
     if verdict_on(action).decision == "allow":
         assert not is_hidden(text, allowed="\t\n"), "hidden character allowed"
