@@ -92,6 +92,7 @@ class Again:
         self._uses: Counter[str] = Counter()
         self._limited = {rule.category for rule in policy.rules if rule.uses is not None}
         self._ends = sorted(rule.expires_at for rule in policy.rules if rule.expires_at is not None)
+        self._knows_sessions = any(rule.session is not None for rule in policy.rules)
         self._known: dict[object, Verdict] = {}
 
     def verdict(self, past: Past) -> Verdict:
@@ -99,7 +100,8 @@ class Again:
         if category_of(past.action) in self._limited:
             verdict = self._evaluate(past)
         else:
-            key = (past.action, bisect_right(self._ends, past.at), past.session, past.remotes)
+            session = past.session if self._knows_sessions else None
+            key = (past.action, bisect_right(self._ends, past.at), session, past.remotes)
             known = self._known.get(key)
             if known is None:
                 if len(self._known) >= MOST_KNOWN:
