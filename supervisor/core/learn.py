@@ -127,12 +127,12 @@ def _kind(why: str) -> str:
 
 
 def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
-    """What was denied and an allow rule could allow, each once. What the base holds by a rule, no allow rule opens.
+    """What was denied and an allow rule might allow, each once. What the base allows or holds by a rule, no allow rule changes.
 
     A denial that no policy made (everything was stopped, the inbox was full) says nothing of the action.
     """
     found = {(fingerprint(past.action), past.remotes): past for past in history if _is_denied(past)}
-    return [past for past in found.values() if judging.needs(past)]
+    return [past for past in found.values() if not judging.allows((), past) and judging.verdict(past).rule is None]
 
 
 def _is_denied(past: Past) -> bool:

@@ -82,6 +82,8 @@ class Judging:
 
     def needs(self, past: Past) -> tuple[Need, ...]:
         """What rules would have to cover for the action to be allowed; none where it is allowed, or no allow rule can allow it."""
+        if self.base.is_deny_all:
+            return ()
         if isinstance(past.action, Exec):
             return tuple(Need(words, exec_options(words)) for words in self._open(frozenset(), past.action) or ())
         verdict = self.verdict(past)
