@@ -5,6 +5,7 @@ Decides which part of YAML a policy may use: mappings, lists and text, nothing t
 means. It must never build objects from tags, and its work is bounded by the length of the text.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -14,7 +15,8 @@ from supervisor.errors import PolicyError
 MAX_CHARS = 64 * 1024 * 1024
 MAX_DEPTH = 20
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NULL = "tag:yaml.org,2002:null"
+# What YAML takes for nothing where it stands unquoted.
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 class Text(str):
@@ -46,8 +48,7 @@ def load(text: str, source: str) -> Any:
     if len(text) > MAX_CHARS:
         raise PolicyError(f"{source}: longer than {MAX_CHARS} characters", "split the policy")
     try:
-        node = yaml.compose(text, Loader=_Loader)
-        return None if node is None else _Converter(source).convert(node, 0)
+        return _Builder(source).build(yaml.parse(text, Loader=_Loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
@@ -57,41 +58,83 @@ def load(text: str, source: str) -> Any:
     except UnicodeEncodeError as error:
         number = text.count("\n", 0, error.start) + 1
         raise PolicyError(f"{source}:{number}: holds something that is not text", "save it as UTF-8") from None
-    except RecursionError:
-        raise PolicyError(f"{source}: nested too deeply", "a policy has no more than a few levels") from None
 
 
-class _Converter:
+class _Builder:
+    """Data from the parser's events, one after the other.
+
+    INVARIANT: nothing here or in PyYAML recurses: `yaml.compose` does, in C, and a text of nothing but `[` ends the process.
+    """
+
     def __init__(self, source: str) -> None:
         self.source = source
-        self.seen: set[int] = set()
+        self.root: Any = None
+        self.documents = 0
+        # The lists and mappings that are open, and for each mapping the key that waits for its value.
+        self.open: list[Items | Fields] = []
+        self.keys: list[str | None] = []
 
-    def fail(self, node: yaml.Node, message: str, remedy: str) -> PolicyError:
-        return PolicyError(f"{self.source}:{node.start_mark.line + 1}: {message}", remedy)
+    def build(self, events: Iterable[yaml.Event]) -> Any:
+        for event in events:
+            if isinstance(event, yaml.ScalarEvent):
+                self.put(self.scalar(event), event)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self.start(Items() if isinstance(event, yaml.SequenceStartEvent) else Fields(), event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self.open.pop()
+                self.keys.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                raise self.fail(event, "an alias", "write the entries out")
+            elif isinstance(event, yaml.DocumentStartEvent):
+                self.documents += 1
+                if self.documents > 1:
+                    raise self.fail(event, "a second document", "write all into one")
+        return self.root
 
-    def convert(self, node: yaml.Node, depth: int) -> Any:
-        line = node.start_mark.line + 1
-        if isinstance(node, yaml.ScalarNode):
-            if node.tag == _NULL:
-                return None
-            text = Text(node.value)
-            text.line = line
-            return text
-        # A node that is met twice is an alias: it could make a small text huge, or endless.
-        if id(node) in self.seen or depth > MAX_DEPTH:
-            raise self.fail(node, "an alias, or nested too deeply", "write the entries out")
-        self.seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            items = Items(self.convert(item, depth + 1) for item in node.value)
-            items.line = line
-            return items
-        fields = Fields()
-        fields.line = line
-        for key_node, value_node in node.value:
-            key = self.convert(key_node, depth + 1)
-            if not isinstance(key, str):
-                raise self.fail(key_node, "a key that is not text", "write it as a plain word")
-            if key in fields:
-                raise self.fail(key_node, f"the key `{key}` stands here twice", "put both into one")
-            fields[key] = self.convert(value_node, depth + 1)
-        return fields
+    def fail(self, event: yaml.Event, message: str, remedy: str) -> PolicyError:
+        return PolicyError(f"{self.source}:{_line(event)}: {message}", remedy)
+
+    def scalar(self, event: yaml.ScalarEvent) -> Text | None:
+        self.check_tag(event)
+        if event.implicit[0] and event.value in _NULLS:
+            return None
+        text = Text(event.value)
+        text.line = _line(event)
+        return text
+
+    def start(self, container: Items | Fields, event: yaml.CollectionStartEvent) -> None:
+        self.check_tag(event)
+        if len(self.open) > MAX_DEPTH:
+            raise self.fail(event, "nested too deeply", "a policy has no more than a few levels")
+        container.line = _line(event)
+        self.put(container, event)
+        self.open.append(container)
+        self.keys.append(None)
+
+    def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+        if event.tag is not None:
+            raise self.fail(event, f"the tag `{event.tag}`", "leave it out: everything in a policy is text")
+
+    def put(self, value: Any, event: yaml.Event) -> None:
+        """A value into the innermost list or mapping; in a mapping the first of two is the key."""
+        if not self.open:
+            self.root = value
+            return
+        inner = self.open[-1]
+        if isinstance(inner, Items):
+            inner.append(value)
+            return
+        key = self.keys[-1]
+        if key is not None:
+            inner[key], self.keys[-1] = value, None
+        elif not isinstance(value, str):
+            raise self.fail(event, "a key that is not text", "write it as a plain word")
+        elif value in inner:
+            raise self.fail(event, f"the key `{value}` stands here twice", "put both into one")
+        else:
+            self.keys[-1] = value
+
+
+def _line(event: yaml.Event) -> int:
+    assert event.start_mark is not None, "the parser marks every event"
+    return event.start_mark.line + 1
