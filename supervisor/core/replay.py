@@ -239,17 +239,18 @@ def _change(key: _Key, group: _Group) -> Change:
 
 
 def _rank(change: Change) -> tuple[object, ...]:
-    """Wider first; there what a person had denied, then the longer step, then what was more often. Then by words: no ties."""
-    step = abs(STRICTNESS[change.after.verdict] - STRICTNESS[change.before.verdict])
+    """Wider first. In each what goes against a person's answer, the longer step, the further end, what was more often; no ties."""
+    after = STRICTNESS[change.after.verdict]
+    step = abs(after - STRICTNESS[change.before.verdict])
     return (
         change.kind != "wider",
         not change.contradicts,
         -step,
+        after if change.kind == "wider" else -after,
         -change.count,
         change.category,
         change.action,
         change.before.verdict,
-        change.after.verdict,
         change.before.rule or "",
         change.after.rule or "",
     )
