@@ -1,7 +1,7 @@
 """`gatehouse policy learn`: a policy that a person's answers stand for, on standard output; what it changes, on standard error.
 
-The proposal is a policy file of its own, to be read, and then used beside the policy that it was learned for (`run --policy`, or its rules
-added to the file). Nothing is saved here.
+The proposal is a policy file of its own (`run --policy` takes it, and asks for all else), meant to be read, and its rules to be added to the
+policy that it was learned for. Nothing is saved here.
 """
 
 import sys
@@ -21,8 +21,8 @@ from supervisor.settings import Settings
 
 MOST_EXAMPLE_CHARS = 80
 _HEADER = """\
-# Proposed by `gatehouse policy learn`: rules for what was approved, to be used beside the policy that they were learned for.
-# Read them first. Each answers from now on, without asking, whatever it matches.
+# Proposed by `gatehouse policy learn`: rules for what was approved, beside the policy that they were learned for.
+# Read them, and add the ones that you want below `allow:` of that policy: each answers whatever it matches, without asking.
 """
 
 
@@ -63,9 +63,11 @@ def _entry(learned: LearnedRule) -> dict[str, Any]:
 def summary(learned: Learned) -> str:
     """What the proposal changes, and what stays asked and why."""
     requests = f"{_count(learned.approved, 'request')} approved and {learned.denied} denied"
+    them = "it" if len(learned.rules) == 1 else "them"
+    proposed = f"{_count(len(learned.rules), 'rule')} proposed"
     lines = [
         f"learned from {requests}, in {_count(learned.sessions, 'session')}",
-        f"asked before: {learned.asked_before}; with these {_count(len(learned.rules), 'rule')}: {learned.asked_after}",
+        f"{proposed}; asked before: {learned.asked_before}, with {them}: {learned.asked_after}",
     ]
     if learned.stays:
         lines += ["approved, and stays asked:", *_reasons(learned.stays)]
