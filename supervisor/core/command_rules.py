@@ -5,13 +5,14 @@ verdict. tree-sitter is imported when a command is first judged, so that the oth
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from supervisor.core.actions import Action, Effect, Exec
-from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Rule, Verdict, by_mode, by_rules
+from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Judge, Rule, Verdict, by_mode, by_rules
 
 if TYPE_CHECKING:
     from supervisor.core.exec_rules import Judgement, Rules
+    from supervisor.core.shell import Script
 
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
 
@@ -25,41 +26,63 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return ""
 
 
-class CommandJudge:
-    """The exec rules of a policy. Those without expiry, session or uses are compiled once."""
+class _Seen(NamedTuple):
+    """A command line as the rules see it: what it would run, and in which folder."""
+
+    action: Exec
+    script: "Script"
+
+
+class CommandJudge(Judge[_Seen]):
+    """The exec rules of a policy, compiled once for each set of them that is in force."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         # Sorted, so that the words of a verdict don't depend on the order of the file either.
         self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
-        self._changes = any(rule.expires_at or rule.session or rule.uses is not None for rule in rules)
-        self._compiled: tuple[tuple[int, ...], dict[Effect, Rules[int]]] | None = None
+        # Those that aren't always in force.
+        self._limited = tuple(
+            index
+            for index, rule in enumerate(self._rules)
+            if rule.expires_at is not None or rule.session is not None or rule.uses is not None
+        )
+        self._compiled: tuple[frozenset[int], dict[Effect, Rules[int]]] | None = None
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on an `Exec` action."""
+    @staticmethod
+    def canonical(action: Action) -> _Seen:
+        """An `Exec` action, parsed."""
+        from supervisor.core.shell import parse
+
         assert isinstance(action, Exec)
-        return self._verdict(self.judgement(action, context), mode)
+        return _Seen(action, parse(action.command))
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a command line: every command in it must be allowed."""
+        return self._verdict(self._judgement(seen, context), mode)
 
     def judgement(self, action: Exec, context: Context) -> "Judgement[int]":
         """What the rules say of the command line, command by command, before it becomes a verdict."""
+        return self._judgement(self.canonical(action), context)
+
+    def _judgement(self, seen: _Seen, context: Context) -> "Judgement[int]":
         from supervisor.core.exec_rules import judge
 
-        lists = self._lists(context)
+        lists = self.in_force(context)[1]
         return judge(
-            action.command,
-            action.cwd,
+            seen.action.command,
+            seen.action.cwd,
             allow=lists["allow"],
             ask=lists["ask"],
             deny=lists["deny"],
             workspace_roots=(context.workspace,),
+            script=seen.script,
         )
 
-    def _lists(self, context: Context) -> "dict[Effect, Rules[int]]":
-        """The rules in force, compiled; again only where which are in force has changed."""
-        every = range(len(self._rules))
-        active = tuple(i for i in every if context.is_active(self._rules[i])) if self._changes else tuple(every)
-        if self._compiled is None or self._compiled[0] != active:
-            self._compiled = (active, self._compile(active))
-        return self._compiled[1]
+    def in_force(self, context: Context) -> "tuple[Sequence[Rule], dict[Effect, Rules[int]]]":
+        """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
+        idle = frozenset(i for i in self._limited if not context.is_active(self._rules[i]))
+        if self._compiled is None or self._compiled[0] != idle:
+            self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
+        return self._rules, self._compiled[1]
 
     def _compile(self, active: Sequence[int]) -> "dict[Effect, Rules[int]]":
         from supervisor.core.exec_patterns import compile_pattern

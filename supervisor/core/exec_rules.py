@@ -13,11 +13,12 @@ ask rule covers, so that neither can be talked out of what it guards.
 
 import posixpath
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
+from supervisor.core.exec_index import Entry, ExecRule, Rules
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
 from supervisor.core.exec_places import Places, join, outside_words, path_from_root, within
 from supervisor.core.exec_tables import (
@@ -40,7 +41,6 @@ MAX_SCANNED_CHARS = 100_000
 MAX_NESTED_CHARS = 10_000
 
 type Decision = Literal["allow", "ask", "deny"]
-type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
 
 
 class Judgement[K: Hashable](msgspec.Struct, frozen=True):
@@ -58,58 +58,6 @@ class Judgement[K: Hashable](msgspec.Struct, frozen=True):
     open: tuple[tuple[Word, ...], ...] = ()
 
 
-class _Rule[K: Hashable](msgspec.Struct, frozen=True):
-    key: K
-    pattern: ExecPattern
-    exceptions: tuple[ExecPattern, ...] = ()
-
-
-class Rules[K: Hashable]:
-    """A list of exec rules, indexed by the literal name of the command. Build it once; it never changes."""
-
-    def __init__(self, entries: Iterable[Entry[K]]) -> None:
-        self.by_name: dict[str, list[_Rule[K]]] = {}
-        self.anywhere: list[_Rule[K]] = []
-        self.bare: list[_Rule[K]] = []
-        for entry in entries:
-            rule = _Rule(entry[0], entry[1], entry[2] if len(entry) == 3 else ())
-            name = rule.pattern.words[0].literal
-            if rule.pattern.is_bare:
-                self.bare.append(rule)
-            elif name is None:
-                self.anywhere.append(rule)
-            else:
-                self.by_name.setdefault(basename(name), []).append(rule)
-
-    def __bool__(self) -> bool:
-        return bool(self.by_name or self.anywhere or self.bare)
-
-    def every(self) -> list[_Rule[K]]:
-        """All rules."""
-        return [*self.bare, *self.anywhere, *(rule for rules in self.by_name.values() for rule in rules)]
-
-    def plausible(self, texts: set[str]) -> list[_Rule[K]]:
-        """The rules with a wildcard in the name whose other words are among the texts (of an option: its letters are)."""
-        letters = {letter for text in texts if text.startswith("-") for letter in text.lower()}
-        return [
-            rule
-            for rule in self.anywhere
-            if all(_could_be_among(w, texts, letters) for p in rule.pattern.words[1:] if (w := p.literal))
-        ]
-
-    def named(self, name: str) -> Sequence[_Rule[K]]:
-        """The rules whose name could be this command's."""
-        found = self.by_name.get(basename(name), ())
-        return [*found, *self.anywhere] if self.anywhere else found
-
-
-def _could_be_among(word: str, texts: set[str], letters: set[str]) -> bool:
-    """Whether `touches` could find the word of a rule: an option bundled, abbreviated, or its long form by its first letter."""
-    if not word.startswith("-"):
-        return word in texts
-    return letters.issuperset(word[:3].lower() if word.startswith("--") else word.lower())
-
-
 def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
     return entries if isinstance(entries, Rules) else Rules(entries)
 
@@ -122,14 +70,18 @@ def judge[K: Hashable](
     ask: "Sequence[Entry[K]] | Rules[K]",
     deny: "Sequence[Entry[K]] | Rules[K]",
     workspace_roots: Sequence[str],
+    script: Script | None = None,
 ) -> Judgement[K]:
     """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the first root).
 
-    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line.
+    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line, and
+    `script` where `text` is parsed already.
     Never raises. The strictest wins: deny, ask, allow.
     """
     try:
-        return LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots).judge()
+        line = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
+        line.script = script
+        return line.judge()
     except Exception as error:  # law 3: an exception is never an allow
         return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
 
@@ -139,6 +91,8 @@ class LineJudge[K: Hashable]:
         self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
     ) -> None:
         self.text = text
+        # What the text would run, where the caller has parsed it already.
+        self.script: Script | None = None
         self.allow, self.ask, self.deny = allow, ask, deny
         self.roots = tuple(posixpath.normpath(root) for root in roots)
         self.cwd = join(self.roots[0] if self.roots else "/", cwd)
@@ -158,8 +112,7 @@ class LineJudge[K: Hashable]:
     def judge(self) -> Judgement[K]:
         if self.roots and not within(self.cwd, self.roots):
             self.problem("a working directory outside the workspace")
-        script = parse(self.text)
-        self.visit(script, 0)
+        self.visit(self.script or parse(self.text), 0)
         self.bare()
         shown = tuple(show(words) for words in self.found)
         if self.denied:
@@ -328,11 +281,13 @@ class LineJudge[K: Hashable]:
     def covering(self, words: tuple[Word, ...], inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
         """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
         found: list[tuple[K, ExecPattern]] = []
-        rules = self.allow.named(words[0].text)
-        seen = self.from_root(words) if rules else None
+        seen = self.from_root(words) if self.allow else None
         if seen is None:
             return found
         for form in self.forms(seen, inside):
+            rules = self.allow.covering(form)
+            if not rules:
+                continue
             opaque, outside = opaque_words(form), None
             if any(rule.pattern.stays_inside for rule in rules):
                 outside = outside_words(form, self.here, self.roots)
@@ -391,11 +346,10 @@ class LineJudge[K: Hashable]:
 
     def restrict(self, words: tuple[Word, ...]) -> None:
         """Deny and ask rules: what touches the command, or might once its expansions are known."""
-        name = words[0].text
-        self.hold(words, self.deny.named(name), self.denied, "denied")
-        self.hold(words, self.ask.named(name), self.asked, "asked")
+        self.hold(words, self.deny.touching(words), self.denied, "denied")
+        self.hold(words, self.ask.touching(words), self.asked, "asked")
 
-    def hold(self, words: tuple[Word, ...], rules: Sequence[_Rule[K]], found: dict[K, str], verb: str) -> None:
+    def hold(self, words: tuple[Word, ...], rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
         for rule in rules:
             if rule.key in found:
                 continue
@@ -415,9 +369,9 @@ class LineJudge[K: Hashable]:
                 continue
             for words in parts:
                 for i, word in enumerate(words):
-                    named = [*rules.by_name.get(basename(word.text), ()), *anywhere]
-                    if named:
-                        self.hold(tuple(words[i : i + _WINDOW]), named, found, verb)
+                    if anywhere or basename(word.text) in rules.by_name:
+                        command = tuple(words[i : i + _WINDOW])
+                        self.hold(command, rules.touching(command, anywhere), found, verb)
 
     def bare(self) -> None:
         for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):

@@ -16,7 +16,7 @@ from supervisor.core.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.globs import check as check_glob
 from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.tables import table
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, combine
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine
 from supervisor.errors import PolicyError
 
 USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
@@ -39,7 +39,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
         )
     if ".." in pattern.split("/"):
         raise PolicyError(f"`filesystem({pattern})` holds `..`", "nothing outside of the workspace is ever changed")
-    check_glob(_tidy(pattern), f"filesystem({pattern})")
+    check_glob(tidy(pattern), f"filesystem({pattern})")
     return ""
 
 
@@ -50,7 +50,8 @@ def check_name(pattern: str) -> None:
     check_pattern(pattern, "deny")
 
 
-def _tidy(pattern: str) -> str:
+def tidy(pattern: str) -> str:
+    """A pattern as it is compared: without empty segments and dots."""
     # A category alone is everything, not only the first level.
     if pattern in ("*", "**"):
         return pattern
@@ -71,7 +72,7 @@ class _Entry:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        text = _tidy(rule.pattern)
+        text = tidy(rule.pattern)
         self.glob = Glob(text)
         self.folded = Glob(fold(text)) if rule.effect != "allow" else self.glob
         self._exceptions: tuple[tuple[Glob, Glob], ...] | None = None
@@ -85,7 +86,7 @@ class _Entry:
     def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
         """An exception of an allow rule takes every spelling, one of a deny or ask rule only its own."""
         if self._exceptions is None:
-            texts = [_tidy(text) for text in self.rule.exceptions]
+            texts = [tidy(text) for text in self.rule.exceptions]
             self._exceptions = tuple((Glob(text), Glob(fold(text))) for text in texts)
         if self.rule.effect == "allow":
             return any(plain.matches(path.text) or loose.matches(folded) for plain, loose in self._exceptions)
@@ -175,12 +176,12 @@ class _Names:
         self.whole: dict[str, Protected] = {}
         self.patterns: list[tuple[re.Pattern[str], Protected]] = []
         for name in sorted(names, key=lambda one: one.decision != "deny"):
-            text = fold(_tidy(name.pattern)).removesuffix("/**")
+            text = fold(tidy(name.pattern)).removesuffix("/**")
             if "/" not in text and not has_wildcard(text):
                 self.whole.setdefault(Glob(text).literal or text, name)
             else:
                 self.patterns.append((_anywhere([text]), name))
-        self.any_pattern = _anywhere([fold(_tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
+        self.any_pattern = _anywhere([fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
 
     def of(self, path: str, folded: str) -> Protected | None:
         """The strictest name that a path has."""
@@ -211,7 +212,18 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
     )
 
 
-class FileJudge:
+class _Place(NamedTuple):
+    """One path of a change as the rules see it: as it is, folded, and what of it no rule may allow."""
+
+    path: WorkspacePath
+    folded: str
+    forced: Sequence[Forced]
+
+
+type _Seen = Sequence[_Place]
+
+
+class FileJudge(Judge[_Seen]):
     """The filesystem rules of a policy, indexed, and its protected names."""
 
     def __init__(
@@ -222,8 +234,9 @@ class FileJudge:
         self._allow = _Index(rule for rule in rules if rule.effect == "allow")
         self._names = _names(ask, deny, lifted)
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a `FileChange`: of both paths where there are two, the stricter."""
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `FileChange`: its canonical path, or both where there are two."""
         assert isinstance(action, FileChange)
         try:
             paths = [canonical(action.path, action.path_b64)]
@@ -236,25 +249,26 @@ class FileJudge:
         if action.link_target is not None and leaves(paths[0].text, action.link_target):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
         hazards = list(hazards_of(action))
-        verdicts = [self._judge_path(path, mode, context, hazards) for path in paths]
-        return verdicts[0] if len(verdicts) == 1 else combine(verdicts)
+        return [_Place(path, path.folded, [*hazards, *_oddity(path)]) for path in paths]
 
-    def _judge_path(self, path: WorkspacePath, mode: Effect, context: Context, hazards: Sequence[Forced]) -> Verdict:
-        folded = path.folded
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of two paths the stricter."""
+        parts = [self._judge_path(place, mode, context) for place in seen]
+        return parts[0] if len(parts) == 1 else combine(parts)
+
+    def _judge_path(self, place: _Place, mode: Effect, context: Context) -> Verdict:
+        path, folded, _ = place
         matches = Matches()
         matches.deny = self._deny.matching(path, folded, context, loose=True)
         matches.ask = self._ask.matching(path, folded, context, loose=True)
         matches.allow = self._allow.matching(path, folded, context, loose=False)
-        forced = list(hazards)
-        if path.is_odd:
-            forced.append(Forced("ask", f"{path.is_odd} is never allowed by a rule"))
+        matches.forced = place.forced
         protected = self._names.of(path.text, folded)
         if protected is not None:
             matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path.text]
             spelled = bool(matches.allow) or any(_tidy_literal(rule) == path.text for rule in matches.ask)
             if not spelled:
-                forced.append(force_of(protected))
-        matches.forced = forced
+                matches.forced = [*place.forced, force_of(protected)]
         return matches.verdict("filesystem", mode)
 
     def protected(self, path: str) -> Protected | None:
@@ -263,7 +277,7 @@ class FileJudge:
 
 
 def _tidy_literal(rule: Rule) -> str | None:
-    return Glob(_tidy(rule.pattern)).literal
+    return Glob(tidy(rule.pattern)).literal
 
 
 def force_of(name: Protected) -> Forced:
@@ -276,6 +290,11 @@ def force_of(name: Protected) -> Forced:
             USE_GIT if name.pattern.startswith(".git/") else "only a rule that spells the path out lifts this",
         )
     return Forced("ask", why, sticky=False)
+
+
+def _oddity(path: WorkspacePath) -> Iterator[Forced]:
+    if path.is_odd:
+        yield Forced("ask", f"{path.is_odd} is never allowed by a rule")
 
 
 def hazards_of(action: FileChange) -> Iterator[Forced]:

@@ -5,8 +5,9 @@ known as harmless are matched only by an allow rule that spells them; deny and a
 spelled.
 """
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Git
@@ -24,7 +25,8 @@ from supervisor.core.git_refs import (
     rough_actions,
     special_flags,
 )
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules, combine
+from supervisor.core.prefixes import Prefixes
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -35,6 +37,8 @@ _OPERATIONS = REACHES | {
     "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase", "reflog", "remote", "request-pull",
     "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
 }  # fmt: skip
+# Between the words of a subject in the index; a word that holds it only means one comparison more.
+_SEPARATOR = "\0"
 _FURTHER = frozenset({"--mirror", "--all", "--branches", "--tags", "--follow-tags", "--prune"})
 
 
@@ -105,71 +109,107 @@ class _Entry:
         self.pattern = compile_pattern(rule.pattern)
         self._exceptions: tuple[GitPattern, ...] | None = None
 
-    def matches(self, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-        broad = self.rule.effect != "allow"
-        if not (touches if broad else covers)(self.pattern, action, ref, flags):
-            return False
+    def matches(self, sought: "_Sought") -> bool:
+        action, ref, flags = sought.action, sought.ref, sought.flags
+        is_allow = self.rule.effect == "allow"
+        if is_allow:
+            hit = covers(self.pattern, action, ref, flags, called=sought.subjects)
+        else:
+            hit = touches(self.pattern, action, ref, flags)
+        return hit and not (self.rule.exceptions and self._is_excepted(action, ref, flags))
+
+    def _is_excepted(self, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
         if self._exceptions is None:
             self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        return not any((covers if broad else touches)(one, action, ref, flags) for one in self._exceptions)
+        fits_exception = touches if self.rule.effect == "allow" else covers
+        return any(fits_exception(one, action, ref, flags) for one in self._exceptions)
 
 
-class GitJudge:
-    """The git rules of a policy, by the branch or folder of branches that they spell."""
+class _Sought(NamedTuple):
+    """One ref of an action (None where it names none), and everything that rules find it by.
+
+    `starts`: the subjects of allow rules, joined; `texts`: whatever a deny or ask rule may call it.
+    """
+
+    action: Git
+    ref: Ref | None
+    flags: frozenset[str]
+    subjects: Sequence[tuple[str, ...]]
+    starts: tuple[str, ...]
+    texts: frozenset[str]
+
+
+class _Seen(NamedTuple):
+    """An action as the rules see it. `unread`: why no operation can be made out; `sought` is then what it might hold."""
+
+    action: Git
+    unread: str | None
+    sought: tuple[_Sought, ...]
+
+
+class GitJudge(Judge[_Seen]):
+    """The git rules of a policy: those that allow by the start of a subject, the others by the start of their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._entries: dict[Effect, dict[str, list[_Entry]]] = {"allow": {}, "ask": {}, "deny": {}}
+        self._allow: Prefixes[_Entry] = Prefixes()
+        self._ask: Prefixes[_Entry] = Prefixes()
+        self._deny: Prefixes[_Entry] = Prefixes()
+        self._about_branches: list[Rule] = []
         for rule in rules:
             entry = _Entry(rule)
-            self._entries[rule.effect].setdefault(_anchor(entry.pattern), []).append(entry)
+            if rule.effect == "allow":
+                self._allow.add(_start(entry.pattern), entry)
+                continue
+            (self._deny if rule.effect == "deny" else self._ask).add(_anchor(entry.pattern), entry)
+            if _names_a_branch(entry.pattern):
+                self._about_branches.append(rule)
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a `Git` action."""
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Git` action, parsed where it came as a command line, ref by ref."""
         assert isinstance(action, Git)
         if action.command is not None and not action.operation and not action.flags:
             action = parse_command(action.command, action.cwd)
-        if not agrees(action):
+        elif not agrees(action):
             return Verdict(
                 "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
             )
-        unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
-        if unread is not None or not _NAME.match(action.operation):
-            return self._unread(action, unread or "no git operation is named", mode, context)
-        refusal = _refusal(action, context)
+        unread = why_unread(action)
+        if unread is not None:
+            return _Seen(action, unread, tuple(_rough(action)))
         try:
-            refs: list[Ref | None] = [*refs_of(action)] or [None]
+            return _Seen(action, None, tuple(_sought(action)))
         except ValueError as error:
             return Verdict("deny", str(error), remedy="name the branch")
-        flags = special_flags(action)
-        verdict = combine(self._judge_ref(action, ref, flags, mode, context) for ref in refs)
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of several refs the strictest."""
+        if seen.unread is not None:
+            return self._unread(seen, seen.unread, mode, context)
+        refusal = _refusal(seen.action, context)
+        parts = [self._judge_ref(sought, mode, context) for sought in seen.sought]
+        verdict = parts[0] if len(parts) == 1 else combine(parts)
         if refusal is not None and verdict.decision != "deny":
             return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
         return verdict
 
-    def _unread(self, action: Git, why: str, mode: Effect, context: Context) -> Verdict:
+    def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
         """A command that can't be read is at most asked; deny rules see every operation that it might hold."""
-        for rough in rough_actions(action.command or ""):
-            try:
-                refs: list[Ref | None] = [*refs_of(rough)] or [None]
-            except ValueError:
-                continue
-            flags = special_flags(rough)
-            denied = [rule for ref in refs for rule in self._matching("deny", rough, ref, flags, context)]
-            if denied:
-                return by_rules("deny", denied)
+        denied = [rule for sought in seen.sought for rule in self._strict(self._deny, sought, context)]
+        if denied:
+            return by_rules("deny", denied)
         matches = Matches()
         matches.forced = [Forced("ask", f"{why}, so no rule may allow it")]
         return matches.verdict("git", mode)
 
-    def _judge_ref(
-        self, action: Git, ref: Ref | None, flags: frozenset[str], mode: Effect, context: Context
-    ) -> Verdict:
-        flags = flags_for(ref, flags)
+    def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
+        flags = sought.flags
         matches = Matches()
-        matches.deny = self._matching("deny", action, ref, flags, context)
-        matches.ask = self._matching("ask", action, ref, flags, context)
-        matches.allow = self._matching("allow", action, ref, flags, context)
-        matches.forced = self.forced(action, ref, flags, context)
+        matches.deny = self._strict(self._deny, sought, context)
+        matches.ask = self._strict(self._ask, sought, context)
+        matches.allow = self._allowing(sought, context)
+        matches.forced = self.forced(sought.action, sought.ref, flags, context)
         verdict = matches.verdict("git", mode)
         if flags and not verdict.rule:
             shown = ", ".join(f"`{flag}`" for flag in sorted(flags))
@@ -186,34 +226,67 @@ class GitJudge:
         is_open_ended = (ref is not None and ref.kind == "unknown") or any(
             flag.partition("=")[0] in _FURTHER for flag in flags
         )
-        if is_open_ended and action.operation == "push" and self._speaks_of_branches(context):
+        if is_open_ended and action.operation == "push" and any(map(context.is_active, self._about_branches)):
+            # A push that doesn't say which branches could go around a rule about one.
             return [
                 Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
             ]
         return []
 
-    def _speaks_of_branches(self, context: Context) -> bool:
-        """Whether a deny or ask rule in force is about some branch: a push that doesn't say which could go around it."""
-        strict = [
-            entry
-            for table in (self._entries["deny"], self._entries["ask"])
-            for found in table.values()
-            for entry in found
-        ]
-        return any(_names_a_branch(entry.pattern) and context.is_active(entry.rule) for entry in strict)
+    def _allowing(self, sought: _Sought, context: Context) -> list[Rule]:
+        found: dict[int, Rule] = {}
+        for start in sought.starts:
+            for entry in self._allow.starting(start):
+                if context.is_active(entry.rule) and entry.matches(sought):
+                    found[id(entry)] = entry.rule
+        return list(found.values())
 
-    def _matching(
-        self, effect: Effect, action: Git, ref: Ref | None, flags: frozenset[str], context: Context
-    ) -> list[Rule]:
-        table = self._entries[effect]
-        if not table:
+    @staticmethod
+    def _strict(index: Prefixes[_Entry], sought: _Sought, context: Context) -> list[Rule]:
+        if index.is_empty:
             return []
-        return [
-            entry.rule
-            for key in _anchors_of(action, ref)
-            for entry in table.get(key, ())
-            if entry.matches(action, ref, flags) and context.is_active(entry.rule)
-        ]
+        entries = {id(entry): entry for text in sought.texts for entry in index.starting(text)}
+        return [entry.rule for entry in entries.values() if context.is_active(entry.rule) and entry.matches(sought)]
+
+
+def _sought(action: Git) -> Iterator[_Sought]:
+    """What rules are asked about, ref by ref; `ValueError` where a ref is none."""
+    flags = special_flags(action)
+    refs: list[Ref | None] = [*refs_of(action)]
+    for ref in refs or [None]:
+        own = flags_for(ref, flags)
+        called = subjects(action, ref, own)
+        texts = {action.operation, action.remote or ""}
+        if ref is not None:
+            texts |= {*_spellings(ref.name), ref.text}
+        yield _Sought(action, ref, own, called, tuple(map(_SEPARATOR.join, called)), frozenset(texts))
+
+
+def _rough(action: Git) -> Iterator[_Sought]:
+    """The same of every operation that a command which can't be read might hold."""
+    for rough in rough_actions(action.command or ""):
+        with contextlib.suppress(ValueError):
+            yield from tuple(_sought(rough))
+
+
+def _start(pattern: GitPattern) -> str:
+    """What every subject starts with that an allow rule covers."""
+    return "" if pattern.is_bare else _SEPARATOR.join(pattern.words).partition("*")[0]
+
+
+def _anchor(pattern: GitPattern) -> str:
+    """What some text starts with wherever a deny or ask rule touches: the operation, or what the last word names."""
+    words = pattern.words
+    word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
+    return word.partition("*")[0]
+
+
+def why_unread(action: Git) -> str | None:
+    """Why no git operation can be made out in an action, None where one can."""
+    unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
+    if unread is not None or not _NAME.match(action.operation):
+        return unread or "no git operation is named"
+    return None
 
 
 def flags_for(ref: Ref | None, flags: frozenset[str]) -> frozenset[str]:
@@ -221,28 +294,6 @@ def flags_for(ref: Ref | None, flags: frozenset[str]) -> frozenset[str]:
     if ref is None or not ref.force or any(flag.partition("=")[0] in FORCES for flag in flags):
         return flags
     return flags | {"--force"}
-
-
-def _anchor(pattern: GitPattern) -> str:
-    """What a match must hold somewhere: the last word, or of one with a wildcard the folders before it. Empty: not known."""
-    words = pattern.words
-    if len(words) > 1 and words[0] not in REACHES:
-        return ""
-    literal, star, _ = words[-1].partition("*")
-    return literal[: literal.rfind("/") + 1] if star else literal
-
-
-def _anchors_of(action: Git, ref: Ref | None) -> set[str]:
-    """Every anchor that a pattern about this could have."""
-    found = {"", action.operation, action.remote or ""}
-    if ref is not None:
-        for name in {*_spellings(ref.name), ref.text}:
-            found.add(name)
-            at = name.find("/")
-            while at >= 0:
-                found.add(name[: at + 1])
-                at = name.find("/", at + 1)
-    return found
 
 
 def _names_a_branch(pattern: GitPattern) -> bool:
@@ -266,16 +317,31 @@ def _refusal(action: Git, context: Context) -> str | None:
 # -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
 
 
-def covers(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-    """Whether an allow rule covers one ref of an action: every special option is spelled, and nothing else is implied."""
+def covers(
+    pattern: GitPattern,
+    action: Git,
+    ref: Ref | None,
+    flags: frozenset[str],
+    *,
+    called: Sequence[tuple[str, ...]] | None = None,
+) -> bool:
+    """Whether an allow rule covers one ref of an action: every special option is spelled, and nothing else is implied.
+
+    `called`: the action's `subjects`, where the caller has them already.
+    """
     if not options_agree(pattern.options, flags):
         return False
     if pattern.is_bare:
         return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
-    return any(_words_cover(pattern.words, subject) for subject in subjects(action, ref, flags))
+    return any(
+        _words_cover(pattern.words, subject) for subject in (subjects(action, ref, flags) if called is None else called)
+    )
 
 
 def options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
+    """Whether a rule's options are the special ones that an action has."""
+    if not wanted and not given:
+        return True
     special = {option for option in wanted if option not in HARMLESS}
     # A rule that allows any force allows the careful one too.
     reduced = {"--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag for flag in given}

@@ -8,6 +8,7 @@ address that no rule names are denied whatever else matches.
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.hosts import (
@@ -22,7 +23,7 @@ from supervisor.core.hosts import (
 )
 from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
 from supervisor.core.urls import normalise_path, split_authority
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
@@ -114,7 +115,16 @@ class _Index:
         ]
 
 
-class NetworkJudge:
+class _Seen(NamedTuple):
+    """An action as the rules see it. `contradiction`: TLS or Host names another place; `refusal`: the name alone is never dialled."""
+
+    target: Target
+    contradiction: str
+    refusal: tuple[str, str] | None
+    forced: Sequence[Forced]
+
+
+class NetworkJudge(Judge[_Seen]):
     """The network rules of a policy, indexed."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -122,31 +132,36 @@ class NetworkJudge:
         self._ask = _Index([rule for rule in rules if rule.effect == "ask"])
         self._allow = _Index([rule for rule in rules if rule.effect == "allow"])
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a `Network` action."""
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Network` action: its target, and what of it is wrong whatever rules say."""
         assert isinstance(action, Network)
         try:
             target = target_of(action)
         except ValueError as error:
             return Verdict("deny", str(error), remedy="check the address")
+        return _Seen(target, _contradiction(action, target), _refusal_by_name(target), forced_of(target))
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a connection or a request."""
+        target = seen.target
         matches = Matches()
         matches.deny = self._deny.matching(target, context, broad=True)
         matches.ask = self._ask.matching(target, context, broad=True)
-        contradiction = _contradiction(action, target)
-        if contradiction and not matches.deny:
-            return Verdict("deny", contradiction, remedy="name one and the same host everywhere")
+        if seen.contradiction and not matches.deny:
+            return Verdict("deny", seen.contradiction, remedy="name one and the same host everywhere")
         named = self._naming(target, context)
-        refusal = _refusal(target, context, named)
+        refusal = seen.refusal or _refusal(target, context, named)
         if refusal is not None and not matches.deny:
             return Verdict("deny", refusal[0], remedy=refusal[1])
-        matches.forced = forced_of(target)
+        matches.forced = seen.forced
         if not matches.forced:
             matches.allow = self._allow.matching(target, context, broad=False)
         verdict = matches.verdict("network", mode)
         if verdict.decision == "allow" and matches.allow and named:
             naming = (rule for rules in named.values() for rule in rules)
             return by_rules("allow", list({id(rule): rule for rule in (*matches.allow, *naming)}.values()), verdict.why)
-        if action.operation == "connect" and not (matches.deny or matches.ask or matches.allow):
+        if target.method is None and not (matches.deny or matches.ask or matches.allow):
             return self._looked_into(target, context) or verdict
         return verdict
 
@@ -293,12 +308,17 @@ def _host_header(text: str) -> tuple[str, int | None]:
     return split_authority(text)
 
 
-def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> tuple[str, str] | None:
-    """Why (and what is open) something is never dialled, or not without being named."""
+def _refusal_by_name(target: Target) -> tuple[str, str] | None:
+    """Why (and what is open) a name is never dialled, wherever it leads."""
     if is_metadata_name(target.host):
         return f"`{target.host}` is a cloud metadata service, which is never reached", ""
     if is_local_name(target.host) and not target.resolved:
         return f"`{target.host}` is this machine itself", _NAME_IT.format("127.0.0.1:8080")
+    return None
+
+
+def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> tuple[str, str] | None:
+    """Why (and what is open) an address is never dialled, or not without being named."""
     for address in _addresses(target):
         kind = address_class(address)
         if _is_own(address, target.port, context.forbidden_endpoints):

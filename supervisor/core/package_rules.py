@@ -22,12 +22,11 @@ from supervisor.core.packages import (
     risky_flags,
     rough_actions,
 )
-from supervisor.core.verdicts import Context, Forced, Matches, Rule, Verdict, by_rules, combine
+from supervisor.core.prefixes import Prefixes
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
-# A name without version or wildcard: what rules can be found by.
-_PLAIN_NAME = re.compile(r"@?[A-Za-z0-9_./~-]+\Z")
 _SHORT = re.compile(r"(?P<manager>[a-z*][a-z0-9.*]*):(?P<name>[^\s:]+)\Z")
 
 
@@ -107,84 +106,129 @@ class _Entry:
         self._exceptions: tuple[PackagePattern, ...] | None = None
 
     def matches(self, action: Packages, item: Item | None) -> bool:
-        broad = self.rule.effect != "allow"
-        if not (touches if broad else covers)(self.pattern, action, item):
+        is_allow = self.rule.effect == "allow"
+        if not (covers if is_allow else touches)(self.pattern, action, item):
             return False
+        return not (self.rule.exceptions and self._is_excepted(action, item))
+
+    def _is_excepted(self, action: Packages, item: Item | None) -> bool:
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
         if self._exceptions is None:
             self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        return not any((covers if broad else touches)(one, action, item) for one in self._exceptions)
+        fits_exception = touches if self.rule.effect == "allow" else covers
+        return any(fits_exception(one, action, item) for one in self._exceptions)
 
 
-class PackageJudge:
-    """The package rules of a policy, by manager and by the name that they spell."""
+class _Sought(NamedTuple):
+    """One package of an action (None where it names none), what rules find it by, and what of it no rule may allow."""
+
+    action: Packages
+    item: Item | None
+    texts: frozenset[str]
+    forced: Sequence[Forced]
+
+
+class _Seen(NamedTuple):
+    """An action as the rules see it. `rough`: what it might hold where it can't be read; `problem`: why it names no packages."""
+
+    sought: tuple[_Sought, ...]
+    rough: tuple[_Sought, ...] = ()
+    problem: str = ""
+
+
+class _Index:
+    """The rules of one effect by manager (empty: a wildcard), and by what the name of a package starts with."""
+
+    def __init__(self) -> None:
+        self._by_manager: dict[str, Prefixes[_Entry]] = {}
+
+    def add(self, entry: _Entry) -> None:
+        pattern = entry.pattern
+        manager = "" if "*" in pattern.manager else pattern.manager
+        start = (pattern.item or "").partition("*")[0].casefold()
+        self._by_manager.setdefault(manager, Prefixes()).add(start, entry)
+
+    def matching(self, sought: _Sought, context: Context) -> list[Rule]:
+        """The rules in force that match."""
+        if not self._by_manager:
+            return []
+        found: dict[int, Rule] = {}
+        for manager in ("", sought.action.manager):
+            index = self._by_manager.get(manager)
+            if index is None:
+                continue
+            for text in sought.texts:
+                for entry in index.starting(text):
+                    if context.is_active(entry.rule) and entry.matches(sought.action, sought.item):
+                        found[id(entry)] = entry.rule
+        return list(found.values())
+
+
+class PackageJudge(Judge[_Seen]):
+    """The package rules of a policy, indexed."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._entries: dict[Effect, dict[tuple[str, str], list[_Entry]]] = {"allow": {}, "ask": {}, "deny": {}}
+        self._deny, self._ask, self._allow = _Index(), _Index(), _Index()
+        of_effect = {"deny": self._deny, "ask": self._ask, "allow": self._allow}
         for rule in rules:
-            entry = _Entry(rule)
-            pattern = entry.pattern
-            is_plain = (
-                pattern.operation is None and "*" not in pattern.manager and _PLAIN_NAME.match(pattern.item or "")
-            )
-            name = _key(pattern.item or "") if is_plain else ""
-            manager = pattern.manager if "*" not in pattern.manager else ""
-            self._entries[rule.effect].setdefault((manager, name), []).append(entry)
+            of_effect[rule.effect].add(_Entry(rule))
 
-    def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
-        """The verdict on a `Packages` action."""
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Packages` action, parsed where it came as a command line, package by package."""
         assert isinstance(action, Packages)
         if action.command is not None and not action.operation and not action.flags:
             action = parse_command(action.command, action.cwd)
-        if not agrees(action):
+        elif not agrees(action):
             return Verdict(
                 "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
             )
-        if any(flag.startswith(UNREAD) for flag in action.flags):
-            for rough in rough_actions(action.command or ""):
-                if denied := self._denied(canonical_action(rough), context):
-                    return by_rules("deny", denied)
+        rough = _rough(action) if any(flag.startswith(UNREAD) for flag in action.flags) else ()
         action = canonical_action(action)
         forced = forced_of(action)
         try:
             items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
         except ValueError as error:
-            return Verdict("deny", str(error), remedy="name packages only")
-        return combine(self._judge_item(action, item, forced, mode, context) for item in items or [None])
+            return _Seen((), rough, str(error))
+        return _Seen(tuple(_sought(action, item, forced) for item in items or [None]), rough)
 
-    def _denied(self, action: Packages, context: Context) -> list[Rule]:
-        """The deny rules for what a command that can't be read might hold."""
-        try:
-            items: list[Item | None] = [*items_of(action)]
-        except ValueError:
-            items = []
-        return [rule for item in items or [None] for rule in self._matching("deny", action, item, context)]
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of several packages the strictest."""
+        if seen.rough:
+            denied = [rule for sought in seen.rough for rule in self._deny.matching(sought, context)]
+            if denied:
+                return by_rules("deny", denied)
+        if seen.problem:
+            return Verdict("deny", seen.problem, remedy="name packages only")
+        parts = [self._judge_item(sought, mode, context) for sought in seen.sought]
+        return parts[0] if len(parts) == 1 else combine(parts)
 
-    def _judge_item(
-        self, action: Packages, item: Item | None, forced: Sequence[Forced], mode: Effect, context: Context
-    ) -> Verdict:
+    def _judge_item(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
         matches = Matches()
-        matches.deny = self._matching("deny", action, item, context)
-        matches.ask = self._matching("ask", action, item, context)
-        matches.allow = self._matching("allow", action, item, context)
-        matches.forced = [*forced, *origin_of(item)]
+        matches.deny = self._deny.matching(sought, context)
+        matches.ask = self._ask.matching(sought, context)
+        matches.allow = self._allow.matching(sought, context)
+        matches.forced = sought.forced
         return matches.verdict("packages", mode)
 
-    def _matching(self, effect: Effect, action: Packages, item: Item | None, context: Context) -> list[Rule]:
-        table = self._entries[effect]
-        if not table:
-            return []
-        names = {"", _key(item.name)} if item is not None else {""}
-        return [
-            entry.rule
-            for manager in {"", action.manager}
-            for name in names
-            for entry in table.get((manager, name), ())
-            if entry.matches(action, item) and context.is_active(entry.rule)
-        ]
+
+def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _Sought:
+    if item is None:
+        return _Sought(action, None, frozenset({""}), forced)
+    texts = {item.name.casefold(), item.text.casefold(), folded_spec(action.manager, item.text).casefold()}
+    return _Sought(action, item, frozenset(texts), [*forced, *origin_of(item)])
 
 
-def _key(name: str) -> str:
-    return name.casefold()
+def _rough(action: Packages) -> tuple[_Sought, ...]:
+    """What a command that can't be read might hold: only for deny rules."""
+    found: list[_Sought] = []
+    for rough in map(canonical_action, rough_actions(action.command or "")):
+        try:
+            items: list[Item | None] = [*items_of(rough)]
+        except ValueError:
+            items = []
+        found += [_sought(rough, item, ()) for item in items or [None]]
+    return tuple(found)
 
 
 def canonical_action(action: Packages) -> Packages:

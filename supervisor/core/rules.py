@@ -9,8 +9,10 @@ pattern means is known by the judge of its category (`file_rules`, `network_rule
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
-from supervisor.core.actions import RULE_CATEGORIES, Action, Category, Effect, Network, category_of
+from supervisor.core.actions import Action, Category, Effect, Network, category_of
+from supervisor.core.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
@@ -43,7 +45,7 @@ class Policy:
     `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it.
     """
 
-    __slots__ = ("_judges", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
+    __slots__ = ("_judges", "_verdicts", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
 
     def __init__(
         self,
@@ -61,7 +63,8 @@ class Policy:
         self.warnings = tuple(warnings)
         self.source = source
         self.is_deny_all = is_deny_all
-        self._judges: dict[Category, Judge] = {}
+        self._judges: dict[Category, Judge[Any]] = {}
+        self._verdicts = VerdictCache(self.rules)
 
     def mode_of(self, category: Category) -> Effect:
         """What an unmatched action of the category gets: what was said, else ask. Never `allow` for exec and packages."""
@@ -72,12 +75,23 @@ class Policy:
         """The rules of a category, those of one effect where it is given."""
         return tuple(rule for rule in self.rules if rule.category == category and effect in (None, rule.effect))
 
-    def judge_for(self, category: Category) -> Judge:
+    def judge_for(self, category: Category) -> Judge[Any]:
         """The category's judge, indexed at the first call."""
         judge = self._judges.get(category)
         if judge is None:
             judge = self._judges[category] = judge_of(category, self.of(category), self.protection)
         return judge
+
+    def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
+        """What the category's rules and mode say, remembered where the same was asked before."""
+        key = self._verdicts.key(category, action, context)
+        known = None if key is None else self._verdicts.get(key)
+        if known is not None:
+            return known
+        verdict = self.judge_for(category).judge(action, self.mode_of(category), context)
+        if key is not None:
+            self._verdicts.keep(key, verdict)
+        return verdict
 
     def looks_into(self, host: str) -> bool:
         """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.
@@ -90,7 +104,7 @@ class Policy:
         return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
 
 
-def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge:
+def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:
     """A judge over some rules of one category. Imports are here so that nobody pays for a category that isn't asked."""
     match category:
         case "filesystem":
@@ -140,8 +154,6 @@ def evaluate(
         category = category_of(action)
         if category == "sandbox":
             return Verdict("ask", "a change of the policy is always asked", sticky=True)
-        if category not in RULE_CATEGORIES:
-            return Verdict("deny", f"no rules speak of `{category}`")
         context = Context(
             now,
             workspace,
@@ -150,7 +162,7 @@ def evaluate(
             _ORIGIN if configured_remotes is None else configured_remotes,
             uses,
         )
-        return policy.judge_for(category).judge(action, policy.mode_of(category), context)
+        return policy.verdict(category, action, context)
     except Exception as error:
         return Verdict(
             "deny", f"the rules could not be evaluated: {type(error).__name__}", remedy="report this as a bug"

@@ -4,8 +4,9 @@ Decides only the order of strictness (deny, ask, allow, mode) and the words of t
 the judges of the categories can build verdicts without knowing the policy. It never looks at an action.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -71,15 +72,33 @@ class Context(NamedTuple):
             return False
         if rule.session is not None and rule.session != self.session_id:
             return False
-        # Uses that nobody counts can't be limited, so such a rule allows nothing (law 3).
-        return rule.uses is None or (self.uses is not None and self.uses.get(rule.id, 0) < rule.uses)
+        return rule.uses is None or self.has_uses_left(rule)
+
+    def has_uses_left(self, rule: Rule) -> bool:
+        """Whether a rule with a limit may match once more. Uses that nobody counts can't be limited: it allows nothing (law 3)."""
+        return self.uses is not None and rule.uses is not None and self.uses.get(rule.id, 0) < rule.uses
 
 
-class Judge(Protocol):
-    """The rules of one category, indexed once. Patterns are compiled when they are first needed."""
+class Judge[Seen](ABC):
+    """The rules of one category, indexed once. Patterns are compiled when they are first needed.
+
+    A verdict takes two steps: `canonical` reads the action, whatever the rules are; `decide` finds the rules that match. The
+    second is what grows with a policy, so it is the one that has an index.
+    """
+
+    @staticmethod
+    @abstractmethod
+    def canonical(action: Action) -> Seen | Verdict:
+        """The action in the one form that rules compare; a verdict where nothing can be made of it."""
+
+    @abstractmethod
+    def decide(self, seen: Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict on an action in its canonical form."""
 
     def judge(self, action: Action, mode: Effect, context: Context) -> Verdict:
         """The verdict on an action of this category."""
+        seen = self.canonical(action)
+        return seen if isinstance(seen, Verdict) else self.decide(seen, mode, context)
 
 
 class Forced(NamedTuple):

@@ -1,0 +1,95 @@
+"""Verdicts that were given already, of one compiled policy.
+
+Decides whether a question is the same as one that was answered: the action, and everything else that the verdict hangs on. It is
+apart from `rules.py` because what may be remembered is a question of its own. It lives in the `Policy`, so another policy starts with
+none. INVARIANT: a verdict that is remembered is the one that would be given anew; where that can't be told, nothing is remembered.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from supervisor.core.actions import Action, Category
+from supervisor.core.verdicts import Context, Rule, Verdict
+
+MAX_VERDICTS = 2_048
+# Longer actions are judged each time: what an agent sends must not fill the memory.
+MAX_ACTION_CHARS = 4_000
+# A policy with more rules of limited use than this has too many states to remember verdicts by.
+MAX_LIMITED = 64
+
+
+class _Limits(NamedTuple):
+    """What of the rules of one category can change without another policy: the moments when some end, sessions, and uses."""
+
+    moments: Sequence[float]
+    has_sessions: bool
+    limited: Sequence[Rule]
+
+
+class VerdictCache:
+    """A bounded number of verdicts, the longest unused of which goes first."""
+
+    __slots__ = ("_limits", "_rules", "_verdicts")
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._limits: dict[Category, _Limits] = {}
+        self._verdicts: OrderedDict[Hashable, Verdict] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._verdicts)
+
+    def key(self, category: Category, action: Action, context: Context) -> Hashable | None:
+        """What a verdict is remembered by; None where it must not be remembered."""
+        limits = self._limits.get(category)
+        if limits is None:
+            limits = self._limits[category] = _limits_of([rule for rule in self._rules if rule.category == category])
+        if len(limits.limited) > MAX_LIMITED or context.now != context.now or not _is_small(action):
+            return None
+        # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks at it.
+        return (
+            action,
+            bisect_right(limits.moments, context.now),
+            context.workspace,
+            context.session_id if limits.has_sessions else None,
+            context.forbidden_endpoints,
+            context.remotes,
+            tuple(map(context.has_uses_left, limits.limited)),
+        )
+
+    def get(self, key: Hashable) -> Verdict | None:
+        """The verdict that was given, if it is still known."""
+        found = self._verdicts.get(key)
+        if found is not None:
+            self._verdicts.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, verdict: Verdict) -> None:
+        """Remember a verdict."""
+        self._verdicts[key] = verdict
+        if len(self._verdicts) > MAX_VERDICTS:
+            self._verdicts.popitem(last=False)
+
+
+def _limits_of(rules: Sequence[Rule]) -> _Limits:
+    return _Limits(
+        sorted({rule.expires_at for rule in rules if rule.expires_at is not None}),
+        any(rule.session is not None for rule in rules),
+        [rule for rule in rules if rule.uses is not None],
+    )
+
+
+def _is_small(action: Action) -> bool:
+    """Whether an action is made of few characters, and of nothing that can still change (a list where a tuple belongs)."""
+    chars = 0
+    for name in action.__struct_fields__:
+        value = getattr(action, name)
+        if isinstance(value, str):
+            chars += len(value)
+        elif isinstance(value, tuple):
+            chars += sum(map(len, value))
+        elif isinstance(value, list):
+            return False
+    return chars <= MAX_ACTION_CHARS
