@@ -295,7 +295,7 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
         is_opaque, _ = _is_opaque(program, Word(head), is_first=False, options_ended=options_ended)
         return is_opaque or _could_match(program.operands, word), False
     if not word.is_literal:
-        could_be_option = word.splits or not word.prefix or word.prefix.startswith("-")
+        could_be_option = word.splits or word.prefix.startswith("-") or not (word.prefix or word.is_number)
         return (could_be_option and not options_ended) or _could_match(program.operands, word), False
     if program.operands and _searcher(program.operands).search(text):
         return True, False

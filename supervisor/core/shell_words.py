@@ -21,6 +21,8 @@ DOUBLE_RUN = re.compile(r"[^\"\\$`]+")
 SIMPLE_EXPANSION = re.compile(
     r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?#@*!$0-9-]|\{#?(?:[A-Za-z_][A-Za-z0-9_]*|[?@*!$-]|[0-9]+)\}|\(\([0-9 +*%-]+\)\))"
 )
+# What is digits and nothing else, always.
+_DIGITS = re.compile(r"\$[?#$]|\$\{[?$]\}")
 _MANY = re.compile(r"\$\{?[@*]")
 _LITERAL_CAT = re.compile(
     r"\$\([ \t]*cat[ \t]+<<(-?)[ \t]*(?:'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+))[ \t]*\n"
@@ -39,6 +41,7 @@ class Word(msgspec.Struct, frozen=True):
     `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were written, `prefix` is
     what the word certainly starts with, and `splits` says that it may become several words or none (an unquoted
     expansion: also with other starts than `prefix`). `globs` and `braces` may become several, all starting with `prefix`.
+    `is_number`: one word, of which the expansions are digits (`"$?"`).
     """
 
     text: str
@@ -47,6 +50,7 @@ class Word(msgspec.Struct, frozen=True):
     splits: bool = False
     globs: bool = False
     raw: str = ""
+    is_number: bool = False
 
     @property
     def is_many(self) -> bool:
@@ -223,4 +227,5 @@ def resolve(raw: str) -> Word:
         splits="many" in kinds or ("brace" in kinds and any(mark in raw for mark in "$`")),
         globs="glob" in kinds or "brace" in kinds,
         raw=raw,
+        is_number=kinds <= {"text", "one"} and all(_DIGITS.fullmatch(p.text) for p in found if p.kind == "one"),
     )
