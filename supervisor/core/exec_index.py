@@ -47,7 +47,7 @@ class _Named[K: Hashable]:
             self._by_start = Prefixes()
             for numbered in enumerate(self.rules):
                 self._by_start.add(_start(numbered[1].pattern), numbered)
-        return _in_order(self._by_start.starting(_SEPARATOR.join([word.text for word in words[1:]])))
+        return _in_order(self._by_start.starting([_SEPARATOR.join([word.text for word in words[1:]])]))
 
     def touching(self, words: Sequence[Word]) -> list[ExecRule[K]]:
         """Those that could touch the command: an operand that the rule spells out must be among its words."""

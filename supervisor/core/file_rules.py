@@ -78,10 +78,14 @@ class _Entry:
         self._exceptions: tuple[tuple[Glob, Glob], ...] | None = None
 
     def matches(self, path: WorkspacePath, folded: str) -> bool:
-        if self.rule.effect == "allow":
-            return self.glob.matches(path.text) and not (self.rule.exceptions and self.is_excepted(path, folded))
-        hit = self.folded.matches(folded) or self.glob.matches(path.text)
-        return hit and not (self.rule.exceptions and self.is_excepted(path, folded))
+        rule = self.rule
+        if rule.pattern in ("*", "**"):
+            hit = True
+        elif rule.effect == "allow":
+            hit = self.glob.matches(path.text)
+        else:
+            hit = self.folded.matches(folded) or self.glob.matches(path.text)
+        return hit and not (rule.exceptions and self.is_excepted(path, folded))
 
     def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
         """An exception of an allow rule takes every spelling, one of a deny or ask rule only its own."""
@@ -94,7 +98,7 @@ class _Entry:
 
 
 class _Index:
-    """The rules of one effect: by whole path, or by the folders that they spell out and what they end in."""
+    """The rules by whole path, or by the folders that they spell out and what they end in: deny and ask rules in folded spelling."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.by_path: dict[str, list[_Entry]] = {}
@@ -102,7 +106,6 @@ class _Index:
         self.everything: list[_Entry] = []
         for rule in rules:
             self._add(_Entry(rule))
-        self.is_empty = not (self.by_path or self.below or self.everything)
 
     def _add(self, entry: _Entry) -> None:
         if entry.rule.pattern in ("*", "**"):
@@ -115,38 +118,31 @@ class _Index:
         endings = self.below.setdefault("/".join(glob.fixed), {})
         endings.setdefault(_ending(glob), []).append(entry)
 
-    def matching(self, path: WorkspacePath, folded: str, context: Context, *, loose: bool) -> list[Rule]:
+    def matching(self, path: WorkspacePath, folded: str, context: Context) -> list[Rule]:
         """The rules in force that match."""
-        if self.is_empty:
-            return []
-        key = folded if loose else path.text
-        found = [entry.rule for entry in self._candidates(key) if entry.matches(path, folded)]
-        for entry in self.everything:
-            if not (entry.rule.exceptions and entry.is_excepted(path, folded)):
-                found.append(entry.rule)  # noqa: PERF401 (the list is nearly always empty)
-        return [rule for rule in found if context.is_active(rule)] if found else found
+        entries = self._candidates(path.text)
+        if folded != path.text:
+            entries = [*{id(entry): entry for entry in (*entries, *self._candidates(folded))}.values()]
+        return [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(path, folded)]
 
-    def _candidates(self, path: str) -> Iterator[_Entry]:
-        yield from self.by_path.get(path, ())
+    def _candidates(self, path: str) -> list[_Entry]:
+        found = [*self.by_path.get(path, ()), *self.everything]
         if not self.below:
-            return
-        name = path.rpartition("/")[2]
+            return found
+        name = path[path.rfind("/") + 1 :]
         dot = name.rfind(".")
         keys = ("", name, f"*{name[dot:]}") if dot >= 0 else ("", name)
-        for folder in _folders(path):
-            endings = self.below.get(folder)
+        # The path itself, every folder above it, and the root.
+        end, below = len(path), self.below
+        while True:
+            endings = below.get(path[:end] if end > 0 else "")
             if endings:
                 for key in keys:
-                    yield from endings.get(key, ())
-
-
-def _folders(path: str) -> Iterator[str]:
-    """The path itself, every folder above it, and the root (`""`)."""
-    end = len(path)
-    while end > 0:
-        yield path[:end]
-        end = path.rfind("/", 0, end)
-    yield ""
+                    if key in endings:
+                        found += endings[key]
+            if end <= 0:
+                return found
+            end = path.rfind("/", 0, end)
 
 
 def _ending(glob: Glob) -> str:
@@ -229,9 +225,7 @@ class FileJudge(Judge[_Seen]):
     def __init__(
         self, rules: Sequence[Rule], ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]
     ) -> None:
-        self._deny = _Index(rule for rule in rules if rule.effect == "deny")
-        self._ask = _Index(rule for rule in rules if rule.effect == "ask")
-        self._allow = _Index(rule for rule in rules if rule.effect == "allow")
+        self._index = _Index(rules)
         self._names = _names(ask, deny, lifted)
 
     @staticmethod
@@ -258,11 +252,7 @@ class FileJudge(Judge[_Seen]):
 
     def _judge_path(self, place: _Place, mode: Effect, context: Context) -> Verdict:
         path, folded, _ = place
-        matches = Matches()
-        matches.deny = self._deny.matching(path, folded, context, loose=True)
-        matches.ask = self._ask.matching(path, folded, context, loose=True)
-        matches.allow = self._allow.matching(path, folded, context, loose=False)
-        matches.forced = place.forced
+        matches = Matches(self._index.matching(path, folded, context), place.forced)
         protected = self._names.of(path.text, folded)
         if protected is not None:
             matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path.text]

@@ -153,15 +153,14 @@ class GitJudge(Judge[_Seen]):
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._allow: Prefixes[_Entry] = Prefixes()
-        self._ask: Prefixes[_Entry] = Prefixes()
-        self._deny: Prefixes[_Entry] = Prefixes()
+        self._strict: Prefixes[_Entry] = Prefixes()
         self._about_branches: list[Rule] = []
         for rule in rules:
             entry = _Entry(rule)
             if rule.effect == "allow":
                 self._allow.add(_start(entry.pattern), entry)
                 continue
-            (self._deny if rule.effect == "deny" else self._ask).add(_anchor(entry.pattern), entry)
+            self._strict.add(_anchor(entry.pattern), entry)
             if _names_a_branch(entry.pattern):
                 self._about_branches.append(rule)
 
@@ -196,7 +195,12 @@ class GitJudge(Judge[_Seen]):
 
     def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
         """A command that can't be read is at most asked; deny rules see every operation that it might hold."""
-        denied = [rule for sought in seen.sought for rule in self._strict(self._deny, sought, context)]
+        denied = [
+            entry.rule
+            for sought in seen.sought
+            for entry in self._strict.starting(sought.texts)
+            if entry.rule.effect == "deny" and context.is_active(entry.rule) and entry.matches(sought)
+        ]
         if denied:
             return by_rules("deny", denied)
         matches = Matches()
@@ -205,11 +209,12 @@ class GitJudge(Judge[_Seen]):
 
     def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
         flags = sought.flags
-        matches = Matches()
-        matches.deny = self._strict(self._deny, sought, context)
-        matches.ask = self._strict(self._ask, sought, context)
-        matches.allow = self._allowing(sought, context)
-        matches.forced = self.forced(sought.action, sought.ref, flags, context)
+        rules = [
+            entry.rule
+            for entry in (*self._allow.starting(sought.starts), *self._strict.starting(sought.texts))
+            if context.is_active(entry.rule) and entry.matches(sought)
+        ]
+        matches = Matches(rules, self.forced(sought.action, sought.ref, flags, context))
         verdict = matches.verdict("git", mode)
         if flags and not verdict.rule:
             shown = ", ".join(f"`{flag}`" for flag in sorted(flags))
@@ -223,30 +228,17 @@ class GitJudge(Judge[_Seen]):
 
     def forced(self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context) -> list[Forced]:
         """What of one ref is never allowed by a rule, as the other rules are."""
+        if action.operation != "push" or not self._about_branches:
+            return []
         is_open_ended = (ref is not None and ref.kind == "unknown") or any(
             flag.partition("=")[0] in _FURTHER for flag in flags
         )
-        if is_open_ended and action.operation == "push" and any(map(context.is_active, self._about_branches)):
+        if is_open_ended and any(map(context.is_active, self._about_branches)):
             # A push that doesn't say which branches could go around a rule about one.
             return [
                 Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
             ]
         return []
-
-    def _allowing(self, sought: _Sought, context: Context) -> list[Rule]:
-        found: dict[int, Rule] = {}
-        for start in sought.starts:
-            for entry in self._allow.starting(start):
-                if context.is_active(entry.rule) and entry.matches(sought):
-                    found[id(entry)] = entry.rule
-        return list(found.values())
-
-    @staticmethod
-    def _strict(index: Prefixes[_Entry], sought: _Sought, context: Context) -> list[Rule]:
-        if index.is_empty:
-            return []
-        entries = {id(entry): entry for text in sought.texts for entry in index.starting(text)}
-        return [entry.rule for entry in entries.values() if context.is_active(entry.rule) and entry.matches(sought)]
 
 
 def _sought(action: Git) -> Iterator[_Sought]:

@@ -35,13 +35,14 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Entry:
-    """A rule with its pattern; the exceptions are compiled when they are first asked."""
+    """A rule with its pattern; the exceptions are compiled when they are first asked. `is_broad`: it doesn't allow."""
 
-    __slots__ = ("_exceptions", "pattern", "rule")
+    __slots__ = ("_exceptions", "is_broad", "pattern", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.pattern = parse(rule.pattern)
+        self.is_broad = rule.effect != "allow"
         self._exceptions: tuple[NetworkPattern, ...] | None = () if not rule.exceptions else None
 
     def is_excepted(self, target: Target) -> bool:
@@ -53,7 +54,7 @@ class _Entry:
 
 
 class _Index:
-    """The rules of one effect by host, by parent domain, by network, and the rest."""
+    """The rules by host, by parent domain, by network, and the rest."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.by_host: dict[str, list[_Entry]] = {}
@@ -62,7 +63,6 @@ class _Index:
         self.every: list[_Entry] = []
         for rule in rules:
             self._add(_Entry(rule))
-        self.is_empty = not (self.by_host or self.by_suffix or self.by_network or self.every)
 
     def _add(self, entry: _Entry) -> None:
         pattern = entry.pattern
@@ -77,16 +77,16 @@ class _Index:
         else:
             self.every.append(entry)
 
-    def about_host(self, host: str) -> Iterator[_Entry]:
+    def about_host(self, host: str) -> list[_Entry]:
         """The entries whose pattern could name this host."""
-        if self.by_host:
-            yield from self.by_host.get(host, ())
+        found = [*self.by_host.get(host, ()), *self.every]
         if self.by_suffix:
             at = host.find(".")
             while at >= 0:
-                yield from self.by_suffix.get(host[at + 1 :], ())
+                if entries := self.by_suffix.get(host[at + 1 :]):
+                    found += entries
                 at = host.find(".", at + 1)
-        yield from self.every
+        return found
 
     def about_address(self, address: Address) -> Iterator[_Entry]:
         """The entries whose network holds this address."""
@@ -95,21 +95,21 @@ class _Index:
                 shift = address.max_prefixlen - length
                 yield from of_length.get(int(address) >> shift << shift, ())
 
-    def matching(self, target: Target, context: Context, *, broad: bool) -> list[Rule]:
-        """The rules in force that match."""
-        if self.is_empty:
-            return []
-        entries = list(self.about_host(target.host))
-        if self.by_network:
-            addresses = [] if target.address is None else [target.address]
-            if broad:
-                addresses += target.resolved
-                addresses += [inner for address in addresses for inner in embedded(address)]
-            entries += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
+    def about(self, target: Target) -> list[_Entry]:
+        """The entries that could be about a target: by its host, or by any address that could be meant."""
+        found = self.about_host(target.host)
+        if self.by_network and (target.address is not None or target.resolved):
+            addresses = [*target.resolved] if target.address is None else [target.address, *target.resolved]
+            addresses += [inner for address in addresses for inner in embedded(address)]
+            found += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
+        return found
+
+    def matching(self, target: Target, context: Context) -> list[Rule]:
+        """The rules in force that match: narrow where they allow, else broad."""
         return [
             entry.rule
-            for entry in entries
-            if entry.pattern.matches(target, broad=broad)
+            for entry in self.about(target)
+            if entry.pattern.matches(target, broad=entry.is_broad)
             and context.is_active(entry.rule)
             and not (entry.rule.exceptions and entry.is_excepted(target))
         ]
@@ -128,9 +128,7 @@ class NetworkJudge(Judge[_Seen]):
     """The network rules of a policy, indexed."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._deny = _Index([rule for rule in rules if rule.effect == "deny"])
-        self._ask = _Index([rule for rule in rules if rule.effect == "ask"])
-        self._allow = _Index([rule for rule in rules if rule.effect == "allow"])
+        self._index = _Index(rules)
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
@@ -145,18 +143,15 @@ class NetworkJudge(Judge[_Seen]):
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict on a connection or a request."""
         target = seen.target
-        matches = Matches()
-        matches.deny = self._deny.matching(target, context, broad=True)
-        matches.ask = self._ask.matching(target, context, broad=True)
+        matches = Matches(self._index.matching(target, context), seen.forced)
         if seen.contradiction and not matches.deny:
             return Verdict("deny", seen.contradiction, remedy="name one and the same host everywhere")
         named = self._naming(target, context)
         refusal = seen.refusal or _refusal(target, context, named)
         if refusal is not None and not matches.deny:
             return Verdict("deny", refusal[0], remedy=refusal[1])
-        matches.forced = seen.forced
-        if not matches.forced:
-            matches.allow = self._allow.matching(target, context, broad=False)
+        if seen.forced:
+            matches.allow = []
         verdict = matches.verdict("network", mode)
         if verdict.decision == "allow" and matches.allow and named:
             naming = (rule for rules in named.values() for rule in rules)
@@ -169,8 +164,9 @@ class NetworkJudge(Judge[_Seen]):
         """A connection for which only URL rules exist may be opened: it is decrypted, and each request is judged."""
         rules = [
             entry.rule
-            for entry in self._about(self._allow, target)
-            if entry.pattern.glob is not None
+            for entry in self._index.about(target)
+            if entry.rule.effect == "allow"
+            and entry.pattern.glob is not None
             and entry.pattern.names_port(target, broad=False)
             and entry.pattern.names_host(target, broad=False)
             and context.is_active(entry.rule)
@@ -181,11 +177,6 @@ class NetworkJudge(Judge[_Seen]):
             else None
         )
 
-    @staticmethod
-    def _about(index: _Index, target: Target) -> list[_Entry]:
-        at_address = [] if target.address is None else list(index.about_address(target.address))
-        return [*index.about_host(target.host), *at_address]
-
     def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
         """For each address that isn't public, the allow rules that name it (a whole network of such addresses counts)."""
         found: dict[Address, list[Rule]] = {}
@@ -195,8 +186,9 @@ class NetworkJudge(Judge[_Seen]):
             literal = as_literal(target, address)
             rules = [
                 entry.rule
-                for entry in self._allow.about_address(address)
-                if names_address(entry.pattern, literal)
+                for entry in self._index.about_address(address)
+                if entry.rule.effect == "allow"
+                and names_address(entry.pattern, literal)
                 and context.is_active(entry.rule)
                 and not entry.is_excepted(literal)
             ]
@@ -217,11 +209,7 @@ class NetworkJudge(Judge[_Seen]):
         except ValueError:
             return True
         target = Target(name, as_address(name), 443)
-        return any(
-            entry.pattern.glob is not None
-            for index in (self._deny, self._ask, self._allow)
-            for entry in self._about(index, target)
-        )
+        return any(entry.pattern.glob is not None for entry in self._index.about(target))
 
 
 def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:

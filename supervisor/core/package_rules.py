@@ -136,42 +136,17 @@ class _Seen(NamedTuple):
     problem: str = ""
 
 
-class _Index:
-    """The rules of one effect by manager (empty: a wildcard), and by what the name of a package starts with."""
-
-    def __init__(self) -> None:
-        self._by_manager: dict[str, Prefixes[_Entry]] = {}
-
-    def add(self, entry: _Entry) -> None:
-        pattern = entry.pattern
-        manager = "" if "*" in pattern.manager else pattern.manager
-        start = (pattern.item or "").partition("*")[0].casefold()
-        self._by_manager.setdefault(manager, Prefixes()).add(start, entry)
-
-    def matching(self, sought: _Sought, context: Context) -> list[Rule]:
-        """The rules in force that match."""
-        if not self._by_manager:
-            return []
-        found: dict[int, Rule] = {}
-        for manager in ("", sought.action.manager):
-            index = self._by_manager.get(manager)
-            if index is None:
-                continue
-            for text in sought.texts:
-                for entry in index.starting(text):
-                    if context.is_active(entry.rule) and entry.matches(sought.action, sought.item):
-                        found[id(entry)] = entry.rule
-        return list(found.values())
-
-
 class PackageJudge(Judge[_Seen]):
-    """The package rules of a policy, indexed."""
+    """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a package starts with."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._deny, self._ask, self._allow = _Index(), _Index(), _Index()
-        of_effect = {"deny": self._deny, "ask": self._ask, "allow": self._allow}
+        self._by_manager: dict[str, Prefixes[_Entry]] = {}
         for rule in rules:
-            of_effect[rule.effect].add(_Entry(rule))
+            entry = _Entry(rule)
+            pattern = entry.pattern
+            manager = "" if "*" in pattern.manager else pattern.manager
+            start = (pattern.item or "").partition("*")[0].casefold()
+            self._by_manager.setdefault(manager, Prefixes()).add(start, entry)
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
@@ -195,7 +170,9 @@ class PackageJudge(Judge[_Seen]):
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict: of several packages the strictest."""
         if seen.rough:
-            denied = [rule for sought in seen.rough for rule in self._deny.matching(sought, context)]
+            denied = [
+                rule for sought in seen.rough for rule in self._matching(sought, context) if rule.effect == "deny"
+            ]
             if denied:
                 return by_rules("deny", denied)
         if seen.problem:
@@ -204,12 +181,20 @@ class PackageJudge(Judge[_Seen]):
         return parts[0] if len(parts) == 1 else combine(parts)
 
     def _judge_item(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
-        matches = Matches()
-        matches.deny = self._deny.matching(sought, context)
-        matches.ask = self._ask.matching(sought, context)
-        matches.allow = self._allow.matching(sought, context)
-        matches.forced = sought.forced
-        return matches.verdict("packages", mode)
+        return Matches(self._matching(sought, context), sought.forced).verdict("packages", mode)
+
+    def _matching(self, sought: _Sought, context: Context) -> list[Rule]:
+        """The rules in force that match."""
+        found: list[Rule] = []
+        for manager in {"", sought.action.manager}:
+            index = self._by_manager.get(manager)
+            if index is not None:
+                found += [
+                    entry.rule
+                    for entry in index.starting(sought.texts)
+                    if context.is_active(entry.rule) and entry.matches(sought.action, sought.item)
+                ]
+        return found
 
 
 def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _Sought:

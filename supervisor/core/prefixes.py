@@ -4,42 +4,52 @@ Decides nothing: it only leaves out rules that can't match, so that a judge comp
 apart from the judges because git, package and exec rules are all found this way. INVARIANT: what it hands out is never too little.
 """
 
+from collections.abc import Iterable
+
 # Longer beginnings are cut: they set no more apart, and each length costs a look-up.
 MAX_PREFIX_CHARS = 40
 _STEM_CHARS = 3
 
 
 class Prefixes[T]:
-    """Items, each under a prefix. `starting(text)` hands out those whose prefix the text starts with."""
+    """Items, each under a prefix. `starting(texts)` hands out those whose prefix one of the texts starts with."""
 
-    __slots__ = ("_by_stem", "_short", "is_empty")
+    __slots__ = ("_by_stem", "_every", "_short")
 
     def __init__(self) -> None:
         # Most texts start like no rule at all: their first letters tell, in one look-up.
         self._by_stem: dict[str, dict[int, dict[str, list[T]]]] = {}
         self._short: dict[str, list[T]] = {}
-        self.is_empty = True
+        self._every: list[T] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was put in."""
+        return not (self._by_stem or self._short or self._every)
 
     def add(self, prefix: str, item: T) -> None:
         """Put an item under a prefix; under `""` it is handed out for every text."""
-        self.is_empty = False
         cut = prefix[:MAX_PREFIX_CHARS]
-        if len(cut) < _STEM_CHARS:
+        if not cut:
+            self._every.append(item)
+        elif len(cut) < _STEM_CHARS:
             self._short.setdefault(cut, []).append(item)
         else:
             of_stem = self._by_stem.setdefault(cut[:_STEM_CHARS], {})
             of_stem.setdefault(len(cut), {}).setdefault(cut, []).append(item)
 
-    def starting(self, text: str) -> list[T]:
-        """The items whose prefix `text` starts with."""
-        found: list[T] = []
-        if self._short:
-            for length in range(min(_STEM_CHARS, len(text) + 1)):
-                if items := self._short.get(text[:length]):
-                    found += items
-        of_stem = self._by_stem.get(text[:_STEM_CHARS])
-        if of_stem:
-            for length, by_prefix in of_stem.items():
-                if items := by_prefix.get(text[:length]):
-                    found += items
-        return found
+    def starting(self, texts: Iterable[str]) -> list[T]:
+        """The items whose prefix one of the texts starts with, none twice."""
+        parts: list[list[T]] = [self._every] if self._every else []
+        for text in texts:
+            if self._short:
+                parts += [self._short[start] for start in (text[:1], text[:2]) if start in self._short]
+            of_stem = self._by_stem.get(text[:_STEM_CHARS])
+            if of_stem:
+                parts += [
+                    by_prefix[start] for length, by_prefix in of_stem.items() if (start := text[:length]) in by_prefix
+                ]
+        if len(parts) <= 1:
+            return parts[0] if parts else []
+        # A list is met twice where two texts start alike; an item is in one list only.
+        return [item for part in {id(part): part for part in parts}.values() for item in part]

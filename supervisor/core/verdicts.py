@@ -115,19 +115,21 @@ class Matches:
 
     __slots__ = ("allow", "ask", "deny", "forced")
 
-    def __init__(self) -> None:
-        self.allow: Sequence[Rule] = ()
-        self.ask: Sequence[Rule] = ()
-        self.deny: Sequence[Rule] = ()
-        self.forced: Sequence[Forced] = ()
+    def __init__(self, rules: Iterable[Rule] = (), forced: Sequence[Forced] = ()) -> None:
+        self.allow: list[Rule] = []
+        self.ask: list[Rule] = []
+        self.deny: list[Rule] = []
+        self.forced = forced
+        for rule in rules:
+            (self.allow if rule.effect == "allow" else self.deny if rule.effect == "deny" else self.ask).append(rule)
 
     def verdict(self, category: Category, mode: Effect) -> Verdict:
         """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law 1)."""
-        deny_forced = next((item for item in self.forced if item.decision == "deny"), None)
         if self.deny:
             return by_rules("deny", self.deny)
-        if deny_forced is not None:
-            return Verdict("deny", deny_forced.why, remedy=deny_forced.remedy or ASK_FOR_A_RULE)
+        for item in self.forced:
+            if item.decision == "deny":
+                return Verdict("deny", item.why, remedy=item.remedy or ASK_FOR_A_RULE)
         if self.ask:
             return by_rules("ask", self.ask)
         if self.forced:
