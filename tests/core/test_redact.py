@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.redact import MARK, Redactor
+from supervisor.core.actions import Exec, FileChange
+from supervisor.core.redact import MARK, Redactor, redacted
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -96,3 +97,22 @@ def test_a_key_with_its_headers_goes_whole_also_where_its_lines_are_escaped() ->
 def test_a_flood_of_beginnings_is_read_in_one_go(beginning: str) -> None:
     # An agent prints it, and the supervisor's event loop redacts it: it took minutes.
     assert len(Redactor().text(beginning * 100_000)) <= len(beginning) * 100_000
+
+
+def test_an_action_is_stored_without_its_secrets_and_stays_the_same_kind() -> None:
+    redactor = Redactor(["correct horse battery"])
+    action = Exec(command="curl -d 'correct horse battery' https://example.org", cwd="src")
+    assert redacted(action, redactor) == Exec(command=f"curl -d '{MARK}' https://example.org", cwd="src")
+    change = FileChange(operation="write", path="ghp_abcdefghijklmnopqrstuvwxyz0123456789.txt", hazards=("symlink",))
+    assert redacted(change, redactor) == FileChange(operation="write", path=f"{MARK}.txt", hazards=("symlink",))
+
+
+def test_an_action_without_secrets_is_left_alone() -> None:
+    action = Exec(command="git log --oneline -3")
+    assert redacted(action, Redactor(["correct horse battery"])) is action
+
+
+def test_a_short_value_that_is_added_later_is_not_taken_either() -> None:
+    redactor = Redactor()
+    redactor.add("short")
+    assert redactor.text("a short text") == "a short text"

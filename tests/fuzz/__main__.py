@@ -68,7 +68,7 @@ def search_all(targets: Sequence[str], seconds: int) -> int:
         print(f"fuzz: {target}: {' '.join(last.split())}", flush=True)
         if done.returncode != 0:
             failed += 1
-            print("\n".join(lines[-60:]))
+            print("\n".join(line for line in lines[-100:] if not re.match(r"#[0-9]", line)))
             newest = max(place.glob("*-*"), key=lambda path: path.stat().st_mtime, default=place)
             print(f"fuzz: {target}: FOUND. Run it again: {sys.executable} -m tests.fuzz {target} {newest}", flush=True)
             print(f"fuzz: {target}: once it is mended, keep the input in tests/fuzz/found/{target}/", flush=True)

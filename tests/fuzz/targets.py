@@ -108,8 +108,9 @@ def fuzz_hosts(text: str) -> None:
         assert verdict == verdict_on(Network(operation="connect", host=host, port=443))
     if verdict.decision == "allow":
         assert host is not None
+        # What UTS 46 leaves out of a name (a soft hyphen) may be in the text: the name without it is what is dialled.
         assert _is_named_by_the_policy(host), host
-        assert not is_hidden(text)
+        assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs") for char in text), text
     _check_url(text)
     request = Network(operation="request", host="code.example.com", port=443, scheme="https", method="GET", path=text)
     if verdict_on(request).decision == "allow":
