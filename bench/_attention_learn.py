@@ -1,16 +1,16 @@
 """What `policy learn` saves on recorded sessions: learn from one session of a project, count what its next one asks.
 
-A simulated person approves what is routine and denies what is worth asking. What is worth asking is told by plain regular expressions
-over the text, written from a list of such commands by reading them: never by the engine that is measured. `bench.attention` prints it.
+A simulated person approves what is routine and denies what is worth asking (`_worth_asking`, never the engine that is measured).
+`bench.attention` prints it.
 """
 
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from bench._worth_asking import worth_asking
 from supervisor.core.actions import Action, title
 from supervisor.core.check import action_of
 from supervisor.core.history import Past
@@ -21,30 +21,6 @@ from supervisor.core.rules import Policy, Verdict, evaluate
 WORKSPACE = "/workspace"
 _REMOTES = ("origin", "fork", "upstream")
 _FIELDS = ("category", "command", "cwd", "operation", "path", "method", "url")
-_OUTSIDE = r"(?:-\S+\s+)*(?:~|/(?!workspace/|tmp/))"
-
-# What a kind of command looks like; the first that is found names the reason.
-_WORTH_ASKING = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("a push", r"\bgit\b[^|;&\n]*\bpush\b"),
-        ("a GitHub write", r"\bgh\s+(?:issue|pr|release|repo|run|workflow|label|secret|variable)\s+(?:create|edit|close|reopen|delete|"
-         r"merge|comment|review|fork|upload|run|cancel|rerun|enable|disable|set|sync|rename)\b"),
-        ("a GitHub write", r"\bgh\s+api\b[^|;&\n]*\s(?:-X|--method|-f|-F|--field|--raw-field|--input)\b"),
-        ("an install", r"\b(?:npm|pnpm|yarn|bun)\s+(?:--prefix\s+\S+\s+)?(?:install|i|add|ci|remove|uninstall|update|upgrade)\b"),
-        ("an install", r"\b(?:pip[0-9.]*|uv|uv\s+pip|poetry|cargo|go|gem|brew|apt(?:-get)?|rustup)\s+(?:install|add|get)\b"),
-        ("a download", r"\b(?:curl|wget)\b(?![^|;&\n]*https?://(?:localhost|127\.0\.0\.1|bridge)\b)[^|;&]*https?://"),
-        ("a download", r"\bgh\s+(?:release|run)\s+download\b|\bgit\s+clone\b"),
-        ("ssh or a deployment", r"(?:^|[|;&\s])(?:ssh|scp|rsync|sftp)\s+\S|\b(?:firebase|vercel)\s+deploy\b|\bkubectl\s+apply\b"),
-        ("sudo", r"\b(?:sudo|doas)\s"),
-        ("a secret", r"\bgh\s+auth\b|\bsecurity\s+(?:add|find)-generic-password|Authorization:\s*Bearer|credentials:edit|\bopenssl\s+rand\b"),
-        ("a secret", r"\b(?:cat|less|head|tail|grep|sed)\b[^|;&\n]*[/\s]\.env(?:\s|$|\")|(?:^|[|;&]\s*)(?:env|printenv)\s*(?:$|[|;&])"),
-        ("a secret", r"\bcat\s[^|;&\n]*(?:master\.key|~/\.claude\.json|mcp\.json|api_key|secrets\.yml|credentials|id_rsa|\.npmrc)"),
-        ("a deletion outside the project", rf"\brm\s+{_OUTSIDE}|\bchmod\s+{_OUTSIDE}"),
-        ("SQL that alters", r"(?i)\b(?:psql|mysql|sqlite3)\b[^\n]*\b(?:drop|delete|update|insert|alter|truncate)\b"),
-        ("git configuration", r"\bgit\s+(?:-C\s+\S+\s+)?(?:config\s+(?!--get|--list|-l)|remote\s+(?:add|set-url|remove|rm|rename)\b)"),
-    )
-)  # fmt: skip
 
 
 class Session(NamedTuple):
@@ -83,23 +59,15 @@ class Pair(NamedTuple):
         return sum(not prompt.worth for prompt in self.left)
 
 
-def worth_asking(text: str, category: str) -> str:
-    """Why a person would want to be asked; empty for what is routine."""
-    if category in ("packages", "network"):
-        return "an install" if category == "packages" else "a download"
-    text = text.replace("\\\n", " ")
-    return next((kind for kind, pattern in _WORTH_ASKING if pattern.search(text)), "")
-
-
 def read_sessions(lines: Iterable[bytes]) -> tuple[Session, ...]:
     """The sessions of a JSON lines file; that an agent read a file is no action here."""
     return tuple(_session(msgspec.json.decode(line)) for line in lines if line.strip())
 
 
 def _session(data: dict[str, Any]) -> Session:
-    entries = [entry for entry in data["actions"] if entry.get("operation") != "read"]
-    actions = [action_of({key: entry[key] for key in _FIELDS if key in entry}) for entry in entries]
-    worth = [worth_asking(entry.get("command") or entry.get("url") or "", entry["category"]) for entry in entries]
+    entries = [(at, entry) for at, entry in enumerate(data["actions"]) if entry.get("operation") != "read"]
+    actions = [action_of({key: entry[key] for key in _FIELDS if key in entry}) for _, entry in entries]
+    worth = [worth_asking(entry.get("command") or "", WORKSPACE, (data["id"], at)) for at, entry in entries]
     return Session(data["id"], data["project"], tuple(actions), tuple(worth))
 
 
