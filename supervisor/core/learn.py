@@ -151,9 +151,7 @@ class _Chooser:
             for option in _options(request):
                 self.options[option.rule] = option
                 self.evidence.setdefault(option.rule, set()).add(option.evidence or f"request {number}")
-        self.usable = frozenset(
-            rule for rule in self.options if self.is_proven(rule) and is_fit(rule) and self.is_safe([rule])
-        )
+        self.usable = frozenset(rule for rule in self.options if self.is_proven(rule) and is_fit(rule))
         self.requests = [self.reached(request) for request in requests]
 
     def is_proven(self, rule: str) -> bool:
@@ -235,8 +233,6 @@ class _Chooser:
         if need is None:
             return DENIED_TOO
         offered = [option.rule for option in need.options if is_fit(option.rule)]
-        if any(self.is_proven(rule) and not self.is_safe([rule]) for rule in offered):
-            return DENIED_TOO
         if any(not self.is_proven(rule) for rule in offered):
             return TOO_SELDOM
         return f"{SPELLED_OUT if offered else NO_NARROW_RULE} {_named(need, request.past.action)}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from supervisor.core.exec_candidates import is_verb, quote
-from supervisor.core.exec_tables import basename, opaque_words, plain_form, program_name, tables
+from supervisor.core.exec_tables import basename, plain_form, program_name, tables
 from supervisor.core.exec_wrappers import unwrap
 from supervisor.core.learn_options import ONE_WILDCARD, SPELLED_OUT, Option
 from supervisor.core.shell_words import Word
@@ -56,20 +56,15 @@ def _narrow(words: tuple[Word, ...]) -> Iterator[Option]:
 def _fed(words: tuple[Word, ...]) -> Iterator[Option]:
     """`xargs wc *`: what it runs is judged as if it stood alone."""
     unwrapped = unwrap(words) if words[0].text == "xargs" else None
-    if unwrapped is None or unwrapped.problem or len(unwrapped.payloads) != 1:
-        return
-    payload = unwrapped.payloads[0]
-    own = words[: payload.start]
-    if payload.text is not None or not own or not all(word.is_literal for word in own):
-        return
-    for option in _narrow(payload.words):
-        if option.weight == ONE_WILDCARD:
-            inner = option.rule.removeprefix("exec(").removesuffix(")")
-            yield Option(_rule(own, inner), ONE_WILDCARD)
+    for payload in unwrapped.payloads if unwrapped else ():
+        for option in _narrow(payload.words):
+            if option.weight == ONE_WILDCARD:
+                inner = option.rule.removeprefix("exec(").removesuffix(")")
+                yield Option(_rule(words[: payload.start], inner), ONE_WILDCARD)
 
 
 def _spelled(words: tuple[Word, ...]) -> Iterator[Option]:
-    if not all(word.is_literal for word in words) or opaque_words(words):
+    if not all(word.is_literal for word in words):
         return
     name = words[0].text
     is_own = _is_in_workspace(name) and "/" in name

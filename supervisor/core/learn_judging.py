@@ -103,9 +103,6 @@ class Judging:
     def _open(self, rules: frozenset[str], action: Exec) -> tuple[tuple[Word, ...], ...] | None:
         """The commands of a line that no rule covers; None where something else than a missing rule stands against it."""
         judge = self.under(rules).judge_for("exec")
-        if not isinstance(judge, CommandJudge):
-            return None
+        assert isinstance(judge, CommandJudge)
         judgement = judge.judgement(action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None))
-        if judgement.never_allow or judgement.decision not in (None, "allow"):
-            return None
-        return judgement.open
+        return () if judgement.decision == "allow" else judgement.open or None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from supervisor.core import git_refs, globs
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import Action, FileChange, Git, Network, Packages
 from supervisor.core.hosts import as_address, canonical_host
 from supervisor.core.paths import canonical
 from supervisor.core.suggest import suggest
@@ -39,10 +39,7 @@ class Option(NamedTuple):
 
 
 def options(action: Action) -> tuple[Option, ...]:
-    """What could have answered the action; none where nothing should. Not for `Exec`, whose commands are looked at one by one.
-
-    Never raises.
-    """
+    """What could have answered the action; none where nothing should. Commands (`Exec`) are looked at one by one, elsewhere. Never raises."""
     try:
         return tuple(_options(action))
     except ValueError:
@@ -59,8 +56,6 @@ def _options(action: Action) -> Iterator[Option]:
             yield from _git(action)
         case Packages():
             yield from (Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact")
-        case Exec():
-            raise ValueError("commands are looked at one by one")
 
 
 def _filesystem(action: FileChange) -> Iterator[Option]:
@@ -103,7 +98,7 @@ def _git(action: Git) -> Iterator[Option]:
     refs = git_refs.refs_of(action)
     if action.operation in git_refs.READS:
         yield from (Option(one.rule, SPELLED_OUT, 2) for one in suggest(action) if one.label == "exact")
-    elif action.operation == "push" and len(refs) == 1 and not git_refs.special_flags(action):
+    elif action.operation == "push" and len(refs) == 1:
         ref = refs[0]
         if ref.kind != "branch" or ref.name in _SHARED_BRANCHES or not action.remote:
             return

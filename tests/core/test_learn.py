@@ -12,6 +12,8 @@ from supervisor.core.approvals import Answer
 from supervisor.core.git_refs import parse_command as git
 from supervisor.core.history import Past
 from supervisor.core.learn import Learned, learn
+from supervisor.core.learn_judging import is_fit
+from supervisor.core.learn_options import options
 from supervisor.core.packages import parse_command as package
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, evaluate
@@ -88,6 +90,7 @@ def allows(policy: Policy, one: Past) -> bool:
         (["git --no-pager log -3"], ["git log *"]),
         (["git commit -m \"$(cat <<'EOF'\nFix it\nEOF\n)\""], ["git commit *"]),
         (["find . -name '*.c' | xargs wc -l"], ["find *", "xargs wc *"]),
+        (["find . | xargs"], []),
         (["find . | xargs -n 5 grep -l x"], ["find *", "xargs -n 5 grep *"]),
         (["/usr/bin/tree -L 2"], ["/usr/bin/tree *"]),
         (["for f in a b; do cat $f; done"], ["cat *"]),
@@ -125,6 +128,7 @@ def test_a_command_is_learned_by_program_and_verb(lines: list[str], expected: li
         ([git("git push origin feature/a")], []),
         ([git("git push origin feature/a")] * 2, ["git(push origin feature/a)"]),
         ([git("git push -u origin feature/a"), git("git push origin feature/b")], ["git(push origin feature/*)"]),
+        ([git("git push origin wip")] * 2, ["git(push origin wip)"]),
         ([git("git push origin main")] * 3, []),
         ([git("git push --force origin feature/a")] * 3, []),
         ([git("git push origin :feature/a")] * 3, []),
@@ -197,6 +201,12 @@ def test_a_denial_of_what_the_base_allows_stops_nothing() -> None:
     ]
 
 
+def test_nor_does_one_of_what_the_base_allows_without_a_rule() -> None:
+    base = policy_from_data({"modes": {"network": "allow", "filesystem": "allow"}})
+    denied = [past(connect("a.example.org"), "denied"), past(write("a"), "denied"), past(run("cd src"), "denied")]
+    assert rules([*denied, *commands("cargo test")], base) == ["exec(cargo test *)"]
+
+
 def test_approved_and_denied_alike_stays_asked() -> None:
     assert rules([past(run("make deploy")), past(run("make deploy"), "denied")]) == []
 
@@ -260,6 +270,7 @@ def test_commands_that_no_rule_may_allow_are_listed_as_such(line: str, why: str)
 def test_why_an_approved_request_stays_asked() -> None:
     assert stays(commands("rm -rf build")) == {"no narrow rule is known for `rm`": 1}
     assert stays(commands("./run")) == {learning.TOO_SELDOM: 1}
+    assert stays(commands("./run $HOME", "./run $HOME")) == {"no narrow rule is known for `./run`": 2}
     assert stays(commands("sort -o x y")) == {"only a rule that spells out the arguments could allow `sort`": 1}
     assert stays(approved(connect("a.example.org"))) == {learning.TOO_SELDOM: 1}
     assert stays(approved(git("git push --tags origin a b"))).keys() == {
@@ -279,6 +290,13 @@ def test_nothing_is_learned_from_a_redacted_request() -> None:
     assert stays([marked, shaped]) == {learning.WAS_REDACTED: 2}
 
 
+def test_what_is_no_action_has_no_options() -> None:
+    for action in (write("../x"), write("a\0b"), connect("not a host"), request("/a%2fb"), run("ls")):
+        assert options(action) == ()
+    assert not is_fit("exec(ls; rm x)")
+    assert not is_fit("exec(*)")
+
+
 def test_a_proposal_of_an_agent_is_no_evidence() -> None:
     assert rules([past(Proposal(effect="allow", rule="exec(rm *)"))]) == []
 
@@ -292,6 +310,8 @@ def test_a_proposal_of_an_agent_is_no_evidence() -> None:
         (["npm run x"] * 3, ["npm run evil", "npm run x && npm run evil", "npm run", "npm exec evil"]),
         (["npm run x --a", "npm run x --b"], ["npm run evil", "npm --script-shell=evil run x", "npm run --prefix /x x"]),
         (["make build"] * 3, ["make evil", "make build evil", "make -f evil build", "make build SHELL=evil"]),
+        (["make build A", "make build B"], ["make build evil", "make evil"]),
+        (["xargs make build", "xargs $X"] * 2, ["xargs make build", "make build"]),
         (["python a.py"] * 3, ["python b.py", "python -c 1", "python", "python a.py --more", "python -m evil"]),
         (["python a.py 1", "python a.py 2", "python a.py 3"], ["python a.py 4", "python b.py"]),
         (["sh x.sh"] * 3, ["sh y.sh", "sh -c evil", "sh", "sh x.sh | sh"]),
