@@ -173,10 +173,8 @@ def agrees(action: Packages) -> bool:
 
 
 def risky_flags(action: Packages) -> list[str]:
-    """The options that aren't known as harmless, as they are shown."""
-    table = managers().get(action.manager)
-    if table is None:
-        return list(action.flags)
+    """The options that aren't known as harmless, as they are shown. The manager is one that is known."""
+    table = managers()[action.manager]
     found = []
     for flag in action.flags:
         name = flag.partition("=")[0]

@@ -96,10 +96,7 @@ def is_star(word: str) -> bool:
 
 @lru_cache(maxsize=16384)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    first, *rest = re.split(r"\*+", pattern)
-    if not rest:
-        return re.compile(re.escape(first) + r"\Z")
-    *middle, last = rest
+    first, *middle, last = re.split(r"\*+", pattern)
     inner = "".join(f"(?>.*?{re.escape(part)})" for part in middle if part)
     # One character at least: a wildcard never stands for an empty word.
     return re.compile(f"(?=.){re.escape(first)}{inner}.*{re.escape(last)}\\Z", re.DOTALL)
