@@ -1,0 +1,96 @@
+"""Network verdicts: what is denied whatever rules say, what must agree, and what naming an address lifts."""
+
+from typing import Any
+
+import pytest
+
+from supervisor.core.actions import Network
+from supervisor.core.policy_text import policy_from_data
+from supervisor.core.rules import Verdict, names_addresses
+from tests.fakes.ruled import NOW, ruled
+
+ANY = ["network(api.example.com)", "network(*.example.org)"]
+
+
+def connect(host: str, port: int = 443, **seen: Any) -> Network:
+    return Network(operation="connect", host=host, port=port, **seen)
+
+
+def verdict(action: Network, **rules: Any) -> Verdict:
+    return ruled(action, **{"allow": ANY, **rules})
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (connect("api.example.com", 0), "`0` is not a port"),
+        (connect("api.example.com", 65_536), "`65536` is not a port"),
+        (connect("api..example.com"), "the host `api..example.com` is not a valid host name"),
+        (connect("api.example.com", resolved=("nonsense",)), "`nonsense` is not an address that a name can resolve to"),
+        (Network(operation="request", host="api.example.com", port=443), "a request needs a method, and http or https"),
+        (
+            Network(operation="request", host="api.example.com", port=443, scheme="https", method="G T"),
+            "a request needs a method, and http or https",
+        ),
+        (connect("api.example.com", sni="x.example.com"), "TLS names `x.example.com`, but the connection goes to `api.example.com`"),
+        (connect("api.example.com", sni=""), "TLS names ``, which is not a valid host"),
+        (
+            connect("api.example.com", host_header="x.example.com"),
+            "the Host header names `x.example.com`, but the connection goes to `api.example.com`",
+        ),
+        (
+            connect("api.example.com", host_header="api.example.com:8443"),
+            "the Host header names port 8443, but the connection goes to port 443",
+        ),
+        (connect("api.example.com", host_header="me@api.example.com"), "the Host header names `me@api.example.com`, which is not a valid host"),
+        (connect("169.254.169.254", 80), "`169.254.169.254` is a cloud metadata service, which is never reached"),
+        (connect("224.0.0.1"), "`224.0.0.1` is never the address of one public host"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_or_is_never_reached_is_denied(action: Network, why: str) -> None:
+    found = verdict(action, allow=[*ANY, "network(169.254.0.0/16)"])
+    assert (found.decision, found.why) == ("deny", why)
+
+
+@pytest.mark.parametrize("header", ["api.example.com", "API.example.com.", "api.example.com:443"])
+def test_a_host_header_that_agrees_is_no_contradiction(header: str) -> None:
+    assert verdict(connect("api.example.com", host_header=header)).decision == "allow"
+
+
+def test_an_ipv6_host_header_may_come_with_and_without_brackets() -> None:
+    named = ["network([2001:db8::7])"]
+    for header in ("2001:db8::7", "[2001:db8::7]", "[2001:db8::7]:443"):
+        assert verdict(connect("2001:db8::7", host_header=header), allow=named).decision == "allow", header
+    assert verdict(connect("2001:db8::7", host_header="2001:db8::8"), allow=named).decision == "deny"
+
+
+def test_a_private_address_needs_a_rule_that_names_it() -> None:
+    action = connect("db.example.org", 443, resolved=("10.0.0.5",))
+    assert verdict(action).decision == "deny"
+    named = verdict(action, allow=[*ANY, "network(10.0.0.0/8)"])
+    assert named.decision == "allow"
+    assert set(named.rules) >= {"network(*.example.org)", "network(10.0.0.0/8)"}
+    policy = policy_from_data({"allow": [*ANY, "network(10.0.0.0/8)"]})
+    assert names_addresses(policy, action, now=NOW)
+    assert not names_addresses(policy, connect("db.example.org", resolved=("93.184.216.34",)), now=NOW)
+    assert not names_addresses(policy, connect("db.example.org", resolved=("10.0.0.5", "192.168.0.1")), now=NOW)
+
+
+def test_an_exception_takes_an_address_out_of_what_is_named() -> None:
+    rule = {"rule": "network(10.0.0.0/8)", "except": ["network(10.0.0.5)"]}
+    assert verdict(connect("10.0.0.4"), allow=[rule]).decision == "allow"
+    assert verdict(connect("10.0.0.5"), allow=[rule]).decision == "deny"
+
+
+def test_a_deny_rule_is_named_even_where_nothing_could_allow_it() -> None:
+    found = verdict(connect("10.0.0.5"), deny=["network(10.0.0.0/8)"])
+    assert found.rule == "network(10.0.0.0/8)"
+    found = verdict(connect("api.example.com", sni="x.example.com"), deny=["network(api.example.com)"])
+    assert found.rule == "network(api.example.com)"
+
+
+def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
+    action = Network(operation="request", host="api.example.com", port=443, scheme="https", method="GET", path="/a%2fb")
+    found = verdict(action)
+    assert (found.decision, found.sticky) == ("ask", True)
+    assert "an encoded slash" in found.why
