@@ -125,7 +125,7 @@ def _action(operation: str, operands: Sequence[str], flags: Sequence[str], comma
     remote, *refs = operands or [""]
     repo = next((flag.partition("=")[2] for flag in flags if flag.startswith("--repo=")), "")
     names = {flag.partition("=")[0] for flag in flags}
-    refspecs = tuple(_joined_tags(refs))
+    refspecs = tuple(joined_tags(refs))
     return Git(
         operation=operation,
         remote=remote or repo or None,
@@ -139,7 +139,7 @@ def _action(operation: str, operands: Sequence[str], flags: Sequence[str], comma
     )
 
 
-def _joined_tags(words: Sequence[str]) -> list[str]:
+def joined_tags(words: Sequence[str]) -> list[str]:
     """`tag NAME` is the refspec `refs/tags/NAME:refs/tags/NAME` (git-push(1))."""
     found: list[str] = []
     at = 0
@@ -236,7 +236,7 @@ def refs_of(action: Git) -> list[Ref]:
     """
     if not action.refspecs:
         return [Ref("unknown", "", "")] if action.operation == "push" else []
-    return [_ref(text, action) for text in _joined_tags(action.refspecs)]
+    return [_ref(text, action) for text in joined_tags(action.refspecs)]
 
 
 def _ref(text: str, action: Git) -> Ref:

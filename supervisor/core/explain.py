@@ -1,0 +1,402 @@
+"""Why a policy answers an action as it does: what the action was understood as, and what every rule of its category says of it.
+
+Decides nothing. The verdict is `evaluate`'s own; what is told besides comes from the judges' own functions, one rule and one part of
+the action at a time. It is apart from the judges because a verdict has to be quick, and this may take its time. It must never
+disagree with `evaluate`, and it never raises. How one category is read stands in `explain_exec`, `explain_filesystem`, ...; nothing
+here is escaped: whoever shows it does that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from supervisor.core.actions import RULE_CATEGORIES, Action, Category, Effect, category_of, title
+from supervisor.core.rules import Policy, evaluate
+from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
+
+# What became of a rule, the most telling first.
+#   decides    it made the verdict
+#   overruled  it matches, but a stricter rule does too
+#   partly     it covers a part of the action, and another part has no rule
+#   held       it fits, but here no rule counts, or none that uses a wildcard
+#   excepted   it fits, but for its own exception
+#   inactive   expired, of another session, or used up
+#   never      a bare allow rule of a category where bare rules allow nothing
+#   spare      it would decide, but another rule answers before it is asked
+#   missed     it doesn't match
+type Outcome = Literal["decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"]
+OUTCOMES: tuple[Outcome, ...] = (
+    "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
+)  # fmt: skip
+# What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`: nothing has to allow it;
+# `always`: a proposal, which is always asked; `nothing`: no policy is in force.
+type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
+type Answer = Literal["allow", "ask", "deny", "free", "open"]
+
+# How far a rule is from matching: up to NEAR it is worth a look.
+NEAR = 4
+FAR = 9
+
+
+class Look(NamedTuple):
+    """What one rule says of one part. `why` is one line: what covers it, what differs, or what stops it.
+
+    `fits` leaves aside how long the rule lasts, its exceptions, and what no rule lifts. `stopped` is what becomes of a rule that
+    fits (or would, were it not bare) and yet doesn't count.
+    """
+
+    fits: bool
+    why: str
+    distance: int = 0
+    stopped: Outcome | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the rule speaks of the part, as long as it is in force."""
+        return self.fits and self.stopped is None
+
+
+def excepted(exception: str) -> Look:
+    """The look of a rule that fits but for one of its exceptions."""
+    return Look(True, f"fits, but its exception `{exception}` takes this out", stopped="excepted")
+
+
+def miss(why: str, distance: int = NEAR) -> Look:
+    """The look of a rule that doesn't fit."""
+    return Look(False, why, distance)
+
+
+class Topic(NamedTuple):
+    """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it needs no rule.
+
+    `alone` is the part as an action of its own: what a rule for it is suggested from.
+    """
+
+    kind: str
+    text: str
+    notes: tuple[str, ...] = ()
+    forced: tuple[Forced, ...] = ()
+    is_free: bool = False
+    alone: Action | None = None
+
+
+class Reading(Protocol):
+    """What a category's reader makes of an action. `forced` is what no rule lifts of the action as a whole."""
+
+    facts: list[tuple[str, str]]
+    forced: list[Forced]
+    topics: list[Topic]
+
+    def look(self, rule: Rule, at: int) -> Look:
+        """What a rule of the category says of the topic at this position."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the action: a command, a path, a connection, an address, a ref, a package.
+
+    `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free` where none has to. `rules` are those
+    that say so. `forced`: why no allow rule lifts what is asked or denied of it. `notes` tell how it was found and read.
+    """
+
+    kind: str
+    text: str
+    answer: Answer
+    rules: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    alone: Action | None = None
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """A rule that was looked at. `parts`: positions in `Explanation.parts` of which it speaks. `distance`: 0 where it fits, up to
+    `NEAR` where little differs."""
+
+    rule: Rule
+    outcome: Outcome
+    why: str
+    parts: tuple[int, ...] = ()
+    distance: int = 0
+
+
+class Suggestion(msgspec.Struct, frozen=True):
+    """An allow rule that would be enough for the part at this position; `explains` says what else it would allow."""
+
+    part: int
+    rule: str
+    label: str
+    explains: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Everything about one verdict.
+
+    `facts` are (what, value) pairs: what the action was understood as. `forced`: what no allow rule lifts. `mode` is what the
+    category does where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the category, the most
+    telling first. `others`: how many rules of each other category weren't looked at. `suggestions`: allow rules, the first of each part
+    together enough for an allow; `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
+    """
+
+    category: Category
+    action: str
+    verdict: Verdict
+    basis: Basis
+    mode: Effect
+    facts: tuple[tuple[str, str], ...] = ()
+    parts: tuple[Part, ...] = ()
+    forced: tuple[str, ...] = ()
+    looked: tuple[Looked, ...] = ()
+    others: tuple[tuple[Category, int], ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()
+    advice: str = ""
+    trouble: str = ""
+
+
+def explain(
+    policy: Policy,
+    action: Action,
+    *,
+    now: float,
+    workspace: str = "/workspace/merged",
+    session_id: str | None = None,
+    forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
+    configured_remotes: frozenset[str] | None = None,
+    uses: Mapping[str, int] | None = None,
+) -> Explanation:
+    """The verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
+    remotes = frozenset({"origin"}) if configured_remotes is None else configured_remotes
+    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses)
+
+    def judge(under: Policy) -> Verdict:
+        return evaluate(
+            under,
+            action,
+            now=now,
+            workspace=workspace,
+            session_id=session_id,
+            forbidden_endpoints=forbidden_endpoints,
+            configured_remotes=remotes,
+            uses=uses,
+        )
+
+    category, verdict = category_of(action), judge(policy)
+    others = tuple((one, len(policy.of(one))) for one in RULE_CATEGORIES if one != category and policy.of(one))
+    plain = Explanation(category, title(action), verdict, "nothing", policy.mode_of(category), others=others)
+    if policy.is_deny_all:
+        return plain
+    if category not in RULE_CATEGORIES:
+        return msgspec.structs.replace(plain, basis="always")
+    try:
+        return _explained(plain, policy, action, context, judge)
+    except Exception as error:
+        trouble = f"what the rules say could not be told apart ({type(error).__name__}): report this as a bug"
+        basis: Basis = "rules" if verdict.rules else "mode"
+        return msgspec.structs.replace(plain, basis=basis, trouble=trouble)
+
+
+def read(policy: Policy, action: Action, context: Context) -> Reading:
+    """The reading of an action of a category that rules speak of."""
+    match category_of(action):
+        case "exec":
+            from supervisor.core import explain_exec
+
+            return explain_exec.Reading(policy, action, context)
+        case "filesystem":
+            from supervisor.core import explain_filesystem
+
+            return explain_filesystem.Reading(policy, action, context)
+        case "network":
+            from supervisor.core import explain_network
+
+            return explain_network.Reading(policy, action, context)
+        case "git":
+            from supervisor.core import explain_git
+
+            return explain_git.Reading(policy, action, context)
+        case _:
+            from supervisor.core import explain_packages
+
+            return explain_packages.Reading(action)
+
+
+def _explained(
+    plain: Explanation, policy: Policy, action: Action, context: Context, judge: Callable[[Policy], Verdict]
+) -> Explanation:
+    from supervisor.core.explain_remedies import advice, suggestions
+
+    category, verdict = plain.category, plain.verdict
+    reading = read(policy, action, context)
+    # Where a missing rule would only be asked: a denial that no rule made is then one that nothing lifts.
+    asked = policy.judge_for(category).judge(action, "ask", context)
+    forced = [*reading.forced, *(item for topic in reading.topics for item in topic.forced)]
+    if asked.decision == "deny" and not asked.rules and not any(item.decision == "deny" for item in forced):
+        forced.insert(0, Forced("deny", asked.why))
+    looked = _look_at(policy.of(category), _Case(reading, verdict, forced, context))
+    found = msgspec.structs.replace(
+        plain,
+        basis=_basis(verdict, reading, forced),
+        facts=tuple(reading.facts),
+        parts=tuple(_part(at, topic, looked, context) for at, topic in enumerate(reading.topics)),
+        forced=tuple(dict.fromkeys(item.why for item in forced)),
+        looked=tuple(sorted(looked, key=_telling)),
+    )
+    found = msgspec.structs.replace(found, suggestions=suggestions(found, action, policy, context.workspace, judge))
+    return msgspec.structs.replace(found, advice=advice(found))
+
+
+def _telling(one: Looked) -> tuple[int, int, int]:
+    return OUTCOMES.index(one.outcome), one.distance, -STRICTNESS[one.rule.effect]
+
+
+def _basis(verdict: Verdict, reading: Reading, forced: Sequence[Forced]) -> Basis:
+    if verdict.rules:
+        return "rules"
+    if any(item.decision == verdict.decision for item in forced):
+        return "forced"
+    return "free" if verdict.decision == "allow" and all(topic.is_free for topic in reading.topics) else "mode"
+
+
+def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> Part:
+    """What the rules in force say of one part: the strictest of them that speaks of it."""
+    speaking = [one.rule for one in looked if at in one.parts and context.is_active(one.rule)]
+    answer: Answer = "free" if topic.is_free else "open"
+    rules: tuple[str, ...] = ()
+    if speaking:
+        strictest = max((rule.effect for rule in speaking), key=STRICTNESS.__getitem__)
+        answer = strictest
+        rules = tuple(dict.fromkeys(rule.text for rule in speaking if rule.effect == strictest))
+    return Part(
+        topic.kind, topic.text, answer, rules, tuple(item.why for item in topic.forced), topic.notes, topic.alone
+    )
+
+
+# -- one rule ------------------------------------------------------------------------------------------------------------
+
+
+class _Case(NamedTuple):
+    """What every rule is compared with: the action as it was read, and what came of it."""
+
+    reading: Reading
+    verdict: Verdict
+    forced: Sequence[Forced]
+    context: Context
+
+
+def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
+    """Every rule, with what became of it."""
+    topics = case.reading.topics
+    looks = [[case.reading.look(rule, at) for at in range(len(topics))] for rule in rules]
+    answered = {
+        at
+        for rule, row in zip(rules, looks, strict=True)
+        if case.context.is_active(rule)
+        for at, look in enumerate(row)
+        if look.counts
+    }
+    # An allow rule that comes near is told of what still lacks one.
+    lacking = [at for at, topic in enumerate(topics) if at not in answered and not topic.is_free]
+    every = range(len(topics))
+    return [
+        _looked(rule, row, (lacking if rule.effect == "allow" else ()) or every, case)
+        for rule, row in zip(rules, looks, strict=True)
+    ]
+
+
+def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case) -> Looked:
+    parts = tuple(at for at, look in enumerate(looks) if look.counts)
+    if not looks:
+        outcome: Outcome = "held" if case.verdict.decision == "deny" else "missed"
+        return Looked(rule, outcome, "no rule is asked: the action can't be read", distance=FAR)
+    at = min(parts or among, key=lambda at: (looks[at].stopped is None, looks[at].distance))
+    look = looks[at]
+    where = f"{case.reading.topics[at].kind} {at + 1}: " if len(looks) > 1 and look.distance <= NEAR else ""
+    if not case.context.is_active(rule):
+        besides = "it would match" if parts else f"besides, {where}{look.why}"
+        return Looked(rule, "inactive", f"{_inactive(rule, case.context)}; {besides}", parts, look.distance)
+    if parts:
+        outcome, why = _counting(rule, [looks[at].why for at in parts], parts, case)
+        return Looked(rule, outcome, why, parts)
+    return Looked(rule, look.stopped or "missed", f"{where}{look.why}", parts, look.distance)
+
+
+def _counting(rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case) -> tuple[Outcome, str]:
+    """What became of a rule that is in force and speaks of some part."""
+    verdict, kind = case.verdict, case.reading.topics[parts[0]].kind
+    how = whys[0] if len(set(whys)) == 1 else ""
+    if len(case.reading.topics) > 1:
+        speaks = "covers" if rule.effect == "allow" else "is about"
+        said = f"{kind} {_numbers(parts)}: {how}" if how else f"{speaks} {kind} {_numbers(parts)}"
+    else:
+        said = how
+    if rule.effect == verdict.decision and verdict.rules:
+        return "decides", said
+    if verdict.rules:
+        return "overruled", f"{said}; but {verdict.decision} {verdict.rule} is stricter"
+    lifting = next((item.why for item in case.forced if STRICTNESS[item.decision] > STRICTNESS[rule.effect]), "")
+    if lifting:
+        return "held", f"{said}; but {lifting}"
+    return "partly", f"{said}; another {kind} has no rule"
+
+
+def _numbers(parts: Sequence[int]) -> str:
+    return ", ".join(str(at + 1) for at in parts[:6]) + (", ..." if len(parts) > 6 else "")
+
+
+def _inactive(rule: Rule, context: Context) -> str:
+    """Why a rule isn't in force here and now."""
+    if rule.expires_at is not None and context.now >= rule.expires_at:
+        return f"expired {datetime.fromtimestamp(rule.expires_at, UTC):%Y-%m-%d %H:%M} UTC"
+    if rule.session is not None and rule.session != context.session_id:
+        return f"only for the session `{rule.session}`"
+    if context.uses is None:
+        return f"for {rule.uses} uses, which nobody counts here"
+    return f"used up: {context.uses.get(rule.id, 0)} of {rule.uses} uses"
+
+
+# -- as plain data -------------------------------------------------------------------------------------------------------
+
+
+def as_data(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain --json`."""
+    verdict = explanation.verdict
+    return {
+        "category": explanation.category,
+        "action": explanation.action,
+        "verdict": verdict.decision,
+        "why": verdict.why,
+        "remedy": verdict.remedy,
+        "rule": verdict.rule,
+        "rules": list(verdict.rules),
+        "sticky": verdict.sticky,
+        "basis": explanation.basis,
+        "mode": explanation.mode,
+        "forced": list(explanation.forced),
+        "understood": dict(explanation.facts),
+        "parts": [_part_data(part) for part in explanation.parts],
+        "looked_at": [_looked_data(one) for one in explanation.looked],
+        "not_looked_at": dict(explanation.others),
+        "suggestions": [msgspec.to_builtins(one) for one in explanation.suggestions],
+        "advice": explanation.advice,
+        "trouble": explanation.trouble,
+    }
+
+
+def _part_data(part: Part) -> dict[str, Any]:
+    return {key: msgspec.to_builtins(getattr(part, key)) for key in part.__struct_fields__ if key != "alone"}
+
+
+def _looked_data(one: Looked) -> dict[str, Any]:
+    rule = one.rule
+    return {
+        "rule": rule.text,
+        "effect": rule.effect,
+        "id": rule.id,
+        "rule_why": rule.why,
+        "source": rule.source,
+        "line": rule.line,
+        "outcome": one.outcome,
+        "why": one.why,
+        "parts": list(one.parts),
+        "distance": one.distance,
+    }
