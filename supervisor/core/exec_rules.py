@@ -295,7 +295,7 @@ class LineJudge[K: Hashable]:
                 (rule.key, rule.pattern)
                 for rule in rules
                 if covers(rule.pattern, form, inside, opaque=opaque, outside=outside)
-                and not any(touches(e, words) for e in rule.exceptions)
+                and not any(touches(e, words) or touches(e, seen) for e in rule.exceptions)
             ]
             if found:
                 break
@@ -346,8 +346,13 @@ class LineJudge[K: Hashable]:
 
     def restrict(self, words: tuple[Word, ...]) -> None:
         """Deny and ask rules: what touches the command, or might once its expansions are known."""
-        self.hold(words, self.deny.touching(words), self.denied, "denied")
-        self.hold(words, self.ask.touching(words), self.asked, "asked")
+        seen = self.from_root(words)
+        # `cd scripts && ./x` is what a rule calls `./scripts/x`.
+        for given in (words,) if seen is None or seen is words else (words, seen):
+            if rules := self.deny.touching(given):
+                self.hold(given, rules, self.denied, "denied")
+            if rules := self.ask.touching(given):
+                self.hold(given, rules, self.asked, "asked")
 
     def hold(self, words: tuple[Word, ...], rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
         for rule in rules:
@@ -411,5 +416,5 @@ _ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
 
 def show(words: Sequence[Word]) -> str:
     """A command in one line, for a reason."""
-    text = " ".join(word.text for word in words).replace("\n", " ")
+    text = " ".join([word.text for word in words]).replace("\n", " ")
     return text if len(text) <= 120 else text[:117] + "..."

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from supervisor.core.exec_candidates import candidates
-from supervisor.core.exec_rules import Rules, compile_pattern, judge
+from supervisor.core.exec_rules import ExecPattern, Rules, compile_pattern, judge
 from supervisor.errors import PolicyError
 
 ROOT = "/workspace/merged"
@@ -286,3 +286,17 @@ def test_rules_can_be_built_once():
 def test_the_deepest_wrapper_that_is_still_judged():
     assert decide("timeout 1 " * 8 + "ls", allow=["ls"]).decision == "allow"
     assert decide("timeout 1 " * 9 + "ls", allow=["ls"]).never_allow
+
+
+@pytest.mark.parametrize("line", ["./scripts/deploy.sh", "cd scripts && ./deploy.sh", "cd docs && ../scripts/deploy.sh"])
+def test_rules_and_exceptions_mean_a_program_wherever_it_is_called_from(line: str) -> None:
+    def patterns(*texts: str) -> list[tuple[str, ExecPattern]]:
+        return [(text, compile_pattern(text)) for text in texts]
+
+    everything = compile_pattern("./scripts/* *")
+    excepted = [("all", everything, (compile_pattern("./scripts/*deploy* *"),))]
+    roots = ["/w"]
+    assert judge(line, ".", allow=patterns("./scripts/* *"), ask=(), deny=(), workspace_roots=roots).decision == "allow"
+    assert judge(line, ".", allow=excepted, ask=(), deny=(), workspace_roots=roots).decision is None
+    denied = judge(line, ".", allow=(), ask=(), deny=patterns("./scripts/*deploy* *"), workspace_roots=roots)
+    assert denied.decision == "deny"
