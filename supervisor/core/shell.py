@@ -301,13 +301,17 @@ class _Tree:
 
 
 def _command_spans(node: "Node", children: "list[Node]") -> list[Span]:
-    """The words of a `command` node, and those that the grammar files under the redirections behind it."""
+    """The words of a `command` node, and those that the grammar files under the redirections behind it: behind the whole
+    list where the command is the last of one."""
     words = [(c.start_byte, c.end_byte) for c in children if c.is_named and c.type not in _NOT_WORDS]
     words.extend(word for c in children if c.type == "file_redirect" for word in _extra_words(c))
     parent = node.parent
-    if parent is not None and parent.type == "redirected_statement" and parent.children[0].id == node.id:
-        for redirect in parent.children[1:]:
-            words.extend(_extra_words(redirect))
+    while parent is not None:
+        if parent.type == "redirected_statement" and parent.children[0].id == node.id:
+            words.extend(word for redirect in parent.children[1:] for word in _extra_words(redirect))
+        elif parent.type not in ("list", "pipeline", "negated_command") or parent.children[-1].id != node.id:
+            break
+        node, parent = parent, parent.parent
     return words
 
 
