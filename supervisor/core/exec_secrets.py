@@ -22,7 +22,7 @@ _MAX_NAME_CHARS = 500
 class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields are explained at the top of secret_names.yaml."""
 
-    secrets: tuple[str, ...]
+    secrets: dict[str, str]
     samples: tuple[str, ...]
     names_only: frozenset[str]
     searching: frozenset[str]
@@ -34,20 +34,29 @@ def _names() -> _Names:
 
 
 @cache
-def _secret() -> re.Pattern[str]:
+def _secrets() -> tuple[tuple[str, re.Pattern[str]], ...]:
     names = _names()
-    sample = rf"(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
-    return re.compile(rf"(?:\A|(?<=[/:=@,])){sample}(?:{'|'.join(names.secrets)})\Z", re.IGNORECASE)
+    head = rf"(?:\A|(?<=[/:=@,]))(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
+    return tuple((mark, re.compile(rf"{head}{name}\Z", re.IGNORECASE)) for mark, name in names.secrets.items())
 
 
 def names_a_secret(text: str) -> bool:
     """Whether the word is the name of a file that holds keys or passwords."""
-    return len(text) <= _MAX_NAME_CHARS and _secret().search(text) is not None
+    return bool(_naming((text,)))
+
+
+def _naming(texts: Sequence[str]) -> list[int]:
+    """The positions of the texts that are such names. Hardly any is: what none of them could hold is seen at once."""
+    together = "\n".join(texts).lower()
+    likely = [name for mark, name in _secrets() if mark in together]
+    if not likely:
+        return []
+    return [i for i, text in enumerate(texts) if len(text) <= _MAX_NAME_CHARS and any(n.search(text) for n in likely)]
 
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that name a secret which the command would read or hand on."""
-    found = [i for i in range(1, len(words)) if names_a_secret(words[i].text)]
+    found = [i for i in _naming([word.text for word in words]) if i]
     if not found:
         return frozenset()
     names = _names()

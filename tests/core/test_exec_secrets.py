@@ -1,9 +1,12 @@
 """What is taken for the name of a file with secrets, and what isn't."""
 
+import re
+
 import pytest
 
 from supervisor.core.exec_secrets import names_a_secret, secret_words
 from supervisor.core.shell import parse
+from supervisor.core.tables import table
 
 SECRETS = [
     ".env",
@@ -32,6 +35,28 @@ SECRETS = [
     "/proc/1/environ",
     "~/.bash_history",
     ".npmrc",
+    ".pypirc",
+    ".pgpass",
+    "~/.my.cnf",
+    ".htpasswd",
+    "~/.vault-token",
+    "~/.dockercfg",
+    "~/.docker/config.json",
+    "~/.s3cfg",
+    "~/.azure/x",
+    "~/.gnupg",
+    "~/.kube/config",
+    "~/.password-store/a/b.gpg",
+    "a.p12",
+    "a.pfx",
+    "a.jks",
+    "release.keystore",
+    "a.kdbx",
+    "a.ppk",
+    "~/.git-credentials",
+    "config/private-key.pem",
+    "app/auth_token.txt",
+    "infra/terraform.tfstate",
 ]
 PLAIN = [
     "README.md",
@@ -59,6 +84,12 @@ PLAIN = [
 @pytest.mark.parametrize("text", SECRETS)
 def test_a_name_of_a_secret(text: str) -> None:
     assert names_a_secret(text)
+
+
+def test_each_name_of_the_table_holds_its_mark() -> None:
+    for mark, name in table("secret_names")["secrets"].items():
+        assert mark == mark.lower()
+        assert any(mark in text.lower() and re.search(f"{name}$", text, re.IGNORECASE) for text in SECRETS), mark
 
 
 @pytest.mark.parametrize("text", PLAIN)
