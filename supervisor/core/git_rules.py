@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from supervisor.core.actions import Action, Effect, Git
 from supervisor.core.git_refs import (
     FORCES,
@@ -255,10 +257,12 @@ def _sought(action: Git) -> Iterator[_Sought]:
 
 
 def _rough(action: Git) -> Iterator[_Sought]:
-    """The same of every operation that a command which can't be read might hold."""
+    """The same of every operation that a command which can't be read might hold: a word that is no ref hides no other."""
     for rough in rough_actions(action.command or ""):
-        with contextlib.suppress(ValueError):
-            yield from tuple(_sought(rough))
+        yield from _sought(replace(rough, refspecs=()))
+        for refspec in rough.refspecs:
+            with contextlib.suppress(ValueError):
+                yield from _sought(replace(rough, refspecs=(refspec,)))
 
 
 def _start(pattern: GitPattern) -> str:

@@ -4,9 +4,12 @@ Decides package by package, each of which must be allowed. INVARIANT: an option 
 where code comes from, is never allowed by a rule: the why shows it. A bare allow rule never matches.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Packages
 from supervisor.core.packages import (
@@ -205,14 +208,13 @@ def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _S
 
 
 def _rough(action: Packages) -> tuple[_Sought, ...]:
-    """What a command that can't be read might hold: only for deny rules."""
+    """What a command that can't be read might hold, only for deny rules: a word that is no package hides no other."""
     found: list[_Sought] = []
     for rough in map(canonical_action, rough_actions(action.command or "")):
-        try:
-            items: list[Item | None] = [*items_of(rough)]
-        except ValueError:
-            items = []
-        found += [_sought(rough, item, ()) for item in items or [None]]
+        found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
+        for name in rough.names:
+            with contextlib.suppress(ValueError):
+                found += [_sought(rough, item, ()) for item in items_of(replace(rough, names=(name,), flags=()))]
     return tuple(found)
 
 

@@ -67,6 +67,9 @@ def test_an_allow_rule_covers_what_it_spells(rule: str, command: str, expected: 
         ("npm:zod", "npm install 'zod", "deny"),
         ("npm:zod", "npm install 'a", "ask"),
         ("npm install *", "npm install $x (", "deny"),
+        # A word that is no package hides no other.
+        ("npm:zod", "npm install zod a\u200bb", "deny"),
+        ("pip install -r *", "pip install -r x.txt a\u200bb", "deny"),
     ],
 )
 def test_a_deny_rule_means_any_version_and_spelling(rule: str, command: str, expected: str) -> None:
