@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
 
+from supervisor.core.actions import Category
 from supervisor.core.approvals import Answer, Origin, Request
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
@@ -115,9 +116,9 @@ class ApprovalQueue:
         """A session's requests, newest first."""
         return self.read(lambda c: store.of_session(c, session_id, limit))
 
-    def newest(self, limit: int = 100) -> list[Request]:
-        """The last requests of all sessions, newest first."""
-        return self.read(lambda c: store.newest(c, limit))
+    def newest(self, limit: int = 100, category: Category | None = None) -> list[Request]:
+        """The last requests of all sessions, newest first; of one category where it is given."""
+        return self.read(lambda c: store.newest(c, limit, category))
 
     def earlier(self, session_id: str, fingerprint: str) -> Request | None:
         """The newest asked request of the session for exactly this action."""

@@ -153,8 +153,13 @@ def rules_list(options: argparse.Namespace) -> int:
 
 
 def rules_add(options: argparse.Namespace) -> int:
-    """Save a rule."""
-    saved = _client(options).post("/api/rules", effect=options.effect, rule=options.rule, why=options.why)
+    """Save a rule; prints what it would have answered of the last requests."""
+    from supervisor import terminal
+
+    client = _client(options)
+    seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
+    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why)
+    print(terminal.rule_preview_lines(seen))
     print(f"saved with id {saved['id']}; {len(saved['also'])} waiting requests answered by it")
     return 0
 

@@ -39,6 +39,17 @@ def rule_line(rule: dict[str, Any]) -> str:
     return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_one(rule['rule'])}  ({_one(rule['source'])}; {hits})"
 
 
+def rule_preview_lines(seen: dict[str, Any]) -> str:
+    """What a rule would have answered before, and by title what a person had answered the other way."""
+    lines = [_one(seen["summary"])]
+    said = "denied" if seen["effect"] == "allow" else "approved"
+    for words, group in ((f"you {said}", seen["against"]), ("rules allowed", seen["past"]["by_rules"])):
+        more = ["..."] if group["count"] > len(group["titles"]) else []
+        if group["titles"]:
+            lines.append(f"    {words}: {', '.join([*map(_one, group['titles']), *more])}")
+    return "\n".join(lines)
+
+
 def audit_line(record: dict[str, Any]) -> str:
     """An audit record for people: time, event, and the fields that say most."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))

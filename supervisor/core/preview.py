@@ -75,13 +75,13 @@ def relevant(past: Past, effect: Effect) -> bool:
 def sentence(seen: Preview) -> str:
     """The numbers in words, without the titles: those are an agent's, and whoever shows them escapes them."""
     verb = "asked every time" if seen.effect == "ask" else "answered"
-    requests = f"{seen.category} request{'' if seen.asked == 1 else 's'}"
+    requests = f"1 {seen.category} request" if seen.asked == 1 else f"the last {seen.asked} {seen.category} requests"
     if not seen.asked:
-        said = f"no {seen.category} request was asked yet"
+        said = f"no earlier {seen.category} request to compare with"
     elif not seen.answered:
-        said = f"would have {verb} none of the last {seen.asked} {requests}"
+        said = f"would have {verb} none of {requests}"
     else:
-        said = f"would have {verb} {seen.answered} of the last {seen.asked} {requests}: {_by_answer(seen)}"
+        said = f"would have {verb} {seen.answered} of {requests}: {_by_answer(seen)}"
     if seen.by_rules.count:
         said += f"; would have {_PAST[seen.effect]} {seen.by_rules.count} that rules allowed"
     if seen.redacted:

@@ -15,10 +15,11 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor import audit
+from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
-from supervisor.server import decisions, rules_view
+from supervisor.server import decisions, rule_previews, rules_view
 from supervisor.server.auth import COOKIE_S, Caller, OperatorAuth
 from supervisor.server.live import Live, Status
 from supervisor.server.operator_bodies import (
@@ -230,6 +231,14 @@ def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
     return RuleSaved(id=rule_id, also=[operator_request(one, parts.redactor) for one in also])
 
 
+@get("/api/rules/preview", sync_to_thread=False)
+def preview_rule(
+    request: AnyRequest, effect: FromQuery[Effect], rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)]
+) -> rule_previews.RulePreview:
+    """What a rule would answer that waits, and would have answered of the last requests. Nothing is saved."""
+    return rule_previews.of_rule(parts_of(request), effect, rule)
+
+
 @delete("/api/rules/{rule_id:str}", status_code=200, sync_to_thread=False)
 def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
     """Take a saved rule away."""
@@ -342,6 +351,7 @@ def handlers() -> list[ControllerRouterHandler]:
         bulk,
         list_rules,
         add_rule,
+        preview_rule,
         remove_rule,
         list_sessions,
         start_session,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from litestar import Response, delete, get, post
 from litestar.enums import MediaType
-from litestar.params import FromPath, URLEncodedBody
+from litestar.params import FromPath, FromQuery, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Category, Effect
@@ -102,18 +102,34 @@ def bulk(request: AnyRequest, category: FromPath[Category], answer: FromPath[Ans
 def add_rule(request: AnyRequest, data: Form) -> Response[str]:
     """Save a rule; it answers what waits and matches. An error is shown above the list."""
     parts = parts_of(request)
-    effects: dict[str, Effect] = {"allow": "allow", "ask": "ask", "deny": "deny"}
     rule = data.get("rule", "").strip()
     try:
-        effect = effects.get(data.get("effect", ""))
-        if effect is None:
-            raise UserError("the effect is missing", "choose allow, ask or deny")
+        effect = _effect(data.get("effect", ""))
         _, also = decisions.add_rule(parts, effect, rule, why=data.get("why", "").strip(), by=caller(request).name)
     except GatehouseError as error:
         return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
     live_of(request).policy_changed()
     answered = f" It answered {len(also)} that waited." if also else ""
     return page_values.html("parts/rules.html", **page_values.rules(parts, done=f"Saved {effect}: {rule}.{answered}"))
+
+
+@get("/rules/preview", include_in_schema=False, sync_to_thread=False)
+def preview_rule(
+    request: AnyRequest,
+    effect: FromQuery[str] = "",
+    rule: FromQuery[str] = "",
+    own: FromQuery[str] = "",
+    request_id: FromQuery[str] = "",
+) -> Response[str]:
+    """What a rule that was typed would have answered; nothing is saved. `own` is its name in the form of the card `request_id`."""
+    parts, text = parts_of(request), (own or rule).strip()
+    try:
+        if request_id:
+            decisions.check_candidate(parts, parts.gate.get(request_id), _effect(effect), text)
+        seen = rule_previews.of_rule(parts, _effect(effect), text, leaving_out=request_id)
+    except GatehouseError as error:
+        return page_values.html("parts/error.html", error=str(error))
+    return page_values.html("parts/seen.html", seen=seen, typed=True)
 
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
@@ -169,7 +185,19 @@ def resume(request: AnyRequest) -> Response[str]:
 
 def handlers() -> list[ControllerRouterHandler]:
     """Every route of this module."""
-    return [answer, always, save_always, bulk, add_rule, remove_rule, start_session, stop_session, stop_all, resume]
+    return [
+        answer,
+        always,
+        save_always,
+        bulk,
+        add_rule,
+        preview_rule,
+        remove_rule,
+        start_session,
+        stop_session,
+        stop_all,
+        resume,
+    ]
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------------
@@ -188,7 +216,7 @@ def _always(
     if status(found) != "pending":
         return page_values.html("parts/some_cards.html", cards=[card(parts, found)])
     offered = [
-        (one, rule_previews.preview(parts, found, effect, one.rule))
+        (one, rule_previews.of_rule(parts, effect, one.rule, leaving_out=request_id))
         for one in decisions.suggestions(parts, request_id, effect)
     ]
     chosen = rule if error else (offered[0][0].rule if offered else "")
@@ -201,6 +229,13 @@ def _always(
         own=own or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
         error=error,
     )
+
+
+def _effect(text: str) -> Effect:
+    effects: dict[str, Effect] = {"allow": "allow", "ask": "ask", "deny": "deny"}
+    if text not in effects:
+        raise UserError("the effect is missing", "choose allow, ask or deny")
+    return effects[text]
 
 
 def _wanted(data: dict[str, str]) -> StartSession:

@@ -7,7 +7,7 @@ and the other is told (an answer given twice, a grant claimed twice, a supersede
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
-from supervisor.core.actions import Action, category_of
+from supervisor.core.actions import Action, Category, category_of
 from supervisor.core.approvals import Request
 from supervisor.store.tables import requests as table
 
@@ -60,9 +60,12 @@ def of_session(connection: Connection, session_id: str, limit: int = 1000) -> li
     return [_request(row) for row in connection.execute(query)]
 
 
-def newest(connection: Connection, limit: int = 100) -> list[Request]:
-    """The last `limit` requests of all sessions, newest first."""
-    return [_request(row) for row in connection.execute(select(table).order_by(table.c.asked_at.desc()).limit(limit))]
+def newest(connection: Connection, limit: int = 100, category: Category | None = None) -> list[Request]:
+    """The last `limit` requests of all sessions, newest first; of one category where it is given."""
+    query = select(table).order_by(table.c.asked_at.desc()).limit(limit)
+    if category is not None:
+        query = query.where(table.c.category == category)
+    return [_request(row) for row in connection.execute(query)]
 
 
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import BrowserContext, Page, Route, expect
 
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import Answer, Request, status
 from supervisor.gate import Grant, Refused
 from supervisor.server import page_views
 from tests.browser.conftest import Watch, opened
@@ -83,11 +83,20 @@ async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(site
         site.ask(Network(operation="connect", host=host, port=443), origin="egress", hold_s=60)
         for host in ("a.example.org", "b.example.org", "c.example.com")
     )
+    answers: tuple[Answer, ...] = ("approved", "denied")
+    for answer, host in zip(answers, ("x.example.org", "y.example.org"), strict=True):
+        earlier = site.ask(Network(operation="connect", host=host, port=443), origin="egress", hold_s=60)
+        site.parts.gate.resolve(earlier.id, answer, by="operator (browser)")
     shown = page.locator(f"#request-{first.id}")
     await shown.get_by_role("button", name="Always allow…").click()
     form = shown.locator("form")
     await expect(form.locator("input[type=radio]").first).to_be_focused()
-    await expect(form.locator("label", has_text="network(*.example.org)")).to_contain_text("also answers 1 waiting now")
+    offered = form.locator("label", has_text="network(*.example.org)")
+    await expect(offered).to_contain_text("also answers 1 waiting now: connect b.example.org:443")
+    await expect(offered).to_contain_text(
+        "would have answered 2 of the last 2 network requests: 1 you approved, 1 you denied"
+    )
+    await expect(offered).to_contain_text("you denied: connect y.example.org:443")
     assert [one.text for one in site.parts.policies.current().rules if one.category == "network"] == []
     await form.get_by_role("button", name="Save the rule and approve").click()
     for request in (first, second):
@@ -107,6 +116,14 @@ async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> No
     own = shown.get_by_label("The text of your own rule")
     await own.fill("exec(npm view *)")
     await expect(shown.get_by_label("a rule of your own")).to_be_checked()
+    await shown.get_by_role("button", name="What would it answer?").click()
+    await expect(shown.locator(".own-seen .error")).to_contain_text("would not deny this")
+    await own.fill("exec(npm publish *)")
+    await shown.get_by_role("button", name="What would it answer?").click()
+    await expect(shown.locator(".own-seen")).to_contain_text("answers 1 waiting now: npm publish --tag b")
+    await expect(shown.get_by_label("a rule of your own")).to_be_checked()
+    assert status(site.parts.gate.get(request.id)) == "pending"
+    await own.fill("exec(npm view *)")
     await shown.get_by_role("button", name="Save the rule and deny").click()
     await expect(shown.locator("form .error")).to_contain_text("would not deny this")
     assert status(site.parts.gate.get(request.id)) == "pending"

@@ -98,11 +98,17 @@ async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) 
     await page.get_by_role("button", name="Add").click()
     await expect(page.locator("#rules-said .bad")).to_contain_text("network")
     await page.get_by_role("textbox", name="Rule").fill("network(*.packages.example.org)")
+    await page.get_by_role("button", name="What would it answer?").click()
+    await expect(page.locator("#rule-seen")).to_contain_text(
+        "answers 1 waiting now: connect a.packages.example.org:443"
+    )
+    assert status(site.parts.gate.get(waiting.id)) == "pending"
     await page.get_by_label("Why").fill("the team's index")
     await page.get_by_role("button", name="Add").click()
     await expect(page.locator("#rules-said .good")).to_contain_text("It answered 1 that waited")
     assert status(site.parts.gate.get(waiting.id)) == "approved"
     await expect(page.get_by_role("textbox", name="Rule")).to_be_empty()
+    await expect(page.locator("#rule-seen")).to_be_empty()
     for one in (page, other):
         row = one.locator("tr", has_text="network(*.packages.example.org)")
         await expect(row).to_contain_text("the team's index")

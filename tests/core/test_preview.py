@@ -55,9 +55,9 @@ def test_an_answer_that_a_rule_gave_is_nobodys() -> None:
 
 
 def test_nothing_to_look_at() -> None:
-    assert sentence(seen("git(main)")) == "no git request was asked yet"
+    assert sentence(seen("git(main)")) == "no earlier git request to compare with"
     found = seen("exec(make *)", past("npm test", answer="approved"))
-    assert sentence(found) == "would have answered none of the last 1 exec request"
+    assert sentence(found) == "would have answered none of 1 exec request"
 
 
 def test_what_had_no_card_is_no_request() -> None:
@@ -133,7 +133,7 @@ def test_an_ask_rule_answers_nothing_and_asks_every_time() -> None:
     found = seen("exec(npm *)", past("npm ci", answer="approved"), past("npm test", "allow"), effect="ask")
     assert found.against == Group()
     assert sentence(found) == (
-        "would have asked every time 1 of the last 1 exec request: 1 you approved; would have asked 1 that rules allowed"
+        "would have asked every time 1 of 1 exec request: 1 you approved; would have asked 1 that rules allowed"
     )
     none = seen("exec(npm *)", past("npm ci", "ask"), beside={"deny": ["exec(npm ci)"]}, effect="ask")
     assert none.answered == 0

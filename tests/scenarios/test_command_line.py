@@ -129,6 +129,7 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     rules = up.ask("rules", "list")
     assert "filesystem(" in rules
     added = up.ask("rules", "add", "deny", "network(*.example.org)", "--why", "not needed")
+    assert added.startswith("no earlier network request to compare with\n")
     rule_id = added.split("id ")[1].split(";")[0]
     assert "network(*.example.org)" in up.ask("rules", "list")
     up.ask("rules", "remove", rule_id)
