@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from supervisor.core.changes import (
     link_token,
     name_fields,
     name_of,
+    signature_of,
     to_action,
     want,
 )
@@ -253,3 +255,24 @@ def test_an_edit_changes_its_place_and_nothing_else(head: str, old: str, new: st
         return
     at = text.index(old)
     assert edited == text[:at] + new + text[at + len(old) :]
+
+
+def test_a_signature_tells_any_later_change_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    before = signature_of(path.stat())
+    assert before == signature_of(path.stat())
+    assert before[0] == 3
+    assert stat.S_ISREG(before[4])
+    path.chmod(0o600)
+    assert signature_of(path.stat()) != before
+
+
+def test_a_folder_whose_mode_the_agent_left_alone_asks_nothing_of_the_host() -> None:
+    """The person removed a folder that both sides had: the copy's, touched but the same, doesn't bring it back."""
+    touched = Seen("dir", 0o755, (2, 2, 2, 2, stat.S_IFDIR | 0o755))
+    assert want(known(folder()), touched, None) is None
+    changed = Seen("dir", 0o700, (2, 2, 2, 2, stat.S_IFDIR | 0o700))
+    asked = want(known(folder()), changed, None)
+    assert asked is not None
+    assert asked.operation == "mkdir"

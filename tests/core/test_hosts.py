@@ -127,3 +127,9 @@ def test_names_that_strangers_share() -> None:
     assert is_shared_by_strangers("amazonaws.com")
     assert is_shared_by_strangers("github.io")
     assert not is_shared_by_strangers("example.com")
+
+
+@pytest.mark.parametrize("text", ["ab--\uff41", "AB--\uff41", "\uff41b--a"])
+def test_a_wide_spelling_names_what_the_plain_one_names(text: str) -> None:
+    """`idna` refuses to encode hyphens in the third and fourth place, which host names may have."""
+    assert canonical_host(text) == canonical_host("ab--a") == "ab--a"

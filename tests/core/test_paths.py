@@ -221,3 +221,10 @@ def test_a_url_is_split_strictly() -> None:
     ):
         with pytest.raises(ValueError):
             split_url(bad)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [("./b", False), (".//b/.", False), ("./../../b", True), ("b/../..", False)]
+)
+def test_a_link_s_dots_and_empty_segments_lead_nowhere(target: str, expected: bool) -> None:
+    assert leaves("a/link", target) is expected

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from supervisor.core import shell_outline
+from supervisor.core import shell, shell_outline
 from supervisor.core.exec_scripts import is_plain_awk, is_plain_sed
 from supervisor.core.shell import hidden_character, parse
 from supervisor.core.shell_words import resolve
@@ -288,3 +288,39 @@ def test_bash_runs_nothing_that_is_not_listed(shims):
             assert argv in listed or argv[0] in open_names, (line, argv, listed)
     assert judged > 80
     assert ran_in_all > 100
+
+
+def test_a_part_of_the_grammar_that_is_not_known_here_is_a_construct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later grammar may have kinds of parts that nobody looked at: nothing in them is allowed, deny rules see the text."""
+    monkeypatch.setattr(shell, "_STRUCTURE", shell._STRUCTURE - {"subshell"})
+    found = parse("(new-kind-of-part a)")
+    assert found.constructs == ("something that isn't known here (`(new-kind-of-part a)`)",)
+    assert found.deny_texts == ("(new-kind-of-part a)",)
+
+
+def test_every_kind_of_part_that_the_grammar_has_is_known_here():
+    language = shell._parser().language
+    named = {
+        language.node_kind_for_id(i)
+        for i in range(language.node_kind_count)
+        if language.node_kind_is_named(i) and language.node_kind_is_visible(i)
+    }
+    assert named <= shell._STRUCTURE | set(shell._CONSTRUCTS)
+
+
+def test_a_condition_with_a_substitution_is_a_construct_and_its_command_is_found():
+    found = parse('[ -f "$(rm x)" ]')
+    assert "a command substitution" in " ".join(found.constructs)
+    assert ["rm", "x"] in [[word.text for word in command.words] for command in found.commands]
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 10_000, "a " * 5_000, '""' * 5_000, "((" + "!" * 9_990 + "1))", "a''" * 3_333, "{1..2}" * 1_600]
+)
+def test_a_text_has_fewer_parts_than_characters(text):
+    """What bounds the walk over the tree: MAX_CHARS does."""
+    parts, stack = 0, [shell._parser().parse(text.encode()).root_node]
+    while stack:
+        parts += 1
+        stack.extend(child for child in stack.pop().children if child.is_named)
+    assert parts < len(text) + 10

@@ -134,3 +134,31 @@ def test_a_card_shows_only_what_would_be_applied() -> None:
     assert (gone.content, gone.notes) == ("large", ("the content is no longer kept",))
     folder = make_card(FileChange(operation="mkdir", path="d", after="dir", mode=0o755), None, None, None)
     assert folder.content == "none"
+
+
+def test_nothing_to_show_is_written_as_nothing() -> None:
+    assert unified(diff(b"a\n", b"a\n"), "a", "b") == ""
+    assert unified(diff(b"a\n", b"\0"), "a", "b") == ""
+
+
+def test_too_many_lines_are_not_compared() -> None:
+    many = b"a\n" * (text_diff.MOST_COMPARED_LINES + 1)
+    assert diff(many, b"a\n") == TextDiff(too_large=True)
+
+
+def test_a_word_that_was_only_added_marks_nothing_on_the_other_side() -> None:
+    assert highlight("one two", "one and two") == (
+        (("one ", False), ("two", False)),
+        (("one ", False), ("and ", True), ("two", False)),
+    )
+
+
+def test_hunks_behind_the_limit_of_a_card_are_left_out_and_that_is_said() -> None:
+    """As many scattered changes as are compared: each is a hunk of its own, and together they are more than a card holds."""
+    lines = [f"{number}\n" for number in range(8 * text_diff.MOST_DIFFERENCES)]
+    changed = [text for at, line in enumerate(lines) for text in ((line, "new\n") if at % 8 == 0 else (line,))]
+    found = diff("".join(lines).encode(), "".join(changed).encode())
+    assert found.truncated
+    assert found.added == text_diff.MOST_DIFFERENCES
+    assert 1 < len(found.hunks) < text_diff.MOST_DIFFERENCES
+    assert sum(len(hunk.lines) for hunk in found.hunks) == text_diff.MOST_SHOWN_LINES
