@@ -295,7 +295,7 @@ def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
         if look.counts
     }
     # An allow rule that comes near is told of what still lacks one.
-    lacking = [at for at, topic in enumerate(topics) if at not in answered and not topic.is_free]
+    lacking = [at for at in range(len(topics)) if at not in answered]
     every = range(len(topics))
     return [
         _looked(rule, row, (lacking if rule.effect == "allow" else ()) or every, case)
@@ -383,7 +383,14 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
 
 
 def _part_data(part: Part) -> dict[str, Any]:
-    return {key: msgspec.to_builtins(getattr(part, key)) for key in part.__struct_fields__ if key != "alone"}
+    return {
+        "kind": part.kind,
+        "text": part.text,
+        "answer": part.answer,
+        "rules": list(part.rules),
+        "forced": list(part.forced),
+        "notes": list(part.notes),
+    }
 
 
 def _looked_data(one: Looked) -> dict[str, Any]:
