@@ -49,6 +49,8 @@ class Judging:
 
     def __init__(self, base: Policy, now: float, workspace: str) -> None:
         self.base = base
+        # Where a mode denies what no rule matches, the verdict doesn't tell a protected name from any other: ask as if all modes asked.
+        self._asking = base if base.is_deny_all else Policy(base.rules, protection=base.protection)
         self._now = now
         self._workspace = workspace
         self._policies: dict[frozenset[str], Policy] = {}
@@ -65,8 +67,8 @@ class Judging:
         return self._policies[rules]
 
     def verdict(self, past: Past) -> Verdict:
-        """What the base says."""
-        return self._verdict(self.base, past)
+        """What the base says, were its modes all `ask`."""
+        return self._verdict(self._asking, past)
 
     def allows(self, rules: Iterable[str], past: Past) -> bool:
         """Whether the base allows it with the rules beside it. Only rules of the action's category can tell."""
@@ -82,13 +84,12 @@ class Judging:
 
     def needs(self, past: Past) -> tuple[Need, ...]:
         """What rules would have to cover for the action to be allowed; none where it is allowed, or no allow rule can allow it."""
-        if self.base.is_deny_all:
+        if self.base.is_deny_all or self.allows((), past):
             return ()
         if isinstance(past.action, Exec):
             return tuple(Need(words, exec_options(words)) for words in self._open(frozenset(), past.action) or ())
-        verdict = self.verdict(past)
         # INVARIANT: a rule, a protected name or the kind of action stands against it where the verdict isn't just the mode's.
-        if verdict.decision == "allow" or verdict != mode_verdict(self.base, past.action):
+        if self.verdict(past) != mode_verdict(self._asking, past.action):
             return ()
         return (Need(fingerprint(past.action), options(past.action)),)
 

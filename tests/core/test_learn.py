@@ -156,6 +156,15 @@ def test_a_rule_tells_what_it_saves() -> None:
     assert (learned.asked_before, learned.asked_after) == (4, 1)
 
 
+def test_a_mode_that_denies_is_no_rule_against_one() -> None:
+    base = policy_from_data({"modes": {"filesystem": "deny", "exec": "deny"}})
+    history = approved(write("src/a"), run("cargo test"), run("ls > x"), write(".env"))
+    assert rules(history, base) == ["exec(cargo test *)", "filesystem(src/a)"]
+    first, second = stays(history, base)
+    assert first == "no rule may allow a redirection to a file"
+    assert second.startswith("protected name .env*")
+
+
 def test_what_the_base_answers_needs_no_rule() -> None:
     base = policy_from_data({"allow": ["exec(cargo *)", "filesystem(src/**)"], "modes": {"network": "allow"}})
     history = approved(run("cargo test | tail -3"), write("src/a"), connect("a.example.org"), connect("a.example.org"))
@@ -245,8 +254,10 @@ def test_what_the_base_holds_stays_asked_with_its_why() -> None:
 )  # fmt: skip
 def test_protected_names_and_what_no_rule_may_allow_are_never_learned(action: Action) -> None:
     history = approved(*[action] * 5)
-    assert rules(history) == []
-    assert sum(stays(history).values()) == 5
+    for mode in ("ask", "deny"):
+        base = policy_from_data({"modes": {"filesystem": mode, "network": mode}})
+        assert rules(history, base) == []
+        assert sum(stays(history, base).values()) == 5
 
 
 @pytest.mark.parametrize(
