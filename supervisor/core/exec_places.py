@@ -66,6 +66,11 @@ def within(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
+# Commands that change the folder, and those that run one of them in the same shell.
+_MOVES = frozenset({"cd", "pushd", "popd"})
+_SAME_SHELL = frozenset({"command", "builtin", "time", "noglob"})
+
+
 class Places:
     """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
 
@@ -78,6 +83,11 @@ class Places:
         self.sure = set(start)
         self.maybe = set(self.sure)
 
+    def get_lost(self) -> None:
+        """From here on it may be anywhere."""
+        self.maybe.add("/")
+        self.sure.add("/")
+
     def before(self, command: Command) -> None:
         """Note that `command` comes next."""
         if not command.is_joined:
@@ -87,20 +97,21 @@ class Places:
         """Whether the command is a `cd` that surely stays inside; where it leads is noted."""
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
+            if words[0].text in _MOVES or (words[0].text in _SAME_SHELL and any(word.text in _MOVES for word in words)):
+                self.get_lost()
             return False
         self.before(command)
         target = words[-1]
         is_plain = len(words) == 2 or (len(words) == 3 and words[1].text in ("--", "-P", "-L"))
         if not is_plain or not target.is_literal or not target.text or target.text[0] in "-~":
-            self.maybe.add("/")
-            self.sure.add("/")
+            self.get_lost()
             return False
         if command.in_loop and ".." in target.text.split("/"):
+            self.get_lost()
             return False
         places = {join(place, target.text) for place in self.sure}
         if len(places) + len(self.maybe) > 50 or not all(within(place, self.roots) for place in places):
-            self.maybe |= {"/"}
-            self.sure |= {"/"}
+            self.get_lost()
             return False
         self.maybe |= places
         self.sure = places

@@ -7,7 +7,7 @@ from supervisor.core.exec_places import outside_words
 from supervisor.core.exec_rules import Judgement, judge
 from supervisor.core.shell import parse
 
-RULES = ("rm ./**", "find *", "xargs *", "mkdir *", "cd *", "pushd *")
+RULES = ("rm ./**", "find *", "xargs *", "cd *", "pushd *", "command *", "builtin *")
 
 
 def judged(line: str, *rules: str, cwd: str = ".", roots: tuple[str, ...] = ("/w",)) -> Judgement[str]:
@@ -88,6 +88,12 @@ def test_inside(line: str) -> None:
         "cd / && rm x",
         "cd /tmp; rm x",
         "cd - && rm x",
+        "pushd / && rm x",
+        "command cd / && rm x",
+        "builtin cd / && rm x",
+        "for x in a b; do cd ..; rm x; done",
+        "for x in a b; do cd a/..; done; rm x",
+        "cd $x && rm x",
         "cd src || rm x; cd ../.. && rm x",
         "find . -exec rm {} +",
         "find . -execdir rm x +",

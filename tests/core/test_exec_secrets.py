@@ -122,6 +122,7 @@ def test_a_name_of_nothing_secret(text: str) -> None:
         ('grep "-$X" .env', {2}),
         ("grep -- .env src", {2}),
         ("grep --", set()),
+        ("grep -r --include=.env", {2}),
     ],
 )
 def test_which_words_of_a_command_name_one(line: str, found: set[int]) -> None:
