@@ -419,3 +419,20 @@ async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
     verdict, card = history(parts)
     assert (verdict.verdict, verdict.was_asked) == ("ask", False)
     assert (card.verdict, card.was_asked) == ("ask", True)
+
+
+def test_a_log_goes_on_after_a_crash(parts: FakeParts, tmp_path: Path) -> None:
+    """The next supervisor drops a torn line and takes up what waits: the same request, answered then."""
+    waiting = ask(parts, run("make slow"))
+    decisions.answer(parts, ask(parts, run("make done")), "approved", by=BY)
+    with (parts.settings.data_dir / "audit.log").open("ab") as file:
+        file.write(b'{"seq":99,"at":1,"event":"verdict_gi')
+    assert [past.answer for past in history(parts)] == [None, "approved"]
+    again = FakeParts(parts.settings.data_dir)
+    decisions.answer(again, waiting, "denied", by=BY)
+    again.audit.record("session_found_dead", session="one", killed=False)
+    again.audit.record("effect_unknown", request=waiting, session="one")
+    assert [past.persons_answer for past in history(again)] == ["denied", "approved"]
+    assert not isinstance(again.gate.claim(history(again)[1].request or "", "one"), Refused)
+    assert len(history(again)) == 2
+    again.close()

@@ -1,6 +1,7 @@
 """`gatehouse policy replay` over the log of a real supervisor, and over what a log may hold otherwise."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,7 @@ async def test_a_real_log(tmp_path: Path, run: Run) -> None:
     places = [out.index(text) for text in ("echo no", "echo yes", "rm -rf", "tighter:", "docs/a.md")]
     assert places == sorted(places)
     assert "ALLOWS WHAT WAS DENIED: a person approved 0, denied 1" in out
-    assert (
-        "wider than what was recorded: 4 judgements, first `echo no` (ask (" in err
-    )
+    assert "wider than what was recorded: 4 judgements, first `echo no` (ask (" in err
 
 
 def test_text(run: Run, log: Log) -> None:
@@ -267,3 +266,13 @@ def test_ten_thousand_records_and_the_same_text_each_time(run: Run, log: Log) ->
     first = run("allow: ['exec(make 1*)']", str(log.path))
     assert first == run("allow: ['exec(make 1*)']", str(log.path))
     assert first[1].startswith("10000 judgements")
+
+
+def test_a_pipe_can_not_be_read_twice(run: Run) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    try:
+        code, _, err = run(BASE, f"/dev/fd/{reading}")
+    finally:
+        os.close(reading)
+    assert (code, "can't be read twice; give a file" in err) == (1, True)
