@@ -172,13 +172,15 @@ def _parse_clean(text: str) -> Script:
     source = to_bytes_text(text)
     if len(_OPERATOR.findall(source)) > MAX_OPERATORS:
         return Script((), (f"too complex to judge: more than {MAX_OPERATORS} operators",), (text,))
-    reading: Outline | None = None
+    reading, so_far = None, None
     constructs: list[str] = []
     try:
-        reading = outline(source)
+        so_far = reading = outline(source)
     except GiveUp as reason:
+        so_far = reason.so_far
         constructs.append(str(reason))
-    masked = _mask(source, reading) if reading else source
+    # Here-documents confuse the grammar most: those that are only data are painted over, also before what isn't read here.
+    masked = _mask(source, so_far) if so_far else source
     tree = _Tree(source)
     tree.walk(_parser().parse(masked.encode("latin-1")).root_node)
     if reading is not None and not tree.constructs:
@@ -187,13 +189,13 @@ def _parse_clean(text: str) -> Script:
         constructs.append("a line that two parsers read differently")
     found = tuple(dict.fromkeys([*tree.constructs, *constructs]))
     simples = {words: Simple(words) for words in sorted(tree.commands)}
-    simples.update({simple.words: simple for simple in (reading.commands if reading else ())})
+    simples.update({simple.words: simple for simple in (so_far.commands if so_far else ())})
     whole = (text,) if tree.is_doubtful or not tree.constructs or len(simples) > MAX_COMMANDS else ()
     return Script(
         commands=tuple(_command(source, simple) for simple in list(simples.values())[:MAX_COMMANDS]),
         constructs=found,
         deny_texts=(*whole, *map(from_bytes_text, tree.quoted)),
-        bodies=tuple(from_bytes_text(body) for body in (*tree.bodies, *(reading.bodies if reading else ()))),
+        bodies=tuple(from_bytes_text(body) for body in (*tree.bodies, *(so_far.bodies if so_far else ()))),
         has_input=True,
     )
 

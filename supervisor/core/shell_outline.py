@@ -47,7 +47,9 @@ type Span = tuple[int, int]
 
 
 class GiveUp(Exception):  # noqa: N818
-    """The line leaves the part of bash that is read here; the text names what was met."""
+    """The line leaves the part of bash that is read here; the text names what was met. `so_far`: what came before it."""
+
+    so_far: "Outline | None" = None
 
 
 class Simple(msgspec.Struct, frozen=True):
@@ -189,7 +191,12 @@ class _Reader:
         self.end_command("")
         if self.heredocs:
             raise GiveUp("a here-document without its end")
-        return Outline(tuple(self.commands), tuple(self.data), tuple(self.bodies), self.has_input)
+        return self.outline()
+
+    def outline(self) -> Outline:
+        """What was read until now, without the here-documents whose text hasn't come yet."""
+        data = self.data[: len(self.data) - len(self.heredocs)]
+        return Outline(tuple(self.commands), tuple(data), tuple(self.bodies), self.has_input)
 
     def read_newline(self) -> None:
         self.i += 1
@@ -385,7 +392,12 @@ def redirection_problem(operator: str, target: Word) -> str | None:
 
 def outline(source: str) -> Outline:
     """The commands' words of byte text `source`; raises GiveUp where it leaves the part of bash that is read here."""
-    return _Reader(source).read()
+    reader = _Reader(source)
+    try:
+        return reader.read()
+    except GiveUp as reason:
+        reason.so_far = reader.outline()
+        raise
 
 
 def spans(source: str, start: int, end: int) -> tuple[Span, ...]:

@@ -15,18 +15,25 @@ IN_FORCE = policy_from_data(POLICY)
 RANDOM = st.randoms(use_true_random=False)
 # The grammar misreads about one in ten thousand of these scripts. Our own reader notices, and then it is asked.
 MISREAD = "two parsers read differently"
+# Asked like the rest, but no deny rule finds the command: it stands in another language than a shell's, in an alias, or (seldom,
+# before a here-document) where the grammar loses its way.
+NOT_SEEN = ("alias", "printf -v", "test -v", "[ -v", "awk", "sed", "git -c", "echo ${x:=")
 
 
 def judge(text: str) -> Verdict:
     return evaluate(IN_FORCE, Exec(command=text), now=0.0)
 
 
-@pytest.mark.parametrize("text", [*ALLOWED, *(prefix + "ls -la" for prefix in PREFIXES), *(f + fed for f in FEEDERS for fed in FED)])
+@pytest.mark.parametrize(
+    "text", [*ALLOWED, *(prefix + "ls -la" for prefix in PREFIXES), *(f + fed for f in FEEDERS for fed in FED)]
+)
 def test_each_part_is_allowed(text: str) -> None:
     assert judge(text).decision == "allow", judge(text).why
 
 
-@pytest.mark.parametrize("text", [*(text.format("evil --now") for text in EVIL), *("ls" + suffix for suffix in SUFFIXES)])
+@pytest.mark.parametrize(
+    "text", [*(text.format("evil --now") for text in EVIL), *("ls" + suffix for suffix in SUFFIXES)]
+)
 def test_each_evil_part_is_not(text: str) -> None:
     assert judge(text).decision == "ask"
 
@@ -52,10 +59,6 @@ def test_a_deny_rule_finds_its_command_anywhere(random: Random) -> None:
     policy = policy_from_data({**POLICY, "deny": ["exec(evil --now *)"]})
     script = random_script(random)
     what = insert(random, script)
-    if "evil --now" in what and what not in HIDDEN:
+    if "evil --now" in what and not what.startswith(NOT_SEEN):
         verdict = evaluate(policy, Exec(command=script.render()), now=0.0)
         assert verdict.decision == "deny", (what, script.render())
-
-
-# Texts of other languages than a shell's, and what is only fed to a shell: never allowed, but a deny rule needn't find it.
-HIDDEN: frozenset[str] = frozenset()

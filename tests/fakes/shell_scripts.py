@@ -31,9 +31,31 @@ FED = ("ls -la src", "cat 'a b'", "head -3", "echo evil", "l\\s")
 POSIX = tuple(text for text in ALLOWED if not any(mark in text for mark in ("&>", "$'", "<<<", "{x}")))
 PREFIXES = ("timeout 5 ", "timeout -k 1 -s KILL 5 ", "nice ", "nice -n 5 ", "nice -5 ", "env ", "env -i ", "env -u X ", "nohup ", "command ",
             "stdbuf -oL ", "time ", "time -p ", "setsid ", "! ", "timeout 5 nice env ")  # fmt: skip
-FEEDERS = ("xargs ", "xargs -0 -n 1 ", "xargs -I@ ", "timeout 5 xargs -r ", "find . -print0 | xargs -0 ", "ls | xargs -n 1 nice ")
+FEEDERS = (
+    "xargs ",
+    "xargs -0 -n 1 ",
+    "xargs -I@ ",
+    "timeout 5 xargs -r ",
+    "find . -print0 | xargs -0 ",
+    "ls | xargs -n 1 nice ",
+)
 POSIX_JOINS = ("; ", " && ", " || ", " | ", " & ", "\n", " # c; evil\n")
-JOINS = ("; ", ";", " && ", " || ", " | ", " |& ", " & ", "&", "\n", "\n\n", " &&\n ", " |\n", " # c; evil\n", "\n# evil\n")
+JOINS = (
+    "; ",
+    ";",
+    " && ",
+    " || ",
+    " | ",
+    " |& ",
+    " & ",
+    "&",
+    "\n",
+    "\n\n",
+    " &&\n ",
+    " |\n",
+    " # c; evil\n",
+    "\n# evil\n",
+)
 
 # A command that POLICY doesn't allow, in every place where one command can hold another.
 EVIL = (
@@ -74,7 +96,9 @@ class Part:
     def render(self) -> str:
         rendered = [piece if isinstance(piece, str) else piece.render() for piece in self.pieces]
         if self.is_quoted:
-            return "".join(text if isinstance(p, str) else shlex.quote(text) for p, text in zip(self.pieces, rendered, strict=True))
+            return "".join(
+                text if isinstance(p, str) else shlex.quote(text) for p, text in zip(self.pieces, rendered, strict=True)
+            )
         text = rendered[0]
         for piece in rendered[1:]:
             text = _joined(text, piece)
@@ -133,7 +157,9 @@ def _part(random: Random, depth: int, *, may_loop: bool) -> Part:
         Part(["if ", inner(), "; then ", inner(), "; elif ", inner(), "; then ", inner(), "; fi"]),
         Part(["for i in a 'evil' \"$HOME\"; do ", inner(), "; done"]),
         Part(["for name in src/*\ndo ", inner(), "\ndone 2>&1"]),
-        Part(["while ", condition, "; do ", inner(), "; done"] if condition else ["while false; do ", inner(), "; done"]),
+        Part(
+            ["while ", condition, "; do ", inner(), "; done"] if condition else ["while false; do ", inner(), "; done"]
+        ),
         Part(["until true; do ", inner(), "; done"]),
         Part(["bash -c ", inner()], is_quoted=True),
         Part(["timeout 5 bash -c ", inner(), " x evil"], is_quoted=True),
