@@ -25,6 +25,7 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secrets: dict[str, str]
     samples: tuple[str, ...]
     names_only: frozenset[str]
+    unless: str
     searching: frozenset[str]
 
 
@@ -62,7 +63,8 @@ def secret_words(words: Sequence[Word]) -> frozenset[int]:
     names = _names()
     program = posixpath.basename(words[0].text)
     if program in names.names_only or f"{program} {words[1].text}" in names.names_only:
-        return frozenset()
+        reads = any(re.match(names.unless, word.text) for word in words[1:])
+        return frozenset(found) if reads else frozenset()
     sought = _sought(words) if program in names.searching else 0
     return frozenset(i for i in found if i != sought)
 
