@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 TESTS ?= tests
 BIN := .venv/bin
 
-.PHONY: help up test setup setup-dev check pytest format lock bench fuzz chaos clean
+.PHONY: help up test setup setup-dev check pytest coverage format lock bench fuzz chaos clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -40,7 +40,16 @@ check: setup-dev ## format, lint and types, without the tests
 pytest: setup-dev # the tests, without the checks
 	@if grep -rqs --include='*.py' 'mark\.serial' $(firstword $(subst ::, ,$(TESTS))); then \
 	  echo "$(BIN)/pytest -m serial $(TESTS)"; $(BIN)/pytest -m serial $(TESTS) || [ $$? -eq 5 ]; fi
+ifeq ($(TESTS),tests)
+	$(BIN)/pytest -m 'not serial' -n $(WORKERS) --dist loadgroup --ignore tests/core tests
+	@$(MAKE) --no-print-directory coverage
+else
 	$(BIN)/pytest -m 'not serial' -n $(WORKERS) --dist loadgroup $(TESTS)
+endif
+
+# What is measured and how much of it must be: [tool.coverage] in pyproject.toml.
+coverage: setup-dev ## the core's own tests, which must cover every branch of it; part of `make test`
+	$(BIN)/pytest -m 'not serial' -n $(WORKERS) --dist loadgroup --cov --cov-report term-missing:skip-covered tests/core
 
 format: setup-dev ## format and repair what the linter can repair by itself
 	$(BIN)/ruff check --fix-only --quiet
@@ -52,12 +61,13 @@ lock: ## write the lock files anew from pyproject.toml (UPGRADE=1: newest versio
 bench: setup-dev ## measure; each figure as a ratio to something measured in the same run (ONLY=start,sandbox)
 	@$(BIN)/python -m bench $(ONLY)
 
-fuzz: setup-dev ## search longer: every property test with 100 times the examples
+fuzz: setup-dev ## search longer: every property test with 100 times the examples, atheris on each parser (FUZZ_SECONDS=60)
 	$(BIN)/pytest -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
 	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(BIN)/pytest -q tests/chaos
 
 clean: ## remove the environment and every cache; data/ stays
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
