@@ -27,7 +27,6 @@ from supervisor.core.git_rules import (
     GitPattern,
     compile_pattern,
     covers,
-    flags_for,
     options_agree,
     subjects,
     touches,
@@ -123,7 +122,7 @@ def _cases(action: Git) -> list[_Case]:
     except ValueError:
         return []
     flags = special_flags(action)
-    return [_Case(action, ref, flags_for(ref, flags)) for ref in refs]
+    return [_Case(action, ref, flags) for ref in refs]
 
 
 def _alone(case: _Case, at: int) -> Git:

@@ -39,6 +39,7 @@ _OPERATIONS = REACHES | {
     "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase", "reflog", "remote", "request-pull",
     "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
 }  # fmt: skip
+MAX_REFS = 500
 # Between the words of a subject in the index; a word that holds it only means one comparison more.
 _SEPARATOR = "\0"
 _FURTHER = frozenset({"--mirror", "--all", "--branches", "--tags", "--follow-tags", "--prune"})
@@ -247,13 +248,14 @@ def _sought(action: Git) -> Iterator[_Sought]:
     """What rules are asked about, ref by ref; `ValueError` where a ref is none."""
     flags = special_flags(action)
     refs: list[Ref | None] = [*refs_of(action)]
+    if len(refs) > MAX_REFS:
+        raise ValueError(f"{len(refs)} refs in one command are more than can be judged")
     for ref in refs or [None]:
-        own = flags_for(ref, flags)
-        called = subjects(action, ref, own)
+        called = subjects(action, ref, flags)
         texts = {action.operation, action.remote or ""}
         if ref is not None:
             texts |= {*_spellings(ref.name), ref.text}
-        yield _Sought(action, ref, own, called, tuple(map(_SEPARATOR.join, called)), frozenset(texts))
+        yield _Sought(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), frozenset(texts))
 
 
 def _rough(action: Git) -> Iterator[_Sought]:
@@ -283,13 +285,6 @@ def why_unread(action: Git) -> str | None:
     if unread is not None or not _NAME.match(action.operation):
         return unread or "no git operation is named"
     return None
-
-
-def flags_for(ref: Ref | None, flags: frozenset[str]) -> frozenset[str]:
-    """The special options of an action as they are for one ref: `+ref` forces."""
-    if ref is None or not ref.force or any(flag.partition("=")[0] in FORCES for flag in flags):
-        return flags
-    return flags | {"--force"}
 
 
 def _names_a_branch(pattern: GitPattern) -> bool:

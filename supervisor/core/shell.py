@@ -309,11 +309,11 @@ def _command_spans(node: "Node", children: "list[Node]") -> list[Span]:
     words.extend(word for c in children if c.type == "file_redirect" for word in _extra_words(c))
     parent = node.parent
     while parent is not None:
-        if parent.type == "redirected_statement" and parent.children[0].id == node.id:
+        is_redirected = parent.type == "redirected_statement" and parent.children[0].id == node.id
+        is_last = parent.type in ("list", "pipeline", "negated_command") and parent.children[-1].id == node.id
+        if is_redirected:
             words.extend(word for redirect in parent.children[1:] for word in _extra_words(redirect))
-        elif parent.type not in ("list", "pipeline", "negated_command") or parent.children[-1].id != node.id:
-            break
-        node, parent = parent, parent.parent
+        node, parent = parent, parent.parent if is_redirected or is_last else None
     return words
 
 

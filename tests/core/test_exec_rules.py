@@ -288,7 +288,9 @@ def test_the_deepest_wrapper_that_is_still_judged():
     assert decide("timeout 1 " * 9 + "ls", allow=["ls"]).never_allow
 
 
-@pytest.mark.parametrize("line", ["./scripts/deploy.sh", "cd scripts && ./deploy.sh", "cd docs && ../scripts/deploy.sh"])
+@pytest.mark.parametrize(
+    "line", ["./scripts/deploy.sh", "cd scripts && ./deploy.sh", "cd docs && ../scripts/deploy.sh"]
+)
 def test_rules_and_exceptions_mean_a_program_wherever_it_is_called_from(line: str) -> None:
     def patterns(*texts: str) -> list[tuple[str, ExecPattern]]:
         return [(text, compile_pattern(text)) for text in texts]
@@ -300,3 +302,47 @@ def test_rules_and_exceptions_mean_a_program_wherever_it_is_called_from(line: st
     assert judge(line, ".", allow=excepted, ask=(), deny=(), workspace_roots=roots).decision is None
     denied = judge(line, ".", allow=(), ask=(), deny=patterns("./scripts/*deploy* *"), workspace_roots=roots)
     assert denied.decision == "deny"
+
+
+def test_an_exception_inside_is_a_denial():
+    """Law 3: what can't be judged is denied with a why, and no rule of anybody's is named."""
+    found = judge("ls", 3, allow=entries(["exec(ls)"]), ask=(), deny=(), workspace_roots=[ROOT])
+    assert (found.decision, found.keys, found.never_allow) == ("deny", (), True)
+    assert found.why == "the command can't be judged (TypeError)"
+
+
+def test_more_commands_than_are_judged_are_asked_and_still_meet_the_deny_rules():
+    text = "env env env env env a;" * 399 + "env env env env env rm"
+    found = decide(text, allow=["exec(a)", "exec(rm)"])
+    assert found.decision is None
+    assert found.never_allow
+    assert "too many commands to judge" in found.why
+    assert decide(text, allow=["exec(a)"], deny=["exec(rm)"]).decision == "deny"
+
+
+def test_wrappers_deeper_than_they_are_judged_still_meet_the_deny_rules():
+    deep = "env " * 12
+    assert decide(f"{deep} ls", allow=["exec(ls)"]).never_allow
+    assert decide(f"{deep} rm x", deny=["exec(rm *)"]).decision == "deny"
+    assert decide(f"{deep} sh -c 'a; rm x'", deny=["exec(rm *)"]).decision == "deny"
+    # Behind a doubt about where a command begins, every later word was looked at already.
+    assert decide(f"env --unheard-of {deep} rm x", deny=["exec(rm *)"]).decision == "deny"
+    assert decide(f"uv run {deep} rm x", deny=["exec(rm *)"]).decision == "deny"
+    assert decide(f"uv run {deep} ls", allow=["exec(uv run *)", "exec(ls)"]).never_allow
+
+
+def test_what_a_pipe_feeds_to_a_shell_inside_of_a_wrapper_is_a_program():
+    assert decide("echo rm x | sh -c python3", allow=["exec(echo *)", "exec(python3)"]).never_allow
+    assert decide("echo rm x | sh -c 'cat'", allow=["exec(echo *)", "exec(sh -c cat)"]).decision == "allow"
+
+
+def test_a_deny_rule_with_a_wildcard_for_its_name_is_found_in_a_doubtful_text():
+    assert decide("x `pip3 install a", deny=["exec(pip* install *)"]).decision == "deny"
+    assert decide("x `pip3 list a", deny=["exec(pip* install *)"]).decision is None
+    assert decide("x `pip3 install --user a", deny=["exec(pip* install --user *)"]).decision == "deny"
+
+
+def test_a_rule_that_is_named_already_is_named_once():
+    found = decide("rm a; rm b", deny=["exec(rm *)"])
+    assert found.keys == ("exec(rm *)",)
+    assert found.why == "denied by exec(rm *): `rm a`"

@@ -121,6 +121,7 @@ def test_a_refspec_is_one_ref(refspec: str, kind: str, name: str, text: str) -> 
         "",
         "x:",
         "a\nb:c",
+        "a b:c",
     ],
 )
 def test_what_is_no_ref_is_refused(refspec: str) -> None:
