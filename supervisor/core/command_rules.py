@@ -79,7 +79,7 @@ class CommandJudge(Judge[_Seen]):
 
     def in_force(self, context: Context) -> "tuple[Sequence[Rule], dict[Effect, Rules[int]]]":
         """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
-        idle = frozenset(i for i in self._limited if not context.is_active(self._rules[i]))
+        idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
         if self._compiled is None or self._compiled[0] != idle:
             self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
         return self._rules, self._compiled[1]

@@ -11,13 +11,11 @@ import msgspec
 
 from supervisor.core.exec_patterns import ExecPattern
 from supervisor.core.exec_tables import basename
-from supervisor.core.prefixes import Prefixes
+from supervisor.core.prefixes import FEW, Prefixes
 from supervisor.core.shell_words import Word
 
 type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
 
-# A name with fewer rules than this is not worth an index of its own.
-_FEW = 8
 _SEPARATOR = "\0"
 
 
@@ -41,7 +39,7 @@ class _Named[K: Hashable]:
 
     def covering(self, words: Sequence[Word]) -> list[ExecRule[K]]:
         """Those that could cover the command: its words must start with the ones that the rule spells out."""
-        if len(self.rules) <= _FEW or not all(word.is_literal for word in words):
+        if len(self.rules) <= FEW or not _is_spelled_out(words):
             return self.rules
         if self._by_start is None:
             self._by_start = Prefixes()
@@ -51,14 +49,23 @@ class _Named[K: Hashable]:
 
     def touching(self, words: Sequence[Word]) -> list[ExecRule[K]]:
         """Those that could touch the command: an operand that the rule spells out must be among its words."""
-        if len(self.rules) <= _FEW or not all(word.is_literal for word in words):
+        if len(self.rules) <= FEW or not _is_spelled_out(words):
             return self.rules
         if self._by_operand is None:
             self._by_operand = {}
             for numbered in enumerate(self.rules):
                 self._by_operand.setdefault(_operand(numbered[1].pattern), []).append(numbered)
-        texts = {"", *[word.text for word in words[1:]]}
-        return _in_order([numbered for text in texts for numbered in self._by_operand.get(text, ())])
+        found = [*self._by_operand.get("", ())]
+        for text in {word.text for word in words[1:] if word.text}:
+            found += self._by_operand.get(text, ())
+        return _in_order(found)
+
+
+def _is_spelled_out(words: Sequence[Word]) -> bool:
+    for word in words:  # noqa: SIM110 (a generator takes longer than the rest of a look-up)
+        if not word.is_literal:
+            return False
+    return True
 
 
 def _start(pattern: ExecPattern) -> str:
@@ -78,7 +85,9 @@ def _operand(pattern: ExecPattern) -> str:
 
 
 def _in_order[K: Hashable](numbered: list[tuple[int, ExecRule[K]]]) -> list[ExecRule[K]]:
-    return [rule for _, rule in sorted(numbered, key=itemgetter(0))]
+    if len(numbered) > 1:
+        numbered = sorted(numbered, key=itemgetter(0))
+    return [rule for _, rule in numbered]
 
 
 class Rules[K: Hashable]:

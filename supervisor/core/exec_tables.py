@@ -85,23 +85,22 @@ class _Names[T]:
 
     def __init__(self) -> None:
         self.exact: dict[str, T] = {}
-        self.prefixes: list[tuple[str, T]] = []
+        # By the first letter: most names are in no table, and that must be told quickly.
+        self.prefixes: dict[str, list[tuple[str, T]]] = {}
 
     def add(self, name: str, value: T) -> None:
         if name.endswith("*"):
-            self.prefixes.append((name[:-1], value))
+            self.prefixes.setdefault(name[0], []).append((name[:-1], value))
         else:
             self.exact.setdefault(name, value)
 
     def get(self, name: str) -> T | None:
         found = self.exact.get(name)
-        return self._by_prefix(name) if found is None else found
-
-    def _by_prefix(self, name: str) -> T | None:
-        for prefix, value in self.prefixes:
-            if name.startswith(prefix):
-                return value
-        return None
+        if found is None:
+            for prefix, value in self.prefixes.get(name[:1], ()):
+                if name.startswith(prefix):
+                    return value
+        return found
 
 
 class _Tables:

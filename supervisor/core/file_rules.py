@@ -15,12 +15,15 @@ from supervisor.core.actions import Action, Effect, FileChange
 from supervisor.core.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.globs import check as check_glob
 from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
+from supervisor.core.prefixes import FEW, Prefixes
 from supervisor.core.tables import table
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine
 from supervisor.errors import PolicyError
 
 USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
 STAY_INSIDE = "name a path relative to the workspace's root, without `..`"
+# Before a name that may stand anywhere in a path, in an index of beginnings: no path holds a NUL.
+_NAME_MARK = "\0"
 _SET_ID_BITS = 0o6000
 _EXECUTE_BITS = 0o111
 
@@ -104,6 +107,7 @@ class _Index:
         self.by_path: dict[str, list[_Entry]] = {}
         self.below: dict[str, dict[str, list[_Entry]]] = {}
         self.everything: list[_Entry] = []
+        self._by_start: dict[tuple[str, str], Prefixes[_Entry]] = {}
         for rule in rules:
             self._add(_Entry(rule))
 
@@ -135,14 +139,35 @@ class _Index:
         # The path itself, every folder above it, and the root.
         end, below = len(path), self.below
         while True:
-            endings = below.get(path[:end] if end > 0 else "")
+            folder = path[:end] if end > 0 else ""
+            endings = below.get(folder)
             if endings:
                 for key in keys:
-                    if key in endings:
-                        found += endings[key]
+                    entries = endings.get(key)
+                    if entries is not None:
+                        found += entries if len(entries) <= FEW else self._starting(folder, key, entries, path)
             if end <= 0:
                 return found
             end = path.rfind("/", 0, end)
+
+    def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
+        """Of many rules for one folder and ending those that the path could match, by what they spell out beyond the folder."""
+        index = self._by_start.get((folder, ending))
+        if index is None:
+            index = self._by_start[folder, ending] = Prefixes()
+            for entry in entries:
+                index.add(self._beyond(entry, folder), entry)
+        beyond = path[len(folder) :]
+        return index.starting([beyond, *map(_NAME_MARK.__add__, beyond.split("/"))])
+
+    @staticmethod
+    def _beyond(entry: _Entry, folder: str) -> str:
+        if entry.rule.effect != "allow":
+            # Deny and ask rules match other spellings, too, which start otherwise.
+            return ""
+        start = entry.glob.start[len(folder) :]
+        inside = entry.glob.name_inside
+        return start if start or inside is None else _NAME_MARK + inside
 
 
 def _ending(glob: Glob) -> str:

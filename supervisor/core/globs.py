@@ -33,6 +33,19 @@ class Glob:
         self.last = plain[-1]
         self._fits: Callable[[str], object] | None = None
 
+    @property
+    def start(self) -> str:
+        """What every path that matches starts with: the text as far as the first wildcard. `a/**` matches `a`, too."""
+        found = _MAGIC.search(self.text)
+        start = self.text[: found.start()] if found else self.text
+        return start.removesuffix("/") if self.text.startswith("**", len(start)) else start
+
+    @property
+    def name_inside(self) -> str | None:
+        """A name that every path which matches holds, behind the first wildcard and before the last name; None where none is spelled out."""
+        between = self.text.split("/")[len(self.fixed) + 1 : -1]
+        return next((plain for segment in between if (plain := _unescaped(segment)) is not None), None)
+
     def matches(self, path: str) -> bool:
         """Whether a canonical path matches."""
         if self.literal is not None:

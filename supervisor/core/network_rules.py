@@ -22,6 +22,7 @@ from supervisor.core.hosts import (
     is_metadata_name,
 )
 from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
+from supervisor.core.prefixes import FEW, Prefixes
 from supervisor.core.urls import normalise_path, split_authority
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules
 
@@ -61,6 +62,7 @@ class _Index:
         self.by_suffix: dict[str, list[_Entry]] = {}
         self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
         self.every: list[_Entry] = []
+        self._by_path: dict[str, Prefixes[_Entry]] = {}
         for rule in rules:
             self._add(_Entry(rule))
 
@@ -77,16 +79,32 @@ class _Index:
         else:
             self.every.append(entry)
 
-    def about_host(self, host: str) -> list[_Entry]:
-        """The entries whose pattern could name this host."""
-        found = [*self.by_host.get(host, ()), *self.every]
+    def about_host(self, host: str, path: str | None = None) -> list[_Entry]:
+        """The entries whose pattern could name this host; with a path, only those that could allow it or don't allow at all."""
+        found = [*self.every]
+        if host in self.by_host:
+            found += self._about_path(host, self.by_host[host], path)
         if self.by_suffix:
             at = host.find(".")
             while at >= 0:
-                if entries := self.by_suffix.get(host[at + 1 :]):
-                    found += entries
+                parent = host[at + 1 :]
+                if parent in self.by_suffix:
+                    found += self._about_path(f"*.{parent}", self.by_suffix[parent], path)
                 at = host.find(".", at + 1)
         return found
+
+    def _about_path(self, hosts: str, entries: list[_Entry], path: str | None) -> list[_Entry]:
+        """Of a host with many rules only those for this path, by what their globs spell out before the first wildcard."""
+        if path is None or len(entries) <= FEW:
+            return entries
+        index = self._by_path.get(hosts)
+        if index is None:
+            index = self._by_path[hosts] = Prefixes()
+            for entry in entries:
+                # A rule that doesn't allow is compared with every reading of the path.
+                glob = None if entry.is_broad else entry.pattern.glob
+                index.add("" if glob is None else f"/{glob.start}", entry)
+        return index.starting([path])
 
     def about_address(self, address: Address) -> Iterator[_Entry]:
         """The entries whose network holds this address."""
@@ -95,9 +113,9 @@ class _Index:
                 shift = address.max_prefixlen - length
                 yield from of_length.get(int(address) >> shift << shift, ())
 
-    def about(self, target: Target) -> list[_Entry]:
+    def about(self, target: Target, path: str | None = None) -> list[_Entry]:
         """The entries that could be about a target: by its host, or by any address that could be meant."""
-        found = self.about_host(target.host)
+        found = self.about_host(target.host, path)
         if self.by_network and (target.address is not None or target.resolved):
             addresses = [*target.resolved] if target.address is None else [target.address, *target.resolved]
             addresses += [inner for address in addresses for inner in embedded(address)]
@@ -108,7 +126,7 @@ class _Index:
         """The rules in force that match: narrow where they allow, else broad."""
         return [
             entry.rule
-            for entry in self.about(target)
+            for entry in self.about(target, None if target.path is None else target.path.text)
             if entry.pattern.matches(target, broad=entry.is_broad)
             and context.is_active(entry.rule)
             and not (entry.rule.exceptions and entry.is_excepted(target))

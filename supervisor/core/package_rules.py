@@ -30,6 +30,7 @@ from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verd
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
+MAX_WORDS = 500
 _SHORT = re.compile(r"(?P<manager>[a-z*][a-z0-9.*]*):(?P<name>[^\s:]+)\Z")
 
 
@@ -164,6 +165,8 @@ class PackageJudge(Judge[_Seen]):
         rough = _rough(action) if any(flag.startswith(UNREAD) for flag in action.flags) else ()
         action = canonical_action(action)
         forced = forced_of(action)
+        if len(action.names) + len(action.flags) > MAX_WORDS:
+            return Verdict("deny", "more packages and options in one command than can be judged", remedy="name fewer")
         try:
             items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
         except ValueError as error:

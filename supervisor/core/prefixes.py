@@ -9,6 +9,8 @@ from collections.abc import Iterable
 # Longer beginnings are cut: they set no more apart, and each length costs a look-up.
 MAX_PREFIX_CHARS = 40
 _STEM_CHARS = 3
+# Fewer rules than this are looked at one by one.
+FEW = 8
 
 
 class Prefixes[T]:
