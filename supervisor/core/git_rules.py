@@ -164,7 +164,7 @@ class GitJudge(Judge[_Seen]):
                 self._allow.add(_start(entry.pattern), entry)
                 continue
             self._strict.add(_anchor(entry.pattern), entry)
-            if _names_a_branch(entry.pattern):
+            if names_a_branch(entry.pattern):
                 self._about_branches.append(rule)
 
     @staticmethod
@@ -287,7 +287,8 @@ def why_unread(action: Git) -> str | None:
     return None
 
 
-def _names_a_branch(pattern: GitPattern) -> bool:
+def names_a_branch(pattern: GitPattern) -> bool:
+    """Whether a deny or ask rule is about a branch, so that a push which doesn't say its branches is at least asked."""
     first, last = pattern.words[0], pattern.words[-1]
     return not is_star(last) and (first not in _OPERATIONS or (first == "push" and len(pattern.words) > 1))
 
