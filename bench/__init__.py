@@ -14,7 +14,8 @@ from typing import NamedTuple
 class Figure(NamedTuple):
     """One measured thing: ours and the baseline in the same unit, and the ratio that was hoped for.
 
-    `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better).
+    `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better). `limit` bounds ours itself from above,
+    for what was promised in a unit; whether it holds says something about the machine as well.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Figure(NamedTuple):
     against: str
     wanted: float | None = None
     is_rate: bool = False
+    limit: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -35,6 +37,11 @@ class Figure(NamedTuple):
         if self.wanted is None:
             return None
         return self.ratio >= self.wanted if self.is_rate else self.ratio <= self.wanted
+
+    @property
+    def is_within_limit(self) -> bool | None:
+        """None where it has none."""
+        return None if self.limit is None else self.ours <= self.limit
 
 
 def interleaved_ms(*work: Callable[[], object], rounds: int = 15) -> list[float]:

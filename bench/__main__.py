@@ -15,7 +15,8 @@ from pathlib import Path
 from bench import Figure
 
 HERE = Path(__file__).parent
-HEADINGS = ("what", "ours", "baseline", "ratio", "wanted", "against")
+_MISSED = " !"
+HEADINGS = ("what", "ours", "limit", "baseline", "ratio", "wanted", "against")
 
 
 def names() -> list[str]:
@@ -49,7 +50,7 @@ def table(figures: list[Figure]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return "\n".join(
         "  ".join(
-            cell.rjust(width) if 1 <= column <= 4 else cell.ljust(width)
+            cell.rjust(width) if 1 <= column <= 5 else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
@@ -60,9 +61,10 @@ def _row(figure: Figure) -> tuple[str, ...]:
     wanted = "" if figure.wanted is None else f"{'>=' if figure.is_rate else '<='} {figure.wanted:g}"
     return (
         figure.name,
-        f"{figure.ours:.4g} {figure.unit}",
+        f"{figure.ours:.4g} {figure.unit}{_MISSED if figure.is_within_limit is False else ''}",
+        "" if figure.limit is None else f"<= {figure.limit:g}",
         f"{figure.baseline:.4g} {figure.unit}",
-        f"{figure.ratio:.2f}{'' if figure.is_as_wanted is not False else ' !'}",
+        f"{figure.ratio:.2f}{_MISSED if figure.is_as_wanted is False else ''}",
         wanted,
         figure.against,
     )

@@ -78,11 +78,11 @@ def policy_text(given: list[Row], *, examples: bool = False) -> str:
     for effect, rules in policy_data(given).items():
         if effect != "version":
             lines.append(f"{effect}:")
-            lines += [_entry(rule, given[0].category) if examples else f"  - {rule}" for rule in rules]  # type: ignore[attr-defined]
+            lines += [_entry(rule) if examples else f"  - {rule}" for rule in rules]  # type: ignore[attr-defined]
     return "\n".join(lines) + "\n"
 
 
-def _entry(rule: str, _: Category) -> str:
+def _entry(rule: str) -> str:
     category, _, pattern = rule.removesuffix(")").partition("(")
     match, other = _EXAMPLES[category](pattern)  # type: ignore[index]
     return f'  - rule: {rule}\n    why: the team needs it\n    match: ["{match}"]\n    not_match: ["{other}"]'

@@ -1,39 +1,338 @@
-"""How long the rules take to decide: the whole of `evaluate` beside a loop of compiled regular expressions over the same rules."""
+"""How long the rules take to decide, beside cedarpy, a loop of compiled expressions and one combined expression over the same rules.
 
+The stream is 10,000 different actions of all categories, so nothing is answered from a cache; every policy is asked cold. A verdict
+is two steps: the action in its canonical form (which no rule changes), and the *matching*, which is what a larger policy could slow
+down. Both are timed apart. Absolute limits stand beside the ratios; read them on a quiet machine only.
+"""
+
+import json
+import os
 import re
+import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from bench import Figure
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages
+from bench._policy_hard import long_inputs, shapes
+from bench._policy_lines import RULES, lines
+from bench._policy_peers import CAP_S, Peer, cedar, combined, loop
+from bench._policy_rules import CATEGORIES, Asked, policy_data, policy_text, rows, stream
+from supervisor.core.actions import Action, Category, Exec
 from supervisor.core.policy_text import policy_from_data
-from supervisor.core.rules import evaluate
+from supervisor.core.rules import Policy, evaluate
+from supervisor.core.verdicts import Context, Verdict
 
-RULES = 1000
-ACTIONS = 400
+ROUNDS = 3
+_CONTEXT = Context(0.0, "/workspace/merged", None, frozenset(), frozenset({"origin"}), None)
+_LOOP = "a loop of compiled expressions"
 
 
 def main() -> list[Figure]:
-    """At 1,000 rules, microseconds a decision: half of the actions are matched, none is asked twice in a row."""
-    return [figure for category, make in _ACTIONS.items() for figure in _measure(category, make)]
-
-
-def _measure(category: str, make: Callable[[int], tuple[str, Action, str]]) -> list[Figure]:
-    rows = [make(number) for number in range(RULES)]
-    policy = policy_from_data({"version": 1, "allow": [f"{category}({pattern})" for pattern, _, _ in rows]}, "bench")
-    loop = [re.compile(re.escape(pattern).replace(r"\*", ".*")) for pattern, _, _ in rows]
-    chosen = [make(number * 5 % (2 * RULES)) for number in range(ACTIONS)]
-    evaluate(policy, chosen[0][1], now=0)  # the index is built at the first call
-    ours = _times_us(lambda action: evaluate(policy, action, now=0), [action for _, action, _ in chosen])
-    scanned = _times_us(lambda text: any(one.fullmatch(text) for one in loop), [text for _, _, text in chosen])
-    hits = sum(evaluate(policy, action, now=0).decision == "allow" for _, action, _ in chosen)
-    assert ACTIONS // 3 < hits < ACTIONS, f"{category}: {hits} of {ACTIONS} matched"
-    against = "a loop of compiled expressions"
+    """All figures of the engine."""
     return [
-        Figure(f"{category} rule, p50", statistics.median(ours), "us", statistics.median(scanned), against),
-        Figure(f"{category} rule, p99", _p99(ours), "us", _p99(scanned), against),
+        *matching(10),
+        *matching(1_000, cedar_times=100, loop_times=10, limit_us=20),
+        *matching(100_000, limit_us=50),
+        *whole_way(),
+        *repeated(),
+        *command_lines(),
+        *loading(),
+        *importing(),
+        *hard_rules(),
+        *long_texts(),
     ]
+
+
+# -- the matching step -----------------------------------------------------------------------------------------------------
+
+
+class Times(NamedTuple):
+    """Microseconds of each decision, of the quietest of several rounds: what else runs on the machine is not measured here."""
+
+    us: Sequence[float]
+
+    @property
+    def rate(self) -> float:
+        return 1e6 / statistics.fmean(self.us)
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.us)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.us)[int(len(self.us) * 0.99)]
+
+
+def matching(
+    count: int, cedar_times: float | None = None, loop_times: float | None = None, limit_us: float | None = None
+) -> list[Figure]:
+    """Decisions a second and the slowest hundredth at `count` rules, canonical action in, verdict out."""
+    rules, asked = rows(count), stream(count)
+    peers = {"cedarpy": cedar(rules), _LOOP: loop(rules)}
+    if count <= 1_000:
+        peers["one combined expression"] = combined(rules)
+    else:
+        print(f"one combined expression: not asked at {count} rules (it takes 10 s to compile, and half a gigabyte)")
+    rounds: list[Sequence[float]] = []
+    others: dict[str, list[Sequence[float]]] = {name: [] for name in peers}
+    for _ in range(ROUNDS):
+        rounds.append(_match_all(policy_from_data(policy_data(rules), "bench"), asked))
+        for name, peer in peers.items():
+            others[name].append(_peer_us(peer, asked))
+    ours = _quietest(rounds)
+    wanted = {"cedarpy": cedar_times, _LOOP: loop_times}
+    at = f"{count:,} rules"
+    figures = [
+        Figure(f"matching, {at}", ours.rate, "/s", _quietest(taken).rate, name, wanted.get(name), is_rate=True)
+        for name, taken in others.items()
+    ]
+    slow = _quietest(others[_LOOP])
+    return [
+        *figures,
+        Figure(f"matching, {at}, p50", ours.p50, "us", slow.p50, _LOOP),
+        Figure(f"matching, {at}, p99", ours.p99, "us", slow.p99, _LOOP, limit=limit_us),
+    ]
+
+
+def _quietest(rounds: Sequence[Sequence[float]]) -> Times:
+    return Times(min(rounds, key=statistics.fmean))
+
+
+def _match_all(policy: Policy, asked: Sequence[Asked]) -> Sequence[float]:
+    """Microseconds of the matching step for each action, by a policy that was never asked before."""
+    judges = {category: policy.judge_for(category) for category in CATEGORIES}
+    # The exec rules are compiled at the first command; the stream measures decisions, `loading` what comes before them.
+    judges["exec"].judge(Exec(command="true"), "ask", _CONTEXT)
+    prepared = [(judges[_category(one.action)], one.action) for one in asked]
+    seen = [(judge, judge.canonical(action)) for judge, action in prepared]
+    hits, taken = 0, []
+    for judge, form in seen:
+        start = time.perf_counter_ns()
+        verdict = judge.decide(form, "ask", _CONTEXT)
+        taken.append((time.perf_counter_ns() - start) / 1000)
+        hits += verdict.rule is not None
+    assert 0.55 < hits / len(asked) < 0.65, f"{hits} of {len(asked)} actions were matched"
+    return taken
+
+
+def _category(action: Action) -> Category:
+    category: Category = action.__struct_config__.tag  # type: ignore[assignment]
+    return category
+
+
+def _peer_us(peer: Peer, asked: Sequence[Asked]) -> list[float]:
+    """Microseconds of a peer for as many actions as it manages in its time."""
+    taken = []
+    end = time.perf_counter() + CAP_S / ROUNDS
+    for one in asked:
+        start = time.perf_counter()
+        peer(one.subject)
+        now = time.perf_counter()
+        taken.append((now - start) * 1e6)
+        if now > end:
+            break
+    return taken
+
+
+# -- from the request to the verdict ---------------------------------------------------------------------------------------
+
+
+def whole_way() -> list[Figure]:
+    """`evaluate` on raw requests of each category but exec at 1,000 rules of all categories."""
+    rules, asked = rows(1_000), stream(1_000)
+    slow = loop(rules)
+    taken: dict[str, list[Sequence[float]]] = {category: [] for category in CATEGORIES}
+    scanned: dict[str, list[Sequence[float]]] = {category: [] for category in CATEGORIES}
+    for _ in range(ROUNDS):
+        policy = policy_from_data(policy_data(rules), "bench")
+        for category in CATEGORIES:
+            own = [one for one in asked if _category(one.action) == category]
+            evaluate(policy, own[0].action, now=0)
+            raw = [one.action for one in own[1:]]
+            taken[category].append(_times_us(lambda action: evaluate(policy, action, now=0), raw))  # noqa: B023
+            scanned[category].append(_times_us(slow, [one.subject for one in own[:200]]))
+    return [
+        Figure(
+            f"raw {category} request, p50",
+            _quietest(taken[category]).p50,
+            "us",
+            _quietest(scanned[category]).p50,
+            f"{_LOOP}, nothing parsed",
+            limit=60,
+        )
+        for category in CATEGORIES
+        if category != "exec"
+    ]
+
+
+def repeated() -> list[Figure]:
+    """The same actions again: what the policy remembers, against what it took the first time."""
+    policy = policy_from_data(policy_data(rows(1_000)), "bench")
+    actions = [one.action for one in stream(1_000, actions=1_000)]
+    first = _times_us(lambda action: evaluate(policy, action, now=0), actions)
+    again = [_times_us(lambda action: evaluate(policy, action, now=0), actions) for _ in range(ROUNDS)]
+    p50 = statistics.median(map(statistics.median, again))
+    return [Figure("the same action again, p50", p50, "us", statistics.median(first), "the first time", wanted=1)]
+
+
+def command_lines() -> list[Figure]:
+    """Command lines of agents, parse included, at 1,000 rules."""
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    others = [one.rule for one in rows(5 * (1_000 - len(RULES))) if one.category == "exec"]
+    data = {"version": 1, "allow": [*(f"exec({rule})" for rule in RULES), *others], "deny": []}
+    texts = list(lines(2_000))
+    parser = Parser(Language(tree_sitter_bash.language()))
+    parsed = _times_us(parser.parse, [text.encode() for text in texts])
+    rounds = []
+    for _ in range(ROUNDS):
+        policy = policy_from_data(data, "bench")
+        evaluate(policy, Exec(command="true"), now=0)
+        _forget_parsed()
+        rounds.append(_times_us(lambda text: evaluate(policy, Exec(command=text), now=0), texts))  # noqa: B023
+    ours = _quietest(rounds)
+    against = "tree-sitter's parse alone"
+    return [
+        Figure("command line, p50", ours.p50, "us", Times(parsed).p50, against, limit=150),
+        Figure("command line, p99", ours.p99, "us", Times(parsed).p99, against, limit=1_000),
+    ]
+
+
+def _forget_parsed() -> None:
+    from supervisor.core import shell
+
+    shell._parse.cache_clear()
+
+
+# -- before the first verdict ----------------------------------------------------------------------------------------------
+
+
+def loading() -> list[Figure]:
+    """YAML text to a policy that can be asked, in a process of its own; against PyYAML's C loader on the same text."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _loading({**os.environ, **_with_bytecode(folder)})
+
+
+def _with_bytecode(folder: str) -> dict[str, str]:
+    """Variables of a process that keeps its bytecode, as an installed program does."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
+
+
+def _loading(environment: dict[str, str]) -> list[Figure]:
+    figures = []
+    _load(0, environment)
+    for count, examples, limit_ms in ((1_000, True, 100), (100_000, False, 3_000)):
+        found = [_load(count, environment, examples=examples) for _ in range(ROUNDS)]
+        text = policy_text(rows(count), examples=examples)
+        yaml_ms = min(_cpu_ms(lambda: _plain_yaml(text)) for _ in range(ROUNDS))  # noqa: B023
+        name = f"load {count:,} rules, CPU{' with examples' if examples else ''}"
+        took_ms = min(one["ready_ms"] for one in found)
+        figures.append(Figure(name, took_ms, "ms", yaml_ms, "yaml.CSafeLoader on the text", limit=limit_ms))
+        cold_ms = statistics.median(one["tables_ms"] for one in found)
+        print(f"{name}: the engine's own tables, read once in a process, took {cold_ms:.0f} ms before that")
+    bare = _load(0, environment)
+    held_mb = statistics.median(one["mb"] for one in found)
+    figures.append(Figure("memory with 100,000 rules", held_mb, "MB", bare["mb"], "with none", limit=200))
+    return figures
+
+
+def _load(count: int, environment: dict[str, str], *, examples: bool = False) -> dict[str, float]:
+    words = [sys.executable, "-m", "bench._policy_load", str(count), *(["examples"] if examples else [])]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _cpu_ms(do: Callable[[], object]) -> float:
+    start = time.process_time()
+    do()
+    return (time.process_time() - start) * 1000
+
+
+def _plain_yaml(text: str) -> Any:
+    import yaml
+
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def importing() -> list[Figure]:
+    """A process that imports the engine, against one that imports nothing."""
+    engine = "import supervisor.core.rules, supervisor.core.policy_text, supervisor.core.exec_rules"
+
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **_with_bytecode(folder)}
+
+        def start_ms(code: str) -> float:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
+
+        start_ms(engine)
+        rounds = [(start_ms("pass"), start_ms(engine)) for _ in range(10)]
+    bare_ms, ours_ms = map(statistics.median, zip(*rounds, strict=True))
+    return [
+        Figure("import the engine, start included, CPU", ours_ms, "ms", bare_ms, "python -c pass", limit=bare_ms + 150)
+    ]
+
+
+# -- what an index can do least with -----------------------------------------------------------------------------------------
+
+
+def hard_rules(count: int = 100_000) -> list[Figure]:
+    """The slowest hundredth at 100,000 rules that share what tells others apart, against the same rules scanned one by one."""
+    figures = []
+    for name, category, patterns, actions in shapes(count):
+        policy = policy_from_data({"version": 1, "allow": [f"{category}({one})" for one in patterns]}, "bench")
+        judge = policy.judge_for(category)
+        first, *forms = [judge.canonical(action) for action in actions]
+        judge.decide(first, "ask", _CONTEXT)
+        ours = Times(_times_us(lambda form: judge.decide(form, "ask", _CONTEXT), forms))  # noqa: B023
+        each_us = _scan_us(patterns)
+        figures.append(
+            Figure(f"{len(patterns):,} rules, {name}, p99", ours.p99, "us", each_us, "expressions, one by one")
+        )
+    return figures
+
+
+def _scan_us(patterns: Sequence[str]) -> float:
+    few = [re.compile(re.escape(one)) for one in patterns[:500]]
+    start = time.perf_counter()
+    for one in few:
+        one.match("a text that no rule is about")
+    return (time.perf_counter() - start) * 1e6 / len(few) * len(patterns)
+
+
+def long_texts() -> list[Figure]:
+    """The slowest of the inputs of 10,000 characters that were made to be slow."""
+    policy = policy_from_data(policy_data(rows(1_000)), "bench")
+    slowest: dict[str, float] = dict.fromkeys(CATEGORIES, 0.0)
+    for category in CATEGORIES:
+        policy.judge_for(category)
+    for category, action in long_inputs():
+        took_ms = min(_times_us(lambda one: _fresh(policy, one), [action, action, action])) / 1000
+        slowest[category] = max(slowest[category], took_ms)
+    calm = min(_times_us(lambda _: _loop_of_letters(), range(5))) / 1000
+    return [
+        Figure(f"10,000 characters, slowest {category}", took_ms, "ms", calm, "a Python loop over as many", limit=50)
+        for category, took_ms in slowest.items()
+    ]
+
+
+def _fresh(policy: Policy, action: Action) -> Verdict:
+    _forget_parsed()
+    return evaluate(policy, action, now=0)
+
+
+def _loop_of_letters() -> int:
+    return sum(1 for letter in "a" * 10_000 if letter == "b")
 
 
 def _times_us[T](decide: Callable[[T], object], given: Sequence[T]) -> list[float]:
@@ -43,40 +342,3 @@ def _times_us[T](decide: Callable[[T], object], given: Sequence[T]) -> list[floa
         decide(one)
         times.append((time.perf_counter() - start) * 1e6)
     return times
-
-
-def _p99(times: Sequence[float]) -> float:
-    return sorted(times)[int(len(times) * 0.99)]
-
-
-def _network(number: int) -> tuple[str, Action, str]:
-    host = f"h{number}.example{number % 7}.org"
-    return f"*.{host}", Network(operation="connect", host=f"api.{host}", port=443), f"api.{host}"
-
-
-def _filesystem(number: int) -> tuple[str, Action, str]:
-    return f"src/part{number}/*", FileChange(operation="write", path=f"src/part{number}/a.py"), f"src/part{number}/a.py"
-
-
-def _exec(number: int) -> tuple[str, Action, str]:
-    command = f"tool{number} run --fast src/part{number}"
-    return f"tool{number} run *", Exec(command=command), command
-
-
-def _git(number: int) -> tuple[str, Action, str]:
-    action = Git(operation="push", remote="origin", refspecs=(f"feature{number}/x",))
-    return f"push origin feature{number}/*", action, f"push origin feature{number}/x"
-
-
-def _packages(number: int) -> tuple[str, Action, str]:
-    action = Packages(manager="npm", operation="install", names=(f"package{number}",))
-    return f"npm:package{number}", action, f"npm:package{number}"
-
-
-_ACTIONS: dict[str, Callable[[int], tuple[str, Action, str]]] = {
-    "network": _network,
-    "filesystem": _filesystem,
-    "exec": _exec,
-    "git": _git,
-    "packages": _packages,
-}

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,14 @@ def test_checking_a_policy_needs_no_server(gatehouse: Path, tmp_path: Path) -> N
     names, code = imported_by(gatehouse, tmp_path, "policy", "check", given=line + "\n")
     assert names & SERVERS_AND_SDKS == set()
     assert code == 0
+
+
+def test_the_engine_needs_neither_server_nor_proxy() -> None:
+    engine = [path.stem for path in (Path(__file__).parents[1] / "supervisor/core").glob("*.py")]
+    code = "".join(f"import supervisor.core.{name}\n" for name in engine)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    names = {name.split(".")[0] for name in re.findall(r"^import time:.*\|\s+(\S+)$", done.stderr, re.MULTILINE)}
+    assert "supervisor" in names
+    assert names & SERVERS_AND_SDKS == set()

@@ -10,6 +10,7 @@ Sources: git-push(1), git-fetch(1), gitcli(7), git-check-ref-format(1).
 import posixpath
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -65,6 +66,8 @@ class Ref(msgspec.Struct, frozen=True):
     delete: bool = False
 
 
+# An action that came with its command is parsed to see whether both agree, so most lines are read twice.
+@lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Git:
     """The git action of a command line. Never raises: what can't be read is kept as a flag that no rule matches."""
     try:

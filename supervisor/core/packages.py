@@ -8,7 +8,7 @@ what is a URL, a path, an archive, a repository or another package's alias.
 import posixpath
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import msgspec
@@ -93,6 +93,8 @@ def operation_named(manager: str, word: str) -> str | None:
     return _operation_names().get(manager, {}).get(word)
 
 
+# An action that came with its command is parsed to see whether both agree, so most lines are read twice.
+@lru_cache(maxsize=256)
 def parse_command(command: str, cwd: str = ".") -> Packages:
     """The package action of a command line. Never raises: what can't be read is kept as a flag that is always asked."""
     try:
