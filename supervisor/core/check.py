@@ -74,6 +74,8 @@ def answer_line(
         verdict = _verdict(fields, policy, workspace, now, look)
     except msgspec.DecodeError as error:
         verdict = Verdict("deny", f"the line is not JSON: {error}")
+    except RecursionError:
+        verdict = Verdict("deny", "the line is nested too deeply")
     except (_Misunderstood, PolicyError, ValueError) as error:
         verdict = Verdict("deny", str(error))
     except Exception as error:  # law 3

@@ -161,11 +161,21 @@ class _Reader:
 
     def end_command(self, operator: str) -> None:
         if self.words:
+            self.check_time()
             self.commands.append(Simple(tuple(self.words), self.is_joined, self.loops > 0))
         self.was_plain = bool(self.words) and self.before not in ("|", "|&", "!")
         if operator in ("|", "|&"):
             self.has_input = True
         self.words, self.at_start, self.closed, self.before = [], True, False, operator
+
+    def check_time(self) -> None:
+        """The reserved word knows `-p` and `--`, as they are written and right behind it: what else stands there is a command's name."""
+        raws = [self.source[start:end] for start, end in self.words]
+        if raws[0] == "time":
+            at = 1 + (raws[1:2] == ["-p"])
+            at += raws[at : at + 1] == ["--"]
+            if at < len(raws) and resolve(raws[at]).text.startswith("-"):
+                raise GiveUp("`time` with options that the shell's own doesn't have")
 
     def read(self) -> Outline:
         source, size = self.source, len(self.source)
@@ -231,6 +241,8 @@ class _Reader:
 
     def read_redirection(self, descriptor: str) -> None:
         source, start = self.source, self.i
+        if self.words and all(source[a:b] in ("time", "-p", "--") for a, b in self.words):
+            raise GiveUp("`time` before a redirection")
         operator = next(one for one in _REDIRECTIONS if source.startswith(one, start))
         self.i += len(operator)
         if operator in ("<", ">") and source[self.i : self.i + 1] == "(":
