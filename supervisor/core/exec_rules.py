@@ -94,8 +94,9 @@ class LineJudge[K: Hashable]:
         # What the text would run, where the caller has parsed it already.
         self.script: Script | None = None
         self.allow, self.ask, self.deny = allow, ask, deny
-        self.roots = tuple(posixpath.normpath(root) for root in roots)
-        self.cwd = join(self.roots[0] if self.roots else "/", cwd)
+        self.roots = tuple([posixpath.normpath(root) for root in roots])
+        root = self.roots[0] if self.roots else "/"
+        self.cwd = root if cwd == "." else join(root, cwd)
         # Every folder that the command which is judged now may run in.
         self.here = frozenset({self.cwd})
         self.problems: list[str] = []
@@ -114,7 +115,7 @@ class LineJudge[K: Hashable]:
             self.problem("a working directory outside the workspace")
         self.visit(self.script or parse(self.text), 0)
         self.bare()
-        shown = tuple(show(words) for words in self.found)
+        shown = tuple([show(words) for words in self.found])
         if self.denied:
             return self.verdict("deny", self.denied, shown)
         if self.asked:

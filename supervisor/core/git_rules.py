@@ -40,6 +40,8 @@ _OPERATIONS = REACHES | {
     "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
 }  # fmt: skip
 MAX_REFS = 500
+_NAMES_A_REMOTE = REACHES | {"clone"}
+_RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
 # Between the words of a subject in the index; a word that holds it only means one comparison more.
 _SEPARATOR = "\0"
 _FURTHER = frozenset({"--mirror", "--all", "--branches", "--tags", "--follow-tags", "--prune"})
@@ -299,9 +301,9 @@ def _refusal(action: Git, context: Context) -> str | None:
     for remote in (*([action.remote] if action.remote is not None else []), *repos):
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"
-        if action.operation in REACHES | {"clone"} and remote not in context.remotes:
+        if action.operation in _NAMES_A_REMOTE and remote not in context.remotes:
             return f"`{remote}` is not a remote that is configured"
-        if re.match(r"(?:ext|fd|file)::?", remote, re.IGNORECASE):
+        if _RUNS_OR_READS.match(remote):
             return f"the remote `{remote}` would run a program or read files"
     return None
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import verdict_cache
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, category_of
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import Policy, evaluate
 from supervisor.core.verdict_cache import VerdictCache
@@ -170,8 +170,8 @@ def test_every_field_of_a_context_is_part_of_the_question() -> None:
     }
     for field, value in others.items():
         seen = {
-            cache.key(category, action, context) == cache.key(category, action, plain)
-            for category, action in (("exec", Exec(command="ls")), ("network", ACTIONS[0]), ("git", ACTIONS[11]))
+            cache.key(category_of(action), action, context) == cache.key(category_of(action), action, plain)
+            for action in (Exec(command="ls"), ACTIONS[0], ACTIONS[11])
             for context in (plain._replace(**{field: value}),)
         }
         assert False in seen, field
