@@ -11,10 +11,10 @@ from supervisor.core.approvals import Request
 from supervisor.core.changes import EditError, Seen, Want, apply_edit, conflict, to_action
 from supervisor.errors import UserError
 from supervisor.gate import Gate
-from supervisor.workspace.apply import stale
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import decode, encode, read_file
+from supervisor.workspace.placing import stale
 from supervisor.workspace.scan import UnsteadyError, look
 from supervisor.workspace.sides import Sides
 

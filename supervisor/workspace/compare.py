@@ -22,9 +22,9 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.changes import SPECIAL, Known, Seen, Signature, Want, agree, signature_of, to_action, want
 from supervisor.errors import StorageError
 from supervisor.gate import Gate
-from supervisor.workspace.apply import TEMPORARY_PREFIX
 from supervisor.workspace.beneath import DIRECTORY, PathError
 from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, entries, look, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.watch import Watcher

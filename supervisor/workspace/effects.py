@@ -12,8 +12,10 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.changes import EditError, Want, apply_edit, name_of, to_action
 from supervisor.errors import GatehouseError
 from supervisor.gate import Gate, Grant, Refused
-from supervisor.workspace.apply import Applier, StaleError, clean_leftovers
+from supervisor.workspace.apply import Applier
 from supervisor.workspace.looking import decode, encode, look_quietly, read_file
+from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
+from supervisor.workspace.scan import signature_at
 from supervisor.workspace.sides import Sides
 
 # What an edit asked for: old text, new text, whether all of it.
@@ -35,7 +37,7 @@ class Effects:
         self._gate = gate
         self._session_id = session_id
         self._settled = settled
-        self._applier = Applier(sides.host, sides.blobs, sides.journal, at=at)
+        self._applier = Applier(sides.host, sides.blobs, sides.history, at=at)
         self._copy_applier = Applier(sides.copy, sides.blobs, None)
         self._edits: dict[str, Edit] = {}
 
@@ -58,8 +60,8 @@ class Effects:
 
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
-        intents = self._sides.open_intents
-        await asyncio.to_thread(clean_leftovers, self._sides.host, list(intents.values()))
+        intents = list(self._sides.history.open.values())
+        await asyncio.to_thread(clean_leftovers, self._sides.host, intents)
         for request in self._gate.unsettled(self._session_id):
             if isinstance(request.action, FileChange) and request.origin != "egress":
                 grant = self._gate.resume(request.id, self._session_id)
@@ -78,7 +80,7 @@ class Effects:
     async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
         name = name_of(action)
         try:
-            known = await _to_end(lambda: self._applier.apply(action, request.id, grant.use))
+            applied = await _to_end(lambda: self._apply(request, action, grant))
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error), "stale": isinstance(error, StaleError)})
             self._settled(name, True)
@@ -86,17 +88,22 @@ class Effects:
         detail: dict[str, object] = {"path": action.path, "operation": action.operation, "hash": action.after}
         if request.origin == "agent_api":
             detail["copy"] = await asyncio.to_thread(self._into_copy, request, action)
-        self._sides.agreed(name, known, request.id)
+        self._sides.agreed(name, applied.known, request.id)
         if action.operation == "delete":
-            detail["folders_removed"] = await asyncio.to_thread(self._prune, name)
+            detail["folders_removed"] = await asyncio.to_thread(self._prune, name, request.id)
         self._gate.settle(grant, "done", detail)
         self._edits.pop(request.id, None)
         self._settled(name, False)
 
-    def _prune(self, name: str) -> list[str]:
-        removed = self._applier.prune(name, lambda folder: look_quietly(self._sides.copy, folder) is None)
+    def _apply(self, request: Request, action: FileChange, grant: Grant) -> Applied:
+        # Only a file that came to be in the copy has a time worth keeping.
+        mine = signature_at(self._sides.copy, name_of(action)) if request.origin == "workspace" else None
+        return self._applier.apply(action, request.id, grant.use, mtime_ns=mine[1] if mine else None)
+
+    def _prune(self, name: str, request_id: str) -> list[str]:
+        removed = self._applier.prune(name, lambda folder: look_quietly(self._sides.copy, folder) is None, request_id)
         for folder in removed:
-            self._sides.agreed(folder, None)
+            self._sides.agreed(folder, None, request_id)
         return removed
 
     def _into_copy(self, request: Request, action: FileChange) -> str:

@@ -1,29 +1,44 @@
 """What a session's workspace must remember over a crash: the baseline, and each change of it since.
 
 `baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line for every effect on the
-host: first its intent (with the temporary file's place), then what host and copy agree on afterwards. Replaying gives
-the baseline of the moment of the crash and names what may have been left lying about. It must never be needed to
-decide whether something may be done: that is the gate's alone.
+host: first its intent (the temporary file's place, what was there and what will be), then what host and copy agree on
+afterwards. Replaying gives the baseline of the moment of the crash, what was done so far in its order, and names what
+may have been left lying about. It must never be needed to decide whether something may be done: that is the gate's alone.
 """
 
 import base64
+import errno
 import os
 from pathlib import Path
 
 import msgspec
 
 from supervisor.core.changes import Known
+from supervisor.core.undoing import Held
 
 BASELINE = "baseline.msgpack"
 JOURNAL = "workspace.journal"
 
 
-class Intent(msgspec.Struct, frozen=True, tag="intent"):
-    """An effect was about to happen: `temporary` is the leaf name of its file beside the target. `name` is base64."""
+class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True):
+    """An effect was about to happen: `temporary` is the leaf name of its file beside the target, `before` what was
+    there, whose content is kept by then, `after` what will be. Names are base64. `folders` are missing ones on the way
+    that it makes, outermost first; `at` is in seconds since the epoch. Without `operation`: from before there was undo.
+    """
 
     request: str
     name: str
     temporary: str
+    operation: str = ""
+    before: Held | None = None
+    after: Held | None = None
+    folders: tuple[str, ...] = ()
+    at: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """One request has one intent for each path; an undo is of many paths."""
+        return (self.request, self.name)
 
 
 class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
@@ -34,14 +49,30 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     request: str | None = None
 
 
-_Line = Intent | Agreed
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The host was changed as an intent says, and the copy is none of its business."""
+
+    request: str
+    name: str
+
+
+class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
+    """The oldest `number` changes can't be undone any more."""
+
+    number: int
+    why: str
+
+
+Line = Intent | Agreed | Done | Forgotten
 
 
 class Replayed(msgspec.Struct):
-    """What the files say: the baseline now, and the intents that nothing is known of."""
+    """What the files say: the baseline now, the intents that nothing more is known of, and what was done, in its order."""
 
     baseline: dict[str, Known]
-    open_intents: dict[str, Intent]
+    open_intents: dict[tuple[str, str], Intent]
+    done: list[Intent]
+    forgotten: Forgotten
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
@@ -58,27 +89,44 @@ def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
 def replay(folder: Path) -> Replayed:
     """Read both files. FileNotFoundError where the copy was never finished; a torn last line is passed over."""
     pairs = msgspec.msgpack.decode((folder / BASELINE).read_bytes(), type=list[tuple[bytes, Known]])
-    state = Replayed({os.fsdecode(name): known for name, known in pairs}, {})
+    state = Replayed({os.fsdecode(name): known for name, known in pairs}, {}, [], Forgotten(0, ""))
     try:
         lines = (folder / JOURNAL).read_bytes().split(b"\n")
     except FileNotFoundError:
         return state
+    decoder = msgspec.json.Decoder(Line)
     for line in lines:
         try:
-            entry = msgspec.json.decode(line, type=_Line)
+            _take(state, decoder.decode(line))
         except msgspec.DecodeError:
             continue
-        if isinstance(entry, Intent):
-            state.open_intents[entry.request] = entry
-            continue
-        if entry.request is not None:
-            state.open_intents.pop(entry.request, None)
-        name = decode_name(entry.name)
-        if entry.known is None:
-            state.baseline.pop(name, None)
-        else:
-            state.baseline[name] = entry.known
     return state
+
+
+def _take(state: Replayed, line: Line) -> None:
+    """What one line says, on top of what the lines before it did."""
+    match line:
+        case Intent():
+            state.open_intents[line.key] = line
+        case Done():
+            _close_intent(state, line.request, line.name)
+        case Forgotten():
+            del state.done[: line.number]
+            state.forgotten = Forgotten(state.forgotten.number + line.number, line.why)
+        case Agreed():
+            if line.request is not None:
+                _close_intent(state, line.request, line.name)
+            name = decode_name(line.name)
+            if line.known is None:
+                state.baseline.pop(name, None)
+            else:
+                state.baseline[name] = line.known
+
+
+def _close_intent(state: Replayed, request: str, name: str) -> None:
+    intent = state.open_intents.pop((request, name), None)
+    if intent is not None and intent.operation:
+        state.done.append(intent)
 
 
 class Journal:
@@ -91,22 +139,21 @@ class Journal:
         if os.fstat(self._fd).st_size:
             os.write(self._fd, b"\n")  # ends a line that a crash cut short
 
-    def intent(self, request: str, name: str, temporary: str) -> None:
-        """Record that an effect is about to happen."""
-        self._write(Intent(request, encode_name(name), temporary))
+    def write(self, line: Line) -> None:
+        """Add a line. OSError where it can't be: then nothing may happen that relies on it."""
+        data = msgspec.json.encode(line) + b"\n"
+        if os.write(self._fd, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # a short write to a file means just that
 
     def agreed(self, name: str, known: Known | None, request: str | None = None) -> None:
         """Record what both sides agree on now."""
-        self._write(Agreed(encode_name(name), known, request))
+        self.write(Agreed(encode_name(name), known, request))
 
     def close(self) -> None:
         """Give the descriptor back."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def _write(self, line: Intent | Agreed) -> None:
-        os.write(self._fd, msgspec.json.encode(line) + b"\n")
 
 
 def encode_name(name: str) -> str:

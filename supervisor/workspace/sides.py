@@ -1,4 +1,4 @@
-"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline, journal, snapshots.
+"""The two sides of a session's workspace and what they last agreed on: descriptors, baseline, journal, history, snapshots.
 
 It decides nothing. It is separate because comparing and carrying out share exactly this. It must never forget an
 agreement that the journal doesn't have.
@@ -13,7 +13,8 @@ from supervisor.core.changes import Known
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.blobs import BlobStore
-from supervisor.workspace.journal import Intent, Journal, replay
+from supervisor.workspace.history import History
+from supervisor.workspace.journal import Journal, replay
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 
 COPY = "merged"
@@ -25,11 +26,11 @@ class Sides:
 
     def __init__(self, workspace: Path, folder: Path, out_of_bounds: Sequence[Path]) -> None:
         replayed = replay(folder)
-        self.open_intents: dict[str, Intent] = replayed.open_intents
         self.host = Root(workspace, out_of_bounds=(*out_of_bounds, folder))
         self.copy = Root(folder / COPY)
         self.blobs = BlobStore(folder / BLOBS)
         self.journal = Journal(folder)
+        self.history = History(folder, self.journal, replayed)
         self._baseline = replayed.baseline
         self._children: dict[str, set[str]] = {}
         for name in self._baseline:
@@ -40,6 +41,7 @@ class Sides:
         self.host.close()
         self.copy.close()
         self.blobs.close()
+        self.history.close()
         self.journal.close()
 
     def known(self, name: str) -> Known | None:
@@ -55,8 +57,13 @@ class Sides:
         return bool(self._children.get(name))
 
     def agreed(self, name: str, known: Known | None, request: str | None = None) -> None:
-        """Both sides agree on this from now on (None: on nothing being there); folders on the way with it."""
+        """Both sides agree on this from now on (None: on nothing being there); folders on the way with it.
+
+        With `request` its effect is on record as done from now on, and can be undone.
+        """
         self.journal.agreed(name, known, request)
+        if request is not None:
+            self.history.confirm(request, name)
         self._set(name, known)
         parent = _folder(name)
         while known is not None and parent and parent not in self._baseline:

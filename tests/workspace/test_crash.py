@@ -11,10 +11,10 @@ from supervisor.core.approvals import status
 from tests.workspace.conftest import Desk
 
 STEPS = {
-    "write": ["intended", "created", "written", "checked", "placed"],
-    "create": ["intended", "created", "written", "checked", "placed"],
-    "delete": ["intended", "placed"],
-    "mkdir": ["placed"],
+    "write": ["kept", "intended", "created", "written", "checked", "placed"],
+    "create": ["kept", "intended", "created", "written", "checked", "placed"],
+    "delete": ["kept", "intended", "placed"],
+    "mkdir": ["kept", "intended", "placed"],
 }
 
 
@@ -83,6 +83,13 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
             assert done.outcome["ok"], done.outcome
             await desk.compared()
             assert len(desk.requests()) == 1
+            # Whatever the step: what was there before is on the disk, once.
+            history = (await desk.channel._open()).sides.history
+            (line,) = history.done
+            assert line.request == request.id
+            assert line.before is None if kind in ("create", "mkdir") else line.before is not None
+            if line.before is not None:
+                assert history.kept.read(line.before.digest or "", 1 << 20) == old.encode()
         desk.close()
 
     asyncio.run(next_start())

@@ -1,0 +1,226 @@
+"""The steps that every effect on a side is made of: intend, place, check that nothing changed, copy verified bytes.
+
+A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old content or the new
+one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a temporary file, which the journal names. What
+is replaced or removed is kept first. It is separate because apply and undo must take exactly the same care. It must never
+follow a symlink, write through a hard link, or touch `.git` or the supervisor's data.
+
+What remains: between the last look at the host's file and the rename lie microseconds in which a save by the person
+would be replaced. A new file has no such gap: it is put in place by link(2), which never replaces.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from supervisor.core.changes import Known, Seen, signature_of
+from supervisor.core.undoing import Held, held_of
+from supervisor.errors import GatehouseError
+from supervisor.workspace.beneath import FILE, PathError, Root, split
+from supervisor.workspace.history import History
+from supervisor.workspace.journal import Intent, decode_name
+from supervisor.workspace.kept import write_all
+
+TEMPORARY_PREFIX = ".gatehouse-"
+# File systems without hard links answer link(2) with one of these.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class StaleError(GatehouseError):
+    """The host isn't what the request was about any more. Nothing was changed."""
+
+    http_status = 409
+
+
+def stale(name: str) -> StaleError:
+    """The error for a path that changed on the host."""
+    return StaleError(f"`{name}` changed on the host since; nothing was overwritten", "look at it and ask again")
+
+
+class Applied(NamedTuple):
+    """An effect: what the side holds now, and what it held before and after as values to put back by `Restorer`.
+
+    `changed` is False where the side held it already: then there is nothing to take back. `folders` are those on the way
+    that it made, outermost first.
+    """
+
+    known: Known | None
+    before: Held | None
+    after: Held | None
+    folders: tuple[str, ...] = ()
+    changed: bool = True
+
+
+class Placer:
+    """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept."""
+
+    def __init__(self, root: Root, history: History | None, at: Callable[[str], None]) -> None:
+        self.root = root
+        self.at = at
+        self._history = history
+
+    def begin(
+        self, request_id: str, name: str, operation: str, host: Seen | None, after: Held | None, temporary: str = ""
+    ) -> Applied:
+        """Keep what is there and put the intent on record; the `Applied` that it will be, but for `known`.
+
+        The effect itself must not have begun before this returns, and must not do anything else.
+        """
+        before = self._keep(name, host)
+        folders = self._missing_folders(name) if host is None else ()
+        self.at("kept")
+        if self._history is not None:
+            self._history.intend(request_id, name, temporary, operation, before, after, folders)
+        self.at("intended")
+        return Applied(None, before, after, folders)
+
+    def done_before(self, request_id: str, name: str, known: Known | None) -> Applied:
+        """For an effect that the side shows already: by this request's own doing, before a crash, or somebody else's."""
+        intent = self._history.intended(request_id, name) if self._history is not None else None
+        if intent is None:
+            return Applied(known, None, None, (), changed=False)
+        return Applied(known, intent.before, intent.after, tuple(decode_name(folder) for folder in intent.folders))
+
+    def temporary(self) -> str:
+        """A leaf name that nobody has."""
+        return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
+
+    @contextlib.contextmanager
+    def placing(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
+        """(folder, leaf); the temporary file is gone afterwards."""
+        with self.root.parent(name, create=True) as (fd, leaf):
+            try:
+                yield fd, leaf
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=fd)
+
+    def place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> os.stat_result:
+        """Put the finished temporary file in its place, durably, unless the place isn't what it was."""
+        check_still(fd, leaf, name, host)
+        self.at("checked")
+        if host is None:
+            _link_new(fd, temporary, leaf)
+        else:
+            os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
+        self.at("placed")
+        os.fsync(fd)
+        return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+
+    def remove(self, name: str, host: Seen) -> None:
+        """Remove a file, a link or an empty folder, durably, unless it isn't what it was."""
+        with self.root.parent(name) as (fd, leaf):
+            check_still(fd, leaf, name, host)
+            if host.kind == "dir":
+                os.rmdir(leaf, dir_fd=fd)
+            else:
+                os.unlink(leaf, dir_fd=fd)
+            self.at("placed")
+            os.fsync(fd)
+
+    def _keep(self, name: str, host: Seen | None) -> Held | None:
+        if host is None or host.kind != "file" or self._history is None:
+            return held_of(host)
+        with self.root.parent(name) as (folder, leaf):
+            fd = os.open(leaf, FILE, dir_fd=folder)
+        try:
+            if signature_of(os.fstat(fd)) != host.signature or not self._history.keep(fd, host.digest or ""):
+                raise stale(name)
+            return held_of(host, os.fstat(fd).st_uid)
+        finally:
+            os.close(fd)
+
+    def _missing_folders(self, name: str) -> tuple[str, ...]:
+        """The folders on the way that aren't there, outermost first."""
+        parts = split(name)[:-1]
+        for number in range(len(parts), 0, -1):
+            try:
+                with self.root.directory("/".join(parts[:number])):
+                    return tuple("/".join(parts[: more + 1]) for more in range(number, len(parts)))
+            except FileNotFoundError:
+                continue
+        return tuple("/".join(parts[: more + 1]) for more in range(len(parts)))
+
+
+def clean_leftovers(root: Root, intents: Iterable[Intent]) -> list[str]:
+    """Remove the temporary files that a crash left, by the journal's word; their names."""
+    removed: list[str] = []
+    for intent in intents:
+        if not intent.temporary.startswith(TEMPORARY_PREFIX) or "/" in intent.temporary:
+            continue
+        with contextlib.suppress(OSError, PathError), root.parent(decode_name(intent.name)) as (fd, _):
+            os.unlink(intent.temporary, dir_fd=fd)
+            removed.append(intent.temporary)
+    return removed
+
+
+def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
+    """StaleError where the path isn't what was seen there."""
+    try:
+        status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        if host is not None:
+            raise stale(name) from None
+        return
+    if host is None or not _is_same(signature_of(status), host):
+        raise stale(name)
+
+
+def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
+    # A folder's times change with what is in it: for a folder, being the same folder is enough.
+    return signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
+
+
+def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
+    """Write all of it, which must be what `digest` names."""
+    state = hashlib.blake2b(digest_size=32)
+    for block in blocks:
+        state.update(block)
+        write_all(writing, block)
+    if state.hexdigest() != digest:
+        raise GatehouseError("the snapshot of this request is damaged", "make the change again")
+
+
+def keep_owner(writing: int, fd: int, leaf: str) -> None:
+    """Give the new file the old one's owner, where there is one and we may."""
+    try:
+        old = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    made = os.fstat(writing)
+    if stat.S_ISREG(old.st_mode) and (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.fchown(writing, old.st_uid, old.st_gid)
+
+
+def _link_new(fd: int, temporary: str, leaf: str) -> None:
+    """Give the temporary file its name; FileExistsError where something has that name by now."""
+    try:
+        os.link(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
+    else:
+        os.unlink(temporary, dir_fd=fd)
+
+
+def remedy(error: OSError) -> str:
+    """What a person can do about it."""
+    remedies = {
+        errno.ENOSPC: "make room on the host's disk",
+        errno.EDQUOT: "make room on the host's disk",
+        errno.EACCES: "check the permissions on the host",
+        errno.EPERM: "check the permissions on the host",
+        errno.EROFS: "the workspace's file system is read-only",
+        errno.ENOTEMPTY: "the folder holds more than the session knows of",
+        errno.ENOTDIR: "a folder on the way is a symlink or a file on the host",
+        errno.ELOOP: "a folder on the way is a symlink or a file on the host",
+        errno.ENAMETOOLONG: "choose a shorter name",
+    }
+    return remedies.get(error.errno or 0, "look at the path on the host")

@@ -1,0 +1,124 @@
+"""Putting back what a path held: content, permissions, times, link targets, folders and their absence.
+
+It is separate from `apply` because it carries out no request: what is put back was there before, and is taken from the
+history. It must never overwrite what isn't as expected, follow a symlink, or give a set-id bit to a file whose owner is
+another than before.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+
+from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
+from supervisor.core.undoing import Held, is_as
+from supervisor.errors import GatehouseError
+from supervisor.workspace.beneath import Root, split
+from supervisor.workspace.history import History
+from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner, remedy, stale
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
+
+OPERATION = "undo"
+
+
+class Restorer:
+    """Puts back paths below `root`. Blocking: call it in a thread, one at a time. `at` is `Applier`'s."""
+
+    def __init__(self, root: Root, history: History, *, at: Callable[[str], None] = lambda step: None) -> None:
+        self._root = root
+        self._history = history
+        self._at = at
+        self._placer = Placer(root, history, at)
+
+    def restore(self, request_id: str, name: str, held: Held | None, expected: Held | None) -> Applied:
+        """Make a path hold `held` again (None: nothing), where it holds `expected` now.
+
+        Its intent is journaled under `request_id` and what is there is kept, as for any effect; the caller confirms it.
+        Doing again what is done already is no error. Raises StaleError, NotKeptError, PathError or another
+        GatehouseError, after which nothing has changed.
+        """
+        split(name)
+        try:
+            host = look(self._root, name)
+            if is_as(host, held):
+                return self._placer.done_before(request_id, name, None)
+            if not is_as(host, expected):
+                raise stale(name)
+            return self._put_back(request_id, name, held, host)
+        except (UnsteadyError, FileExistsError):
+            raise stale(name) from None
+        except TooLargeError:
+            raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
+        except OSError as error:
+            raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
+
+    def set_time(self, name: str, held: Held) -> None:
+        """Give a folder its time again, once everything in it is back. Nothing happens where that isn't possible."""
+        with contextlib.suppress(OSError, GatehouseError), self._root.directory(name) as fd:
+            os.utime(fd, ns=(held.mtime_ns, held.mtime_ns))
+
+    def _put_back(self, request_id: str, name: str, held: Held | None, host: Seen | None) -> Applied:
+        if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):
+            raise stale(name)  # the one thing has to go before the other comes: two steps, for two calls
+        if held is None:
+            begun = self._placer.begin(request_id, name, OPERATION, host, None)
+            if host is not None:
+                self._placer.remove(name, host)
+            return begun
+        match held.kind:
+            case "file":
+                return self._file(request_id, name, held, host)
+            case "symlink":
+                return self._link(request_id, name, held, host)
+            case "dir":
+                return self._folder(request_id, name, held, host)
+            case _:
+                raise GatehouseError(f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself")
+
+    def _file(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+        content = self._history.kept.blocks(held.digest or "")
+        temporary = self._placer.temporary()
+        begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
+        with self._placer.placing(name, temporary) as (fd, leaf):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            writing = os.open(temporary, flags, 0o600, dir_fd=fd)
+            try:
+                self._at("created")
+                copy_verified(content, writing, held.digest or "")
+                keep_owner(writing, fd, leaf)
+                os.fchmod(writing, _mode_for(held, os.fstat(writing).st_uid))
+                if held.mtime_ns:
+                    os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))
+                os.fsync(writing)
+            finally:
+                os.close(writing)
+            self._at("written")
+            self._placer.place(fd, temporary, leaf, name, host)
+        return begun
+
+    def _link(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+        temporary = self._placer.temporary()
+        begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
+        with self._placer.placing(name, temporary) as (fd, leaf):
+            os.symlink(held.link_target, temporary, dir_fd=fd)
+            if held.mtime_ns:
+                os.utime(temporary, ns=(held.mtime_ns, held.mtime_ns), dir_fd=fd, follow_symlinks=False)
+            self._at("written")
+            self._placer.place(fd, temporary, leaf, name, host)
+        return begun
+
+    def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+        begun = self._placer.begin(request_id, name, OPERATION, host, held)
+        with self._root.parent(name, create=True) as (fd, leaf):
+            if host is None:
+                os.mkdir(leaf, dir_fd=fd)
+                self._at("placed")
+                os.fsync(fd)
+        with self._root.directory(name) as inner:
+            os.fchmod(inner, stat.S_IMODE(held.mode))
+        return begun
+
+
+def _mode_for(held: Held, uid: int) -> int:
+    """The permissions as they were; a set-id bit only for the owner that it was set for."""
+    return stat.S_IMODE(held.mode) & (PERMISSIONS | SET_ID | stat.S_ISVTX if uid == held.uid else PERMISSIONS)
