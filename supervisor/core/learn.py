@@ -12,7 +12,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Exec, FileChange, Proposal, category_of, fingerprint, title
 from supervisor.core.history import Past
-from supervisor.core.learn_judging import Judging, Key, Need, is_fit, policy_of
+from supervisor.core.learn_judging import NO_RULES, Judging, Key, Need, is_fit, policy_of
 from supervisor.core.learn_options import Option
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.redact import Redactor, redacted
@@ -81,6 +81,10 @@ class _Request(msgspec.Struct, frozen=True):
     def is_reached(self) -> bool:
         return all(self.reach.get(need.key) for need in self.needs)
 
+    def needs_one_of(self, rule: str, others: frozenset[str]) -> bool:
+        """Whether the rule covers a need that none of the others is known to cover."""
+        return any(rule in rules and not rules & others for rules in self.reach.values())
+
 
 def learn(history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE) -> Learned:
     """What to propose beside `base`, from the answers of a history. The same history gives the same proposal."""
@@ -88,15 +92,16 @@ def learn(history: Iterable[Past], base: Policy, *, now: float, workspace: str =
     judging = Judging(base, now, workspace)
     asked, stays = _sorted(history, judging)
     chooser = _Chooser(asked, _refused(history, judging), judging)
-    rules = chooser.chosen()
+    chosen = chooser.chosen()
+    rules = frozenset(chosen)
     stays += [(chooser.why_not(one), one.past) for one in chooser.requests if not judging.allows(rules, one.past)]
     return Learned(
-        rules=tuple(_described(rule, chooser.lost(rules, rule)) for rule in rules),
+        rules=tuple(_described(rule, chooser.lost(rules, rule)) for rule in chosen),
         stays=_grouped(stays),
         sessions=len({past.session for past in history if past.persons_answer == "approved"}),
         approved=sum(past.persons_answer == "approved" for past in history),
         denied=sum(map(_is_denied, history)),
-        asked_before=sum(not judging.allows((), past) for past in history),
+        asked_before=sum(not judging.allows(NO_RULES, past) for past in history),
         asked_after=sum(not judging.allows(rules, past) for past in history),
     )
 
@@ -107,7 +112,7 @@ def _sorted(history: Sequence[Past], judging: Judging) -> tuple[list[_Request], 
     stays: list[tuple[str, Past]] = []
     redactor = Redactor()
     for past in history:
-        if past.persons_answer != "approved" or judging.allows((), past):
+        if past.persons_answer != "approved" or judging.allows(NO_RULES, past):
             continue
         needs = judging.needs(past)
         if not past.by_policy:
@@ -132,7 +137,9 @@ def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
     A denial that no policy made (everything was stopped, the inbox was full) says nothing of the action.
     """
     found = {(fingerprint(past.action), past.remotes): past for past in history if _is_denied(past)}
-    return [past for past in found.values() if not judging.allows((), past) and judging.verdict(past).rule is None]
+    return [
+        past for past in found.values() if not judging.allows(NO_RULES, past) and judging.verdict(past).rule is None
+    ]
 
 
 def _is_denied(past: Past) -> bool:
@@ -142,8 +149,8 @@ def _is_denied(past: Past) -> bool:
 class _Chooser:
     """The choice of rules for the requests, among those that answer nothing of what was refused."""
 
-    def __init__(self, requests: Sequence[_Request], refused: Sequence[Past], judging: Judging) -> None:
-        self.refused = refused
+    def __init__(self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging) -> None:
+        self.refused = [(past, judging.needs(past)) for past in refused]
         self.judging = judging
         self.evidence: dict[str, set[str]] = {}
         self.options: dict[str, Option] = {}
@@ -153,14 +160,25 @@ class _Chooser:
                 self.evidence.setdefault(option.rule, set()).add(option.evidence or f"request {number}")
         self.usable = frozenset(rule for rule in self.options if self.is_proven(rule) and is_fit(rule))
         self.requests = [self.reached(request) for request in requests]
+        self.offered: dict[str, list[_Request]] = {}
+        for request in self.requests:
+            for rule in frozenset().union(*request.reach.values()):
+                self.offered.setdefault(rule, []).append(request)
 
     def is_proven(self, rule: str) -> bool:
         """Whether enough different things were approved that the rule would answer."""
         return len(self.evidence[rule]) >= self.options[rule].least
 
-    def is_safe(self, rules: Sequence[str]) -> bool:
-        """Whether nothing that was refused would be allowed."""
-        return not any(self.judging.allows(rules, past) for past in self.refused)
+    def is_safe(self, rules: Iterable[str], added: str) -> bool:
+        """Whether nothing that was refused would be allowed, now that one rule was added to those of which that is known.
+
+        All together are asked about: two rules that are harmless alone may together answer a line that was denied.
+        """
+        together = frozenset([*rules, added])
+        return not any(
+            self.judging.covered(added, past, needs) and self.judging.allows(together, past)
+            for past, needs in self.refused
+        )
 
     def reached(self, request: _Request) -> _Request:
         reach: dict[Key, set[str]] = {}
@@ -172,11 +190,11 @@ class _Chooser:
 
     def chosen(self) -> tuple[str, ...]:
         """The rules to propose, in the order of their names."""
-        kept = self.cover()
+        kept = frozenset(self.cover())
         # Fewer rules are easier to read, so a narrow one goes where a wider one is needed anyway.
         for rule in sorted(kept, key=lambda rule: (self.options[rule].weight, rule)):
             if not self.lost(kept, rule):
-                kept = [one for one in kept if one != rule]
+                kept -= {rule}
         return tuple(sorted(kept))
 
     def cover(self) -> list[str]:
@@ -190,8 +208,7 @@ class _Chooser:
         chosen: list[str] = []
         refused: set[str] = set()
         while best := self.best(left, refused):
-            # Two rules that are harmless alone may together answer a line that was denied.
-            if self.is_safe([*chosen, best]):
+            if self.is_safe(chosen, best):
                 chosen.append(best)
                 left = {need for need in left if best not in need[1]}
             else:
@@ -209,23 +226,23 @@ class _Chooser:
         weight = self.options[rule].weight
         return (-count / weight, weight, rule)
 
-    def lost(self, rules: Sequence[str], rule: str) -> list[_Request]:
+    def lost(self, rules: frozenset[str], rule: str) -> list[_Request]:
         """The requests that the rules answer, and without this one don't."""
-        others = [one for one in rules if one != rule]
+        others = rules - {rule}
         return [
             request
-            for request in self.requests
-            if self.may_matter(rule, request)
-            and self.judging.allows(rules, request.past)
-            and not self.judging.allows(others, request.past)
+            for request in self.offered.get(rule, ())
+            if request.needs_one_of(rule, others) and self.is_lost(request, rules, others)
         ]
 
-    @staticmethod
-    def may_matter(rule: str, request: _Request) -> bool:
-        """False only where the rule can't be why a request is allowed. Of commands, every rule that reaches one was offered for it."""
+    def is_lost(self, request: _Request, rules: frozenset[str], others: frozenset[str]) -> bool:
+        """For a request that none of the others is known to answer.
+
+        Of a command, every rule that could was offered for it; elsewhere a rule may reach further than it was offered for.
+        """
         if isinstance(request.past.action, Exec):
-            return any(rule in rules for rules in request.reach.values())
-        return rule.startswith(f"{category_of(request.past.action)}(")
+            return all(request.reach.get(need.key, NO_RULES) & rules for need in request.needs)
+        return self.judging.allows(rules, request.past) and not self.judging.allows(others, request.past)
 
     def why_not(self, request: _Request) -> str:
         """Why a request stays asked, though the base only lacks a rule."""

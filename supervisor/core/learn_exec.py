@@ -9,6 +9,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from supervisor.core.exec_candidates import is_verb, quote
 from supervisor.core.exec_tables import basename, plain_form, program_name, tables
 from supervisor.core.exec_wrappers import unwrap
@@ -23,15 +25,18 @@ _CURL_FLAGS = re.compile(r"-[sSfiIv]+\Z|--(?:silent|show-error|fail|include|head
 
 def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
     """What could have answered a command that no rule covers; none where only its very words would."""
-    plain = plain_form(words) if program_name(words[0].text) else None
-    if plain is not None:
-        words = plain[0]
+    name = program_name(words[0].text)
+    if name is not None:
+        words = (msgspec.structs.replace(words[0], text=name), *words[1:])
+        words = (plain_form(words) or (words,))[0]
     found = [*_narrow(words), *_fed(words), *_spelled(words)]
     return tuple(one for one in found if len(one.rule) <= MOST_CHARS)
 
 
 def _rule(words: Sequence[Word], *tail: str) -> str:
-    return f"exec({' '.join([*(quote(word.text) for word in words), *tail])})"
+    # `{}` needs no quotes, and nobody writes it with them.
+    shown = (word.text if word.text == "{}" else quote(word.text) for word in words)
+    return f"exec({' '.join([*shown, *tail])})"
 
 
 def _narrow(words: tuple[Word, ...]) -> Iterator[Option]:

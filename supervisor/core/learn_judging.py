@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from supervisor.core.actions import Exec, category_of, fingerprint
+from supervisor.core.actions import Category, Exec, category_of, fingerprint
 from supervisor.core.command_rules import CommandJudge
 from supervisor.core.history import Past
 from supervisor.core.learn_exec import exec_options
@@ -21,6 +21,7 @@ from supervisor.errors import PolicyError
 
 type Key = str | tuple[Word, ...]
 
+NO_RULES: frozenset[str] = frozenset()
 _MOST_POLICIES = 200
 
 
@@ -54,7 +55,10 @@ class Judging:
         self._now = now
         self._workspace = workspace
         self._policies: dict[frozenset[str], Policy] = {}
+        self._own: dict[tuple[Category, frozenset[str]], frozenset[str]] = {}
+        self._single: dict[str, Policy] = {}
         self._allows: dict[tuple[frozenset[str], str], bool] = {}
+        self._covered: dict[tuple[str, str], frozenset[Key]] = {}
 
     def under(self, rules: frozenset[str]) -> Policy:
         """The base with some rules beside it."""
@@ -63,20 +67,27 @@ class Judging:
         if rules not in self._policies:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
-            self._policies[rules] = merge(self.base, policy_of(sorted(rules)))
+            parsed = [self._alone(rule).rules[0] for rule in sorted(rules)]
+            self._policies[rules] = merge(self.base, Policy(parsed))
         return self._policies[rules]
 
     def verdict(self, past: Past) -> Verdict:
         """What the base says, were its modes all `ask`."""
         return self._verdict(self._asking, past)
 
-    def allows(self, rules: Iterable[str], past: Past) -> bool:
+    def allows(self, rules: frozenset[str], past: Past) -> bool:
         """Whether the base allows it with the rules beside it. Only rules of the action's category can tell."""
-        own = frozenset(rule for rule in rules if rule.startswith(f"{category_of(past.action)}("))
+        own = self._of(category_of(past.action), rules)
         place = (own, f"{fingerprint(past.action)} {past.remotes}")
         if place not in self._allows:
             self._allows[place] = self._verdict(self.under(own), past).decision == "allow"
         return self._allows[place]
+
+    def _of(self, category: Category, rules: frozenset[str]) -> frozenset[str]:
+        place = (category, rules)
+        if place not in self._own:
+            self._own[place] = frozenset(rule for rule in rules if rule.startswith(f"{category}("))
+        return self._own[place]
 
     def _verdict(self, policy: Policy, past: Past) -> Verdict:
         remotes = frozenset(past.remotes) or None
@@ -84,26 +95,39 @@ class Judging:
 
     def needs(self, past: Past) -> tuple[Need, ...]:
         """What rules would have to cover for the action to be allowed; none where it is allowed, or no allow rule can allow it."""
-        if self.base.is_deny_all or self.allows((), past):
+        if self.base.is_deny_all or self.allows(NO_RULES, past):
             return ()
         if isinstance(past.action, Exec):
-            return tuple(Need(words, exec_options(words)) for words in self._open(frozenset(), past.action) or ())
+            return tuple(Need(words, exec_options(words)) for words in self._open(self.base, past.action) or ())
         # INVARIANT: a rule, a protected name or the kind of action stands against it where the verdict isn't just the mode's.
         if self.verdict(past) != mode_verdict(self._asking, past.action):
             return ()
         return (Need(fingerprint(past.action), options(past.action)),)
 
     def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[Key]:
-        """Which of the needs the rule would cover."""
-        keys = frozenset(need.key for need in needs)
-        if not isinstance(past.action, Exec):
-            return keys if self.allows([rule], past) else frozenset()
-        left = self._open(frozenset({rule}), past.action)
-        return frozenset() if left is None else keys - frozenset(left)
+        """Which of the needs the rule alone would cover. The base says nothing of them but its mode, so it needn't be asked again."""
+        if not rule.startswith(f"{category_of(past.action)}("):
+            return frozenset()
+        place = (rule, fingerprint(past.action))
+        if place not in self._covered:
+            keys = frozenset(need.key for need in needs)
+            if isinstance(past.action, Exec):
+                left = self._open(self._alone(rule), past.action)
+                self._covered[place] = frozenset() if left is None else keys - frozenset(left)
+            else:
+                is_allowed = self._verdict(self._alone(rule), past).decision == "allow"
+                self._covered[place] = keys if is_allowed else frozenset()
+        return self._covered[place]
 
-    def _open(self, rules: frozenset[str], action: Exec) -> tuple[tuple[Word, ...], ...] | None:
+    def _alone(self, rule: str) -> Policy:
+        """One rule as a policy, with the names that the base protects."""
+        if rule not in self._single:
+            self._single[rule] = Policy(policy_of([rule]).rules, protection=self.base.protection)
+        return self._single[rule]
+
+    def _open(self, policy: Policy, action: Exec) -> tuple[tuple[Word, ...], ...] | None:
         """The commands of a line that no rule covers; None where something else than a missing rule stands against it."""
-        judge = self.under(rules).judge_for("exec")
+        judge = policy.judge_for("exec")
         assert isinstance(judge, CommandJudge)
         judgement = judge.judgement(action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None))
         return () if judgement.decision == "allow" else judgement.open or None
