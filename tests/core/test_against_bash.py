@@ -113,7 +113,7 @@ def complaints(line: str, rules: list[str], ran: list[Argv]) -> list[str]:
             continue
         if not any(fits(words, argv) for words in found):
             wrong.append(f"{line!r} ran {argv}, which isn't listed")
-        elif rules is OWN and allow(" ".join(map(quote, argv)), rules).decision != "allow":
+        elif rules[-len(OWN) :] == OWN and allow(" ".join(map(quote, argv)), rules).decision != "allow":
             wrong.append(f"{line!r} ran {argv}, which isn't allowed alone")
     return wrong
 
@@ -144,9 +144,18 @@ def soup(rng: random.Random) -> str:
     ) + "".join(atoms)
 
 
+HOLDERS = ("sh -c @", "bash -c @", "bash -c @ x f", "env -i bash -c @", "timeout 5 sh -c @ | cat", "xargs -I{} sh -c @", "ls | xargs -I X bash -c @ y X",
+           "find . -name f -exec sh -c @ x {} \\;", "find . -maxdepth 0 -exec bash -c @ {} +", "for f in a 'b c'; do bash -c @ $f; done",
+           "xargs sh -c @ x", "bash -lc @", "bash -ec @", "( bash -c @ )", "nice bash -c @ && ls")  # fmt: skip
+
+
 def generated(rng: random.Random) -> tuple[str, list[str]]:
     """A line, and the rules under which it is judged."""
-    kind = rng.randrange(10)
+    kind = rng.randrange(12)
+    if kind > 9:
+        line, rules = generated(rng)
+        shell = rng.choice(HOLDERS)
+        return shell.replace("@", shlex.quote(line) if rng.random() < 0.7 else '"' + line.replace('"', '\\"') + '"'), [*rules, *OWN]
     if kind < 2:
         case = rng.choice(CASES)
         return mutated(rng, case["command"]), [*case["policy"].get("allow", ())]

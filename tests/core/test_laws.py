@@ -10,15 +10,19 @@ from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, Proposal, fingerprint
 from supervisor.core.check import answer_line
+from supervisor.core.git_refs import refs_of
 from supervisor.core.hosts import canonical_host
+from supervisor.core.packages import folded_spec
 from supervisor.core.paths import canonical, fold
 from supervisor.core.policy_text import entry_of, merge, parse_policy, parse_rule, policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
-from supervisor.core.suggest import suggest
+from supervisor.core.shell import parse
+from supervisor.core.suggest import Candidate, suggest
 from supervisor.core.urls import normalise_path
 from supervisor.core.verdicts import STRICTNESS
 from supervisor.errors import PolicyError
 from tests.fakes.naive_rules import naive_verdict
+from tests.fakes.shell_scripts import insert, random_script
 
 NOW = 1_790_000_000.0
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
@@ -51,7 +55,16 @@ PACKAGE_PATTERNS = st.sampled_from(
         "* install zod",
     ]
 )
-EXEC_PATTERNS = st.sampled_from(["git log *", "ls *", "*", "rm *", "git *", "pytest"])
+EXEC_PATTERNS = st.sampled_from(
+    ["git log *", "ls *", "*", "rm *", "git *", "pytest", "pytest *", "echo *", "cat *", "* --force *", "rm -rf *", "bash -c *", "xargs *", "find *",
+     "timeout *", "sudo *", "cat src/*", "ls src", "git push *", "evil --now", "e* *", "sh -c 'evil --now'", "env *"]
+)  # fmt: skip
+COMMANDS = st.sampled_from(
+    ["git log", "ls; rm x", "rm x", "rm -fr x", "git log $(id)", "pytest | ls", "ls &&", "'", "timeout 5 pytest -q", "sudo rm -rf /", "ls src",
+     "bash -c 'ls; evil --now'", "find . -exec cat {} \\;", "ls | xargs rm", "cat src/$X", "git -C src push --force origin main", "ls\x00; evil --now",
+     "cat <<E\n$(evil --now)\nE", "env A=1 evil --now", "ls > x", "cd src && ls", "cd / && ls", "echo a\nevil --now", "evil --now", "sh -c 'evil --now'"]
+)  # fmt: skip
+SCRIPTS = st.randoms(use_true_random=False).map(lambda random: script_text(random))
 PATTERNS = {
     "filesystem": GLOBS,
     "network": HOST_PATTERNS,
@@ -92,8 +105,16 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
     st.tuples(st.sampled_from(["npm", "pip", "yarn"]), PACKAGE_WORDS).map(
         lambda both: Packages(manager="", operation="", command=" ".join([both[0], *both[1]]))
     ),
-    st.sampled_from(["git log", "ls; rm x", "rm x", "git log $(id)", "pytest | ls", "ls &&", "'"]).map(lambda text: Exec(command=text)),
+    (COMMANDS | SCRIPTS).map(lambda text: Exec(command=text)),
 )  # fmt: skip
+
+
+def script_text(random: Any) -> str:
+    """A script of allowed commands, every other time with one that isn't."""
+    script = random_script(random, depth=2)
+    if random.random() < 0.5:
+        insert(random, script)
+    return script.render()
 
 
 def policy_of(lists: dict[str, Any], modes: dict[str, str]) -> Policy | None:
@@ -190,6 +211,46 @@ def test_every_suggestion_parses_matches_and_isn_t_bare(action: Action) -> None:
             evaluate(policy, action, now=NOW, configured_remotes=frozenset({"origin", "evil", "main"})).decision
             == "allow"
         )
+
+
+def reach(candidate: Candidate, of: Action, other: Action) -> bool:
+    """Whether another action is within what the label of a candidate says."""
+    match of, other:
+        case FileChange(), FileChange():
+            mine, its = canonical(of.path).text, canonical(other.path).text
+            folder = mine.rpartition("/")[0]
+            within = {
+                "exact": its == mine,
+                "narrow": its.rpartition("/")[0] == folder,
+                "broad": its.startswith(f"{folder}/"),
+            }
+            return within[candidate.label] and (other.to is None or candidate.label != "exact")
+        case Network(), Network():
+            mine, its = canonical_host(of.host), canonical_host(other.host)
+            return its == mine or (candidate.label == "broad" and its.endswith("." + ".".join(mine.split(".")[-2:])))
+        case Exec(), Exec():
+            # Of an exact command only other spellings of the same words.
+            listed = [
+                [[word.text for word in c.words] for c in parse(action.command).commands if c.words[0].text != "cd"]
+                for action in (of, other)
+            ]
+            words = 3 if candidate.rule.startswith("exec(git") else 1
+            return (
+                listed[0] == listed[1]
+                if candidate.label == "exact"
+                else all(c[: words - 1] == listed[0][0][: words - 1] for c in listed[1])
+            )
+        case (Git(), Git()) | (Packages(), Packages()):
+            return True
+    return False
+
+
+@given(ACTIONS, ACTIONS)
+def test_a_suggestion_is_no_wider_than_its_label_says(action: Action, other: Action) -> None:
+    for candidate in suggest(action):
+        policy = policy_from_data({"allow": [candidate.rule]})
+        if judge(policy, other).rule == candidate.rule and judge(policy, other).decision == "allow":
+            assert reach(candidate, action, other), (candidate, other)
 
 
 # -- the second evaluator -----------------------------------------------------------------------------------------------------
@@ -370,15 +431,50 @@ def test_a_canonical_path_is_its_own_canonical_form_and_stays_inside(text: str) 
     assert fold(fold(path.text)) == fold(path.text)
 
 
-@given(
-    st.lists(st.sampled_from(["a", "..", ".", "%2e", "%41", "b;c", ""]), max_size=6).map(
-        lambda parts: "/" + "/".join(parts)
-    )
-)
-def test_a_normalised_path_has_no_dots_left(target: str) -> None:
+TARGETS = st.lists(
+    st.sampled_from(["a", "..", ".", "%2e", "%2E%2e", "%41", "%2f", "%25", "%252e", "%", "%c3%a9", "\u00e9", "b;c", "a b", "\\", "", "*", "%00", "?q=../x", "#f"]),
+    max_size=6,
+).map(lambda parts: "/" + "/".join(parts))  # fmt: skip
+
+
+@given(TARGETS | ANY)
+def test_a_normalised_path_is_its_own_normal_form_and_has_no_dots_left(target: str) -> None:
     path = normalise_path(target)
     assert path.text.startswith("/")
     assert not {".", ".."} & set(path.text.split("/"))
+    # What is ambiguous never matches an allow rule; of the rest, nothing is decoded twice.
+    if not path.ambiguous:
+        again = normalise_path(path.text)
+        assert again.text == path.text
+
+
+@given(
+    st.lists(
+        st.sampled_from(["refs/heads/", "refs/tags/", "heads/", "feature/", "a", "+", ":", "HEAD", "/", ".", "-", "b"]),
+        min_size=1,
+        max_size=5,
+    ).map("".join)
+)
+def test_a_canonical_ref_is_its_own_canonical_form(spec: str) -> None:
+    action = Git(operation="push", remote="origin", refspecs=(spec,))
+    try:
+        (ref,) = refs_of(action)
+    except ValueError:
+        return
+    if ref.kind == "branch":
+        (again,) = refs_of(replace(action, refspecs=(f"refs/heads/{ref.name}",)))
+        assert (again.kind, again.name) == ("branch", ref.name)
+
+
+@given(
+    st.sampled_from(["npm", "pip", "cargo", "gem", "go", "poetry", "uv", "yarn"]),
+    st.lists(
+        st.sampled_from(["a", "B", "-", "_", ".", "1", "==", "@", "[x]", " ", "~=", "*"]), min_size=1, max_size=6
+    ).map("".join),
+)
+def test_a_canonical_package_is_its_own_canonical_form(manager: str, text: str) -> None:
+    folded = folded_spec(manager, text)
+    assert folded_spec(manager, folded) == folded
 
 
 def effect_of(action: Action) -> Action:
