@@ -92,13 +92,12 @@ def answer(line: bytes, policy: Policy | None, workspace: str | None, now: float
 def _verdict(
     fields: dict[str, Any], policy: Policy | None, workspace: str | None, now: float, look: Look | None
 ) -> Verdict:
-    root = _get(fields, "workspace", str, None) or workspace or DEFAULT_WORKSPACE
+    root, remotes = surroundings(fields, workspace)
     own = fields.get("policy")
     in_force = policy if own is None else _own_policy(msgspec.json.encode(own))
     action = action_of(fields)
     if in_force is None:
         return Verdict("deny", "no policy: neither `--policy` nor the line's own")
-    remotes = frozenset(_list(fields, "remotes")) if "remotes" in fields else None
     judge = partial(
         evaluate,
         in_force,
@@ -115,6 +114,12 @@ def _verdict(
         why = next((why for folder in _folders(action, root) if (why := look(root, folder).why) is not None), None)
         return Verdict("ask", f"{why}: no rule allows a command there", sticky=True) if why is not None else verdict
     return verdict
+
+
+def surroundings(fields: Mapping[str, Any], workspace: str | None) -> tuple[str, frozenset[str] | None]:
+    """The workspace and the git remotes that a line is about; `ValueError` (a whole why) where it says them wrongly."""
+    root = _get(fields, "workspace", str, None) or workspace or DEFAULT_WORKSPACE
+    return root, frozenset(_list(fields, "remotes")) if "remotes" in fields else None
 
 
 def _folders(action: Exec, root: str) -> set[str]:

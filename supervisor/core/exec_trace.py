@@ -51,6 +51,7 @@ class Trace[K: Hashable](LineJudge[K]):
         self.steps: list[Step[K]] = []
         self.problems_of_line: list[str] = []
         self.against_line: dict[K, str] = {}
+        self._by_key: dict[K, list[int]] = {}
         self._at = -1
         self._via: tuple[str, ...] = ()
         self._contexts = contexts(text)
@@ -63,6 +64,14 @@ class Trace[K: Hashable](LineJudge[K]):
         said = self.against_line
         self.against_line = {key: said.get(key, "") for key in {**self.denied, **self.asked} if key not in placed}
         return found
+
+    def by_key(self, key: K) -> Sequence[int]:
+        """The steps that a rule covers or is about."""
+        if not self._by_key:
+            for at, step in enumerate(self.steps):
+                for one in (*step.covering, *step.against):
+                    self._by_key.setdefault(one, []).append(at)
+        return self._by_key.get(key, ())
 
     # -- what is found
 
@@ -114,9 +123,13 @@ class Trace[K: Hashable](LineJudge[K]):
         super().problem(what)
 
     def _blame(self, what: str) -> None:
-        target = self.steps[self._at].problems if self._at >= 0 else self.problems_of_line
+        target = self._blamed()
         if what not in target:
             target.append(what)
+
+    def _blamed(self) -> list[str]:
+        """Where a problem that is found now belongs."""
+        return self.steps[self._at].problems if self._at >= 0 else self.problems_of_line
 
     def wrapped(
         self,
@@ -150,15 +163,14 @@ class Trace[K: Hashable](LineJudge[K]):
 
     def hold(self, words: tuple[Word, ...], rules: Sequence[Any], found: dict[K, str], verb: str) -> None:
         super().hold(words, rules, found, verb)
+        if not rules:
+            return
         # The judge asks each rule until it matches once; here every command is told of which it matches.
-        blamed = (self.problems_of_line, *(step.problems for step in self.steps))
-        kept = self.problems, [list(one) for one in blamed]
-        self.problems = list(self.problems)
+        blamed, problems = self._blamed(), self.problems
+        kept, self.problems = list(blamed), list(problems)
         again: dict[K, str] = {}
         super().hold(words, rules, again, verb)
-        self.problems = kept[0]
-        for one, before in zip(blamed, kept[1], strict=True):
-            one[:] = before
+        self.problems, blamed[:] = problems, kept
         against = self.steps[self._at].against if self._at >= 0 else self.against_line
         for key in again:
             against.setdefault(key, show(words))

@@ -8,149 +8,27 @@ here is escaped: whoever shows it does that.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import RULE_CATEGORIES, Action, Category, Effect, category_of, title
+from supervisor.core.actions import RULE_CATEGORIES, Action, category_of, title
+from supervisor.core.explanation import (
+    FAR,
+    NEAR,
+    OUTCOMES,
+    Answer,
+    Basis,
+    Explanation,
+    Look,
+    Looked,
+    Outcome,
+    Part,
+    Reading,
+    Topic,
+)
 from supervisor.core.rules import Policy, evaluate
 from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
-
-# What became of a rule, the most telling first.
-#   decides    it made the verdict
-#   overruled  it matches, but a stricter rule does too
-#   partly     it covers a part of the action, and another part has no rule
-#   held       it fits, but here no rule counts, or none that uses a wildcard
-#   excepted   it fits, but for its own exception
-#   inactive   expired, of another session, or used up
-#   never      a bare allow rule of a category where bare rules allow nothing
-#   spare      it would decide, but another rule answers before it is asked
-#   missed     it doesn't match
-type Outcome = Literal["decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"]
-OUTCOMES: tuple[Outcome, ...] = (
-    "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
-)  # fmt: skip
-# What made the verdict: rules, something that no allow rule lifts, the category's mode; `free`: nothing has to allow it;
-# `always`: a proposal, which is always asked; `nothing`: no policy is in force.
-type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
-type Answer = Literal["allow", "ask", "deny", "free", "open"]
-
-# How far a rule is from matching: up to NEAR it is worth a look.
-NEAR = 4
-FAR = 9
-
-
-class Look(NamedTuple):
-    """What one rule says of one part. `why` is one line: what covers it, what differs, or what stops it.
-
-    `fits` leaves aside how long the rule lasts, its exceptions, and what no rule lifts. `stopped` is what becomes of a rule that
-    fits (or would, were it not bare) and yet doesn't count.
-    """
-
-    fits: bool
-    why: str
-    distance: int = 0
-    stopped: Outcome | None = None
-
-    @property
-    def counts(self) -> bool:
-        """Whether the rule speaks of the part, as long as it is in force."""
-        return self.fits and self.stopped is None
-
-
-def excepted(exception: str) -> Look:
-    """The look of a rule that fits but for one of its exceptions."""
-    return Look(True, f"fits, but its exception `{exception}` takes this out", stopped="excepted")
-
-
-def miss(why: str, distance: int = NEAR) -> Look:
-    """The look of a rule that doesn't fit."""
-    return Look(False, why, distance)
-
-
-class Topic(NamedTuple):
-    """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it needs no rule.
-
-    `alone` is the part as an action of its own: what a rule for it is suggested from.
-    """
-
-    kind: str
-    text: str
-    notes: tuple[str, ...] = ()
-    forced: tuple[Forced, ...] = ()
-    is_free: bool = False
-    alone: Action | None = None
-
-
-class Reading(Protocol):
-    """What a category's reader makes of an action. `forced` is what no rule lifts of the action as a whole."""
-
-    facts: list[tuple[str, str]]
-    forced: list[Forced]
-    topics: list[Topic]
-
-    def look(self, rule: Rule, at: int) -> Look:
-        """What a rule of the category says of the topic at this position."""
-
-
-class Part(msgspec.Struct, frozen=True):
-    """A part of the action: a command, a path, a connection, an address, a ref, a package.
-
-    `answer` is what the rules in force say of it alone: `open` where none speaks of it, `free` where none has to. `rules` are those
-    that say so. `forced`: why no allow rule lifts what is asked or denied of it. `notes` tell how it was found and read.
-    """
-
-    kind: str
-    text: str
-    answer: Answer
-    rules: tuple[str, ...] = ()
-    forced: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    alone: Action | None = None
-
-
-class Looked(msgspec.Struct, frozen=True):
-    """A rule that was looked at. `parts`: positions in `Explanation.parts` of which it speaks. `distance`: 0 where it fits, up to
-    `NEAR` where little differs."""
-
-    rule: Rule
-    outcome: Outcome
-    why: str
-    parts: tuple[int, ...] = ()
-    distance: int = 0
-
-
-class Suggestion(msgspec.Struct, frozen=True):
-    """An allow rule that would be enough for the part at this position; `explains` says what else it would allow."""
-
-    part: int
-    rule: str
-    label: str
-    explains: str
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    """Everything about one verdict.
-
-    `facts` are (what, value) pairs: what the action was understood as. `forced`: what no allow rule lifts. `mode` is what the
-    category does where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the category, the most
-    telling first. `others`: how many rules of each other category weren't looked at. `suggestions`: allow rules, the first of each part
-    together enough for an allow; `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
-    """
-
-    category: Category
-    action: str
-    verdict: Verdict
-    basis: Basis
-    mode: Effect
-    facts: tuple[tuple[str, str], ...] = ()
-    parts: tuple[Part, ...] = ()
-    forced: tuple[str, ...] = ()
-    looked: tuple[Looked, ...] = ()
-    others: tuple[tuple[Category, int], ...] = ()
-    suggestions: tuple[Suggestion, ...] = ()
-    advice: str = ""
-    trouble: str = ""
 
 
 def explain(
@@ -238,6 +116,7 @@ def _explained(
         basis=_basis(verdict, reading, forced),
         facts=tuple(reading.facts),
         parts=tuple(_part(at, topic, looked, context) for at, topic in enumerate(reading.topics)),
+        parts_left_out=reading.left_out,
         forced=tuple(dict.fromkeys(item.why for item in forced)),
         looked=tuple(sorted(looked, key=_telling)),
     )
@@ -317,6 +196,8 @@ def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case
     if parts:
         outcome, why = _counting(rule, [looks[at].why for at in parts], parts, case)
         return Looked(rule, outcome, why, parts)
+    if case.reading.left_out and rule.effect == case.verdict.decision and rule.text in case.verdict.rules:
+        return Looked(rule, "decides", f"speaks of a {case.reading.topics[at].kind} further on")
     return Looked(rule, look.stopped or "missed", f"{where}{look.why}", parts, look.distance)
 
 
@@ -352,58 +233,3 @@ def _inactive(rule: Rule, context: Context) -> str:
     if context.uses is None:
         return f"for {rule.uses} uses, which nobody counts here"
     return f"used up: {context.uses.get(rule.id, 0)} of {rule.uses} uses"
-
-
-# -- as plain data -------------------------------------------------------------------------------------------------------
-
-
-def as_data(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain --json`."""
-    verdict = explanation.verdict
-    return {
-        "category": explanation.category,
-        "action": explanation.action,
-        "verdict": verdict.decision,
-        "why": verdict.why,
-        "remedy": verdict.remedy,
-        "rule": verdict.rule,
-        "rules": list(verdict.rules),
-        "sticky": verdict.sticky,
-        "basis": explanation.basis,
-        "mode": explanation.mode,
-        "forced": list(explanation.forced),
-        "understood": dict(explanation.facts),
-        "parts": [_part_data(part) for part in explanation.parts],
-        "looked_at": [_looked_data(one) for one in explanation.looked],
-        "not_looked_at": dict(explanation.others),
-        "suggestions": [msgspec.to_builtins(one) for one in explanation.suggestions],
-        "advice": explanation.advice,
-        "trouble": explanation.trouble,
-    }
-
-
-def _part_data(part: Part) -> dict[str, Any]:
-    return {
-        "kind": part.kind,
-        "text": part.text,
-        "answer": part.answer,
-        "rules": list(part.rules),
-        "forced": list(part.forced),
-        "notes": list(part.notes),
-    }
-
-
-def _looked_data(one: Looked) -> dict[str, Any]:
-    rule = one.rule
-    return {
-        "rule": rule.text,
-        "effect": rule.effect,
-        "id": rule.id,
-        "rule_why": rule.why,
-        "source": rule.source,
-        "line": rule.line,
-        "outcome": one.outcome,
-        "why": one.why,
-        "parts": list(one.parts),
-        "distance": one.distance,
-    }

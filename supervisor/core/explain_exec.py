@@ -7,25 +7,27 @@ covered is asked of `exec_patterns`. Only the words are made here.
 import posixpath
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Exec
 from supervisor.core.command_rules import CommandJudge
 from supervisor.core.exec_candidates import quote
-from supervisor.core.exec_patterns import ExecPattern, PatternWord, compile_pattern, covers, might_touch, touches
+from supervisor.core.exec_patterns import ExecPattern, compile_pattern
 from supervisor.core.exec_places import outside_words
 from supervisor.core.exec_rules import Rules
-from supervisor.core.exec_tables import basename, opaque_words, runs_input
+from supervisor.core.exec_tables import basename, opaque_words
 from supervisor.core.exec_trace import Step, Trace
-from supervisor.core.explain import FAR, Look, Topic, excepted, miss
+from supervisor.core.explain_exec_misses import UNKNOWN_NAME, View, cover_miss, other_program, touch_miss
+from supervisor.core.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.rules import Policy
 from supervisor.core.shell_words import Word, from_bytes_text
 from supervisor.core.verdicts import Context, Forced, Rule
 
 MOST_CHARS = 120
-_SPARE = "would cover it too; another rule that does is asked first"
-_NAME_ONLY = frozenset({0})
+# Bounds of the time that an explanation of a long line may take: it then tells less, and nothing else.
+MOST_ALIKE = 40
+MOST_STEPS_ALONE = 20_000
+_BARE = Look(False, "a bare allow rule allows nothing: name the commands", 1, "never")
 
 
 class Reading:
@@ -39,11 +41,21 @@ class Reading:
         rules, lists = judge.in_force(context)
         self.keys = {id(rule): key for key, rule in enumerate(rules)}
         self.watch = self._trace(lists)
-        self.steps = self.watch.steps
+        self.steps = self.watch.steps[:MOST_PARTS]
+        self.left_out = len(self.watch.steps) - len(self.steps)
         self.names = {basename(word.text) for step in self.steps for word in step.words}
-        self.alone: dict[tuple[int, tuple[str, ...]], Trace[int]] = {}
+        self.budget = MOST_STEPS_ALONE
+        self.known: dict[int, _Known] = {}
+        shapes: dict[tuple[object, ...], int] = {}
+        self.alike = [
+            shapes.setdefault((step.words, step.forms, step.inside, step.here, step.needs_rule), len(shapes))
+            for step in self.steps
+        ]
+        self.views: dict[int, list[View]] = {}
+        self.missing: dict[tuple[bool, ExecPattern, int], Look] = {}
         self.facts = [("in", _relative(self.watch.cwd, context.workspace) or f"{self.watch.cwd}, not of the workspace")]
-        self.forced = _forced(self.watch.problems_of_line)
+        further = [problem for step in self.watch.steps[MOST_PARTS:] for problem in step.problems]
+        self.forced = _forced([*self.watch.problems_of_line, *further])
         self.topics = [self._topic(step) for step in self.steps] or [Topic("line", _cut(action.command))]
 
     def _trace(self, lists: "dict[Effect, Rules[int]]") -> Trace[int]:
@@ -86,136 +98,106 @@ class Reading:
 
     def look(self, rule: Rule, at: int) -> Look:
         """What a rule says of one command."""
-        pattern = compile_pattern(rule.pattern)
-        if rule.effect == "allow" and pattern.is_bare:
-            return Look(False, "a bare allow rule allows nothing: name the commands", 1, "never")
-        said = self._said(self.watch, rule, self.keys[id(rule)], at)
-        if said:
-            return Look(True, said)
-        if self._may_fit(rule, pattern):
-            if self._fits_alone(rule, rule.exceptions, at):
-                is_spare = self.context.is_active(rule)
-                return Look(True, _SPARE if is_spare else "fits", stopped="spare" if is_spare else None)
-            if rule.exceptions and self._fits_alone(rule, (), at):
-                taking = (one for one in rule.exceptions if not self._fits_alone(rule, (one,), at))
-                return excepted(next(taking, rule.exceptions[0]))
+        known = self.known.get(id(rule))
+        if known is None:
+            known = self.known[id(rule)] = self._known(rule)
+        if known.pattern.is_bare and rule.effect == "allow":
+            return _BARE
+        if at in known.said:
+            return known.said[at]
         if at >= len(self.steps):
             return miss("no command is found that it could be about", FAR)
-        return self._miss(rule.effect, pattern, self.steps[at])
+        name = self.steps[at].words[0]
+        if known.name is not None and known.name != basename(name.text):
+            return known.other if name.is_literal else UNKNOWN_NAME
+        return self._missing(rule.effect, known.pattern, at)
 
-    def _said(self, watch: Trace[int], rule: Rule, key: int, at: int) -> str:
-        """What a trace tells of a rule and a command; empty where the rule doesn't speak of it."""
-        if rule.effect == "allow":
-            covering = watch.steps[at].covering if at < len(watch.steps) else ()
-            return f"covers `{self.topics[at].text}`" if key in covering else ""
-        against = watch.steps[at].against if at < len(watch.steps) else {}
-        if key in against:
-            return f"is about `{against[key]}`"
-        words = watch.against_line.get(key)
-        if words == "":
-            return "is about every command"
-        # What stands somewhere in a text that can't be read is said once.
-        return f"is about `{words}`, which the text may hold" if words is not None and at == 0 else ""
-
-    def _may_fit(self, rule: Rule, pattern: ExecPattern) -> bool:
-        """Whether a rule that says nothing among the others has to be tried alone: a matter of time, not of the answer."""
-        if rule.effect != "allow" and self.context.is_active(rule) and not rule.exceptions:
-            return False
+    def _known(self, rule: Rule) -> "_Known":
+        """What can be told of a rule at once."""
+        pattern = compile_pattern(rule.pattern)
+        said = {at: Look(True, text) for at, text in self._said(self.watch, rule, self.keys[id(rule)])}
+        if not self.context.is_active(rule):
+            said |= {at: Look(True, text) for at, text in self._tried(rule, pattern, rule.exceptions)}
+        for at, _ in self._tried(rule, pattern, ()) if rule.exceptions else ():
+            if at not in said:
+                said[at] = excepted(self._taking(rule, pattern, at))
         name = pattern.words[0].literal
-        return rule.effect != "allow" or name is None or basename(name) in self.names
+        return _Known(pattern, None if name is None else basename(name), said, other_program(pattern.words[0]))
 
-    def _fits_alone(self, rule: Rule, exceptions: tuple[str, ...], at: int) -> bool:
-        key = (self.keys[id(rule)], exceptions)
-        if key not in self.alone:
-            entry = (0, compile_pattern(rule.pattern), tuple(map(compile_pattern, exceptions)))
-            effects: tuple[Effect, ...] = ("allow", "ask", "deny")
-            self.alone[key] = self._trace({one: Rules([entry] if one == rule.effect else []) for one in effects})
-        return bool(self._said(self.alone[key], rule, 0, at))
+    def _said(self, watch: Trace[int], rule: Rule, key: int) -> Iterator[tuple[int, str]]:
+        """The commands of which a rule speaks, as a trace tells, each with what it says."""
+        if rule.effect == "allow":
+            for at in self._at(watch, key):
+                yield at, f"covers `{self.topics[at].text}`"
+            return
+        if key in watch.against_line:
+            words = watch.against_line[key]
+            # A bare rule is about every command. What stands somewhere in a text that can't be read is said once.
+            for at in range(len(self.topics) if not words else 1):
+                yield at, f"is about `{words}`, which the text may hold" if words else "is about every command"
+        for at in self._at(watch, key):
+            yield at, f"is about `{watch.steps[at].against[key]}`"
+
+    def _at(self, watch: Trace[int], key: int) -> Iterator[int]:
+        return (at for at in watch.by_key(key) if at < len(self.steps))
+
+    def _tried(self, rule: Rule, pattern: ExecPattern, exceptions: tuple[str, ...]) -> list[tuple[int, str]]:
+        """The same, were the rule alone, in force, and had these exceptions only. Nothing where that would take too long."""
+        name = pattern.words[0].literal
+        self.budget -= len(self.steps) + 1
+        if self.budget < 0 or (rule.effect == "allow" and name is not None and basename(name) not in self.names):
+            return []
+        entry = (0, pattern, tuple(map(compile_pattern, exceptions)))
+        effects: tuple[Effect, ...] = ("allow", "ask", "deny")
+        watch = self._trace({one: Rules([entry] if one == rule.effect else []) for one in effects})
+        return list(self._said(watch, rule, 0))
+
+    def _taking(self, rule: Rule, pattern: ExecPattern, at: int) -> str:
+        """The exception that takes a command out of a rule; the first, where only several together do."""
+        for one in rule.exceptions:
+            if at not in dict(self._tried(rule, pattern, (one,))):
+                return one
+        return rule.exceptions[0]
 
     # -- why a rule doesn't
 
-    def _miss(self, effect: Effect, pattern: ExecPattern, step: Step[int]) -> Look:
-        if effect != "allow":
-            return _touch_miss(pattern, step.words)
+    def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> Look:
+        """Why a rule about the same program says nothing of a command; found once for all commands that are alike."""
+        alike = self.alike[at]
+        if alike >= MOST_ALIKE:
+            return miss("doesn't match it", NEAR)
+        key = (effect != "allow", pattern, alike)
+        found = self.missing.get(key)
+        if found is None:
+            step = self.steps[at]
+            found = touch_miss(pattern, step.words) if effect != "allow" else self._cover_miss(pattern, step, alike)
+            self.missing[key] = found
+        return found
+
+    def _cover_miss(self, pattern: ExecPattern, step: Step[int], alike: int) -> Look:
         if not step.needs_rule:
-            if pattern.words[0].literal != basename(step.words[0].text):
-                return _other_program(pattern.words[0], step.words[0])
             return miss(f"`{step.words[0].text}` needs no rule here", 3)
         if not step.forms:
             return miss(f"where `{step.words[0].text}` lies can't be told, so no rule covers it", FAR - 1)
-        outside = [outside_words(form, step.here, self.watch.roots) for form in step.forms]
-        looks = [_cover_miss(pattern, *pair, step.inside) for pair in zip(step.forms, outside, strict=True)]
-        return min(looks, key=lambda look: look.distance)
-
-
-def _cover_miss(pattern: ExecPattern, words: tuple[Word, ...], outside: frozenset[int], inside: frozenset[int]) -> Look:
-    """The first word by which an allow rule misses a command. `covers` is asked; nothing is compared here."""
-    opaque = opaque_words(words)
-
-    def fits(count: int) -> bool:
-        """Whether the first words are covered, however the command goes on."""
-        cut = pattern.words[:count]
-        has_tail = pattern.has_tail and count > len(pattern.words)
-        part = replace(pattern, words=cut, has_tail=has_tail, stays_inside=has_tail and pattern.stays_inside)
-        return covers(part, words[:count], inside | _NAME_ONLY, opaque=opaque, outside=outside)
-
-    if not fits(1):
-        return _other_program(pattern.words[0], words[0])
-    most = len(words) if pattern.has_tail else min(len(words), len(pattern.words))
-    at = next((count for count in range(2, most + 1) if not fits(count)), 0) - 1
-    if at > 0:
-        wanted = pattern.words[at] if at < len(pattern.words) else None
-        look = _other_word(wanted, words[at], at, is_opaque=at in opaque - inside)
-        if wanted is not None and any(word.text == wanted.literal for word in words[at:]):
-            look = look._replace(distance=min(look.distance, 2))
-        # A rule about any program that is used so (`* --version`) comes near to none.
-        return look if pattern.words[0].literal is not None else look._replace(distance=FAR)
-    if len(words) < len(pattern.words):
-        distance = FAR if pattern.words[0].literal is None else 3 if len(words) == 1 else 2
-        return miss(f"goes on with `{pattern.words[len(words)].raw}`; the command ends before", distance)
-    if len(words) > len(pattern.words) and not pattern.has_tail:
-        return miss(
-            f"ends before `{words[len(pattern.words)].text}`; `exec({pattern.text} *)` would cover more words", 1
+        if alike not in self.views:
+            roots = self.watch.roots
+            self.views[alike] = [
+                View(form, step.inside, opaque_words(form), outside_words(form, step.here, roots))
+                for form in step.forms
+            ]
+        return min(
+            (cover_miss(pattern, view) for view in self.views[alike]), key=lambda look: (not look.fits, look.distance)
         )
-    if runs_input(words):
-        return miss(f"`{words[0].text}` would run what it reads: no wildcard covers that", 1)
-    return miss("doesn't cover it as it stands here", 2)
 
 
-def _other_program(wanted: PatternWord, name: Word) -> Look:
-    if not name.is_literal:
-        return miss("the name of the command holds an expansion: no rule covers it", FAR)
-    if basename(name.text) == (wanted.literal or ""):
-        return miss(
-            f"`{name.text}` isn't the system's `{wanted.literal}`: only a rule that names that path covers it", 2
-        )
-    return miss(f"is about another program, `{wanted.raw or wanted.literal}`", FAR)
+class _Known(NamedTuple):
+    """A rule's pattern, the name of the program that it is about (None: of any), the commands of which it speaks (among the others, or
+    were it in force and without exceptions), and what is said of other programs."""
 
-
-def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: bool) -> Look:
-    if wanted is not None and wanted.literal is not None:
-        return miss(f"says `{wanted.literal}`; here word {at + 1} is `{word.text}`", 3 if at == 1 else 2)
-    if is_opaque:
-        return miss(f"no wildcard covers `{word.text}`: only a rule that spells it out", 1)
-    if not word.is_literal:
-        return miss(f"no wildcard covers `{word.text}`: what it becomes isn't known before it runs", 1)
-    if wanted is None:
-        return miss(f"`{word.text}` may lie outside of the workspace", 1)
-    return miss(f"says `{wanted.raw}`; here word {at + 1} is `{word.text}`", 3 if at == 1 else 2)
-
-
-def _touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> Look:
-    """Why a deny or ask rule isn't about a command."""
-    name = replace(pattern, words=pattern.words[:1], has_tail=True, stays_inside=False)
-    if not touches(name, words[:1]):
-        wanted = pattern.words[0]
-        return miss(f"is about another program, `{wanted.raw or wanted.literal}`", FAR)
-    if might_touch(pattern, words):
-        return miss("isn't surely about it, but an expansion may make it so: then no rule may allow it", 1)
-    missing = next((one for one in pattern.words[1:] if not any(one.matches(word.text) for word in words[1:])), None)
-    if missing is not None:
-        return miss(f"says `{missing.raw}`, which isn't among its words", 3)
-    return miss("has these words in other places", 2)
+    pattern: ExecPattern
+    name: str | None
+    said: dict[int, Look]
+    other: Look
 
 
 # -- how words are shown -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Decides nothing (see `explain`). Whether a rule fits is asked of `file_rules`; o
 from collections.abc import Sequence
 
 from supervisor.core.actions import Action, FileChange
-from supervisor.core.explain import FAR, Look, Topic, excepted, miss
+from supervisor.core.explanation import FAR, Look, Topic, excepted, miss
 from supervisor.core.file_rules import (
     FileJudge,
     Protected,
@@ -31,6 +31,7 @@ class Reading:
         judge = policy.judge_for("filesystem")
         assert isinstance(judge, FileJudge)
         self.forced: list[Forced] = []
+        self.left_out = 0
         self.paths = _paths(action)
         self.protected = [judge.protected(path.text) for path in self.paths]
         self.facts = _facts(action)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import Action, Git
-from supervisor.core.explain import FAR, Look, Topic, excepted, miss
+from supervisor.core.explanation import FAR, MOST_PARTS, Look, Topic, excepted, miss
 from supervisor.core.git_refs import (
     HARMLESS,
     REACHES,
@@ -60,6 +60,7 @@ class Reading:
             action = parse_command(action.command, action.cwd)
         self.facts: list[tuple[str, str]] = []
         self.forced: list[Forced] = []
+        self.left_out = 0
         self.topics: list[Topic] = []
         # What a deny rule is compared with in place of a command that can't be read.
         self.rough: list[_Case] = []
@@ -73,7 +74,10 @@ class Reading:
             self.topics = [Topic("command", action.command or action.operation, forced=forced)]
             return
         self.facts = _facts(action, context)
-        self.cases = _cases(action)
+        cases = _cases(action)
+        self.cases = cases[:MOST_PARTS]
+        self.left_out = len(cases) - len(self.cases)
+        self.forced = [item for case in cases[MOST_PARTS:] for item in judge.forced(*case, context)]
         self.topics = [
             Topic(
                 "ref" if case.ref else "operation",

@@ -6,7 +6,7 @@ Decides nothing (see `explain`). Whether a rule fits is asked of `network_patter
 import msgspec
 
 from supervisor.core.actions import Action, Effect, Network
-from supervisor.core.explain import FAR, NEAR, Look, Topic, excepted, miss
+from supervisor.core.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.hosts import LIFTABLE, Address, address_class, embedded, registrable_domain
 from supervisor.core.network_patterns import WEB_PORTS, NetworkPattern, Target, parse
 from supervisor.core.network_rules import as_literal, forced_of, names_address, target_of
@@ -23,6 +23,7 @@ class Reading:
         self.action = action
         self.facts: list[tuple[str, str]] = []
         self.forced: list[Forced] = []
+        self.left_out = 0
         self.topics: list[Topic] = []
         self.private: list[Address] = []
         self.patterns: dict[str, NetworkPattern] = {}
@@ -32,7 +33,9 @@ class Reading:
             return
         self.facts = _facts(action, self.target)
         addresses = (self.target.address, *self.target.resolved)
-        self.private = list(dict.fromkeys(one for one in addresses if one and address_class(one) != "public"))
+        private = list(dict.fromkeys(one for one in addresses if one and address_class(one) != "public"))
+        self.private = private[: MOST_PARTS - 1]
+        self.left_out = len(private) - len(self.private)
         kind = "connection" if action.operation == "connect" else "request"
         alone = msgspec.structs.replace(action, resolved=(), sni=None, host_header=None)
         self.topics = [Topic(kind, _where(self.target), forced=tuple(forced_of(self.target)), alone=alone)]

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from supervisor.core.actions import Action, Packages
-from supervisor.core.explain import FAR, NEAR, Look, Topic, excepted, miss
+from supervisor.core.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.package_rules import (
     PackagePattern,
     canonical_action,
@@ -48,6 +48,7 @@ class Reading:
             action = parse_command(action.command, action.cwd)
         self.facts: list[tuple[str, str]] = []
         self.forced: list[Forced] = []
+        self.left_out = 0
         self.topics: list[Topic] = []
         self.cases: list[_Case] = []
         # What deny rules are compared with besides, where a command can't be read.
@@ -63,7 +64,10 @@ class Reading:
         except ValueError:
             return
         self.facts = _facts(action) if action.manager else []
-        self.cases = [(action, item) for item in items or [None]]
+        self.forced = [item for one in items[MOST_PARTS:] for item in origin_of(one)]
+        self.left_out = len(items[MOST_PARTS:])
+        items = items[:MOST_PARTS] or [None]
+        self.cases = [(action, item) for item in items]
         self.topics = [
             Topic(
                 "package" if item else "operation",
@@ -71,7 +75,7 @@ class Reading:
                 forced=(*forced, *origin_of(item)),
                 alone=_alone(action, item),
             )
-            for item in items or [None]
+            for item in items
         ]
 
     def look(self, rule: Rule, at: int) -> Look:

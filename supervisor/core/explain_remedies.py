@@ -7,7 +7,7 @@ allow: this is tried before anything is offered. What no rule lifts gets a sente
 from collections.abc import Callable, Sequence
 
 from supervisor.core.actions import Action
-from supervisor.core.explain import Explanation, Part, Suggestion
+from supervisor.core.explanation import Explanation, Part, Suggestion
 from supervisor.core.policy_text import merge, policy_from_data
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import Candidate, suggest

@@ -8,16 +8,17 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from supervisor.clock import RealClock
 from supervisor.core.actions import RULE_CATEGORIES, FileOperation
-from supervisor.core.check import DEFAULT_WORKSPACE, OWN_LISTENERS, action_of, answer_line
+from supervisor.core.check import OWN_LISTENERS, action_of, answer_line, surroundings
 from supervisor.core.display import visible
-from supervisor.core.explain import as_data
 from supervisor.core.explain import explain as explained
+from supervisor.core.explanation import as_data
 from supervisor.core.policy_text import nearest, policy_from_data
 from supervisor.errors import UserError
 from supervisor.lab.explain_text import as_text
@@ -53,6 +54,7 @@ def explain(
         understood                        {what: value}: canonical host, path, operation, ...
         parts                             what is judged on its own, e.g. each command: {kind, text, answer: allow | ask | deny |
                                           free (needs no rule) | open (no rule), rules, forced, notes}
+        parts_left_out                    how many more there are: of a very long action only the first are told apart
         looked_at                         every rule of the category, the most telling first: {rule, effect, id, rule_why, source,
                                           line, outcome: decides | overruled | partly | held | excepted | inactive | never | spare |
                                           missed, why, parts: positions in `parts`, distance: 0 fits, up to 4 nearly}
@@ -65,13 +67,12 @@ def explain(
     fields = fields_of(action)
     try:
         asked = action_of(fields)
+        root, remotes = surroundings(fields, workspace)
         own = fields.get("policy")
         policy = chosen_policy(policy_file, settings) if own is None else policy_from_data(own, "the line's own policy")
     except ValueError as error:
         raise UserError(visible(str(error), one_line=True), f"write {_example(fields)}") from None
-    root = fields.get("workspace") or workspace or DEFAULT_WORKSPACE
-    remotes = frozenset(fields["remotes"]) if "remotes" in fields else None
-    now = RealClock().now()
+    root, now = str(Path(root).absolute()), RealClock().now()
     found = explained(
         policy,
         asked,
@@ -81,7 +82,7 @@ def explain(
         configured_remotes=remotes,
         uses={},
     )
-    answer = answer_line(msgspec.json.encode(fields), policy, root, now, look=look)
+    answer = answer_line(msgspec.json.encode({**fields, "workspace": root}), policy, root, now, look=look)
     is_other = answer["verdict"] != found.verdict.decision
     on_disk = {"verdict": answer["verdict"], "why": answer["why"]} if is_other else None
     if as_json:

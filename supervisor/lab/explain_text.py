@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.display import visible
-from supervisor.core.explain import NEAR, Explanation, Looked, Outcome, Part
+from supervisor.core.explanation import NEAR, Explanation, Looked, Outcome, Part
 from supervisor.core.verdicts import Rule
 
 WIDTH = 100
@@ -64,7 +64,8 @@ def _understood(found: Explanation) -> Iterator[str]:
     if not (found.facts or found.parts):
         return
     yield "understood as"
-    width = max(10, *(len(what) for what, _ in found.facts))
+    width = max((len(what) for what, _ in found.facts), default=0)
+    width = max(width, 10)
     for what, value in found.facts:
         yield from _wrapped(value, f"  {what:{width}}  ", " " * (width + 4))
     of_parts = {why for part in found.parts for why in part.forced}
@@ -73,8 +74,9 @@ def _understood(found: Explanation) -> Iterator[str]:
             yield from _wrapped(why, "  ", "    ")
     for at, part in enumerate(found.parts[:MOST_PARTS]):
         yield from _part(at, part, numbered=len(found.parts) > 1)
-    if len(found.parts) > MOST_PARTS:
-        yield f"  and {len(found.parts) - MOST_PARTS} more"
+    hidden = len(found.parts[MOST_PARTS:]) + found.parts_left_out
+    if hidden:
+        yield f"  and {hidden} more"
 
 
 def _part(at: int, part: Part, *, numbered: bool) -> Iterator[str]:
@@ -106,7 +108,7 @@ def _rules(found: Explanation) -> Iterator[Iterator[str]]:
     else:
         yield iter([f"no rule matches (of {total})"])
     yield _section("rules that would match, but", stopped, MOST_NEAR)
-    yield _near("rules that come near" if near and near[0].distance <= NEAR else "rules", near)
+    yield _near("rules that come near" if near and near[0].distance <= NEAR else "other rules", near)
     yield _related(related)
     yield _rest(found, rest)
 

@@ -16,7 +16,8 @@ from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Pack
 from supervisor.core.check import action_of
 from supervisor.core.exec_patterns import compile_pattern
 from supervisor.core.exec_rules import judge as judge_line
-from supervisor.core.explain import NEAR, OUTCOMES, Explanation, Looked, as_data, explain
+from supervisor.core.explain import explain
+from supervisor.core.explanation import NEAR, OUTCOMES, Explanation, Looked, as_data
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.verdicts import Rule
@@ -230,6 +231,47 @@ def test_an_explanation_that_breaks_is_still_the_verdict(monkeypatch: pytest.Mon
     assert "RuntimeError" in found.trouble
     assert found.basis == "rules"
     assert explain(policy, Exec(command="id"), now=NOW).basis == "mode"
+
+
+LONG = [
+    (Exec(command="; ".join(f"echo {n}" for n in range(300))), "exec(echo 250)", "exec(echo *)"),
+    (Exec(command="; ".join(f"echo {n}" for n in range(300)) + "; ls $(id)"), "exec(ls *)", "exec(echo *)"),
+    (Git(operation="push", remote="origin", refspecs=tuple(f"b{n}" for n in range(300))), "git(b250)", "git(b*)"),
+    (Packages(manager="npm", operation="install", names=tuple(f"p{n}" for n in range(300))), "packages(npm:p250)", "packages(npm:*)"),
+    (Network(operation="connect", host="a.example.com", port=443, resolved=tuple(f"10.0.{n}.1" for n in range(250))),
+     "network(10.0.249.1)", "network(*.example.com)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "rule", "wide"), LONG)
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_of_a_long_action_the_first_parts_are_told_and_every_rule_counts(
+    action: Action, rule: str, wide: str, effect: str
+) -> None:
+    policy = policy_from_data({"allow": [wide, "network(10.0.0.0/8)"], effect: [rule, wide, "network(10.0.0.0/8)"]})
+    found = explain(policy, action, now=NOW)
+    assert not found.trouble
+    assert len(found.parts) == 200
+    assert found.parts_left_out >= 50
+    assert deciding(found) == used(found.verdict)
+    assert not found.suggestions
+
+
+def test_what_no_rule_may_allow_is_told_however_far_down_it_stands() -> None:
+    policy = policy_from_data(
+        {"allow": ["exec(echo *)", "exec(ls *)", "git(*)", "packages(npm:*)"], "ask": ["git(main)"]}
+    )
+    echoes = "; ".join(f"echo {n}" for n in range(300))
+    refs = (*(f"b{n}" for n in range(300)), "HEAD")
+    names = (*(f"p{n}" for n in range(300)), "./x")
+    for action, why in (
+        (Exec(command=f"{echoes}; sudo -X ls"), "what it runs can't be told"),
+        (Git(operation="push", remote="origin", refspecs=refs), "which branches this pushes isn't said"),
+        (Packages(manager="npm", operation="install", names=names), "`./x` is a path"),
+    ):
+        found = explain(policy, action, now=NOW)
+        assert found.basis == "forced"
+        assert any(why in one for one in found.forced)
 
 
 # -- what is said of a rule --------------------------------------------------------------------------------------------------------
@@ -680,7 +722,7 @@ def test_the_keys_of_the_data_are_stable() -> None:
     data = as_data(explain(policy_from_data({"allow": ["exec(ls)", "git(x)"]}), Exec(command="ls; id"), now=NOW))
     assert list(data) == [
         "category", "action", "verdict", "why", "remedy", "rule", "rules", "sticky", "basis", "mode", "forced", "understood", "parts",
-        "looked_at", "not_looked_at", "suggestions", "advice", "trouble",
+        "parts_left_out", "looked_at", "not_looked_at", "suggestions", "advice", "trouble",
     ]  # fmt: skip
     assert list(data["parts"][0]) == ["kind", "text", "answer", "rules", "forced", "notes"]
     assert list(data["looked_at"][0]) == [
