@@ -254,12 +254,25 @@ def test_a_suggestion_is_no_wider_than_its_label_says(action: Action, other: Act
 
 
 # -- the second evaluator -----------------------------------------------------------------------------------------------------
-PLAIN_PATHS = st.lists(st.sampled_from(["a", "b", "src", "x.py", "y.md", "ab"]), min_size=1, max_size=4).map("/".join)
-PATTERN_LISTS = {
-    "filesystem": st.fixed_dictionaries({effect: st.lists(GLOBS, max_size=4) for effect in EFFECTS}),
-    "network": st.fixed_dictionaries(
-        {effect: st.lists(HOST_PATTERNS.filter(lambda text: text[-1] != "4"), max_size=4) for effect in EFFECTS}
+# More rules than an index looks through one by one, in every shape that it tells apart: by folder, by ending, by a name inside.
+PLAIN_PATHS = st.lists(
+    st.sampled_from(["a", "b", "src", "x.py", "y.md", "ab", "SRC", "X.py", ".z", "b.tar.gz"]), min_size=1, max_size=5
+).map("/".join)
+NAIVE_GLOBS = st.lists(
+    st.sampled_from(["a", "b", "src", "SRC", "x.py", ".z", "*", "**", "**", "*.py", "*.gz", "?", "[ab]", "[!a]*", "x*", "*b*", "s*c", "b.*.gz"]),
+    min_size=1, max_size=5,
+).map("/".join)  # fmt: skip
+NAIVE_HOSTS = st.one_of(
+    HOST_PATTERNS.filter(lambda text: text[-1] != "4"),
+    st.builds(
+        "{}{}{}".format, st.sampled_from(["", "*."]), st.sampled_from(["", "a.", "b.", "x.a."]), st.sampled_from(["example.com", "other.example.net"])
     ),
+    st.builds("{} https://{}/{}".format, st.sampled_from(["GET", "POST", "*", "GET,POST"]), HOSTS, st.sampled_from(["**", "a/*", "a", "a/b", "*/b", "a/**/c"])),
+    st.builds("{}:{}".format, HOSTS, st.sampled_from([443, 80, 8443])),
+)  # fmt: skip
+PATTERN_LISTS = {
+    "filesystem": st.fixed_dictionaries({effect: st.lists(NAIVE_GLOBS, max_size=40) for effect in EFFECTS}),
+    "network": st.fixed_dictionaries({effect: st.lists(NAIVE_HOSTS, max_size=30) for effect in EFFECTS}),
 }
 
 

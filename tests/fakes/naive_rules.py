@@ -13,6 +13,8 @@ def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject
             if category == "filesystem":
                 assert isinstance(subject, str)
                 hit = pattern in ("*", "**") or _path(pattern.split("/"), subject.split("/"))
+                # Deny and ask rules mean a name in any case.
+                hit = hit or (effect != "allow" and _path(pattern.lower().split("/"), subject.lower().split("/")))
             else:
                 assert isinstance(subject, tuple)
                 hit = _network(pattern, subject, broad=effect != "allow")
