@@ -176,7 +176,7 @@ class _Chooser:
         """
         together = frozenset([*rules, added])
         return not any(
-            self.judging.covered(added, past, needs) and self.judging.allows(together, past)
+            self.judging.may_help(added, past, needs) and self.judging.allows(together, past)
             for past, needs in self.refused
         )
 

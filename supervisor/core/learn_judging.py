@@ -78,7 +78,7 @@ class Judging:
     def allows(self, rules: frozenset[str], past: Past) -> bool:
         """Whether the base allows it with the rules beside it. Only rules of the action's category can tell."""
         own = self._of(category_of(past.action), rules)
-        place = (own, f"{fingerprint(past.action)} {past.remotes}")
+        place = (own, _asked(past))
         if place not in self._allows:
             self._allows[place] = self._verdict(self.under(own), past).decision == "allow"
         return self._allows[place]
@@ -104,11 +104,20 @@ class Judging:
             return ()
         return (Need(fingerprint(past.action), options(past.action)),)
 
+    def may_help(self, rule: str, past: Past, needs: Iterable[Need]) -> bool:
+        """False only where the rule can't be part of what would allow the action.
+
+        Each command of a line is covered on its own. Elsewhere an action may have several parts (refs, packages, both ends of a move).
+        """
+        if isinstance(past.action, Exec):
+            return bool(self.covered(rule, past, needs))
+        return rule.startswith(f"{category_of(past.action)}(")
+
     def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[Key]:
         """Which of the needs the rule alone would cover. The base says nothing of them but its mode, so it needn't be asked again."""
         if not rule.startswith(f"{category_of(past.action)}("):
             return frozenset()
-        place = (rule, fingerprint(past.action))
+        place = (rule, _asked(past))
         if place not in self._covered:
             keys = frozenset(need.key for need in needs)
             if isinstance(past.action, Exec):
@@ -120,9 +129,8 @@ class Judging:
         return self._covered[place]
 
     def _alone(self, rule: str) -> Policy:
-        """One rule as a policy, with the names that the base protects."""
         if rule not in self._single:
-            self._single[rule] = Policy(policy_of([rule]).rules, protection=self.base.protection)
+            self._single[rule] = policy_of([rule])
         return self._single[rule]
 
     def _open(self, policy: Policy, action: Exec) -> tuple[tuple[Word, ...], ...] | None:
@@ -131,3 +139,8 @@ class Judging:
         assert isinstance(judge, CommandJudge)
         judgement = judge.judgement(action, Context(self._now, self._workspace, None, frozenset(), frozenset(), None))
         return () if judgement.decision == "allow" else judgement.open or None
+
+
+def _asked(past: Past) -> str:
+    """All of a past request that a verdict depends on."""
+    return f"{fingerprint(past.action)} {past.remotes}"

@@ -76,6 +76,7 @@ def allows(policy: Policy, one: Past) -> bool:
         (["gh run view 1 --json jobs", "gh run view 2"], ["gh run view *"]),
         (["npm run build"], ["npm run build"]),
         (["npm run build", "npm run build --watch"], ["npm run build *"]),
+        (["npm run build", "npm --prefix site run build", "npm run build --watch"], ["npm run build *"]),
         (["npm run build", "npm run test"], ["npm run build", "npm run test"]),
         (["npm --prefix site run build"], ["npm run build"]),
         (["bun run typecheck --noEmit"], ["bun run typecheck *"]),
@@ -202,6 +203,22 @@ def test_two_harmless_rules_together_answer_no_denied_line() -> None:
     assert not any(allows(learned.policy(), one) for one in history if one.answer == "denied")
 
 
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [
+        ([git("git push origin a"), git("git push origin b")], git("git push origin a b")),
+        ([package("npm install a@1"), package("npm install b@1")], package("npm install a@1 b@1")),
+        ([write("src/a"), write("lib/b")], FileChange(operation="rename", path="src/a", to="lib/b")),
+    ],
+)
+def test_nor_what_was_denied_as_a_whole_part_by_part(parts: list[Action], whole: Action) -> None:
+    denied = past(whole, "denied")
+    assert len(rules(approved(*parts * 2))) == 2
+    learned = learn([*approved(*parts * 2), denied], NOTHING, now=NOW)
+    assert len(learned.rules) == 1
+    assert not allows(learned.policy(), denied)
+
+
 def test_a_denial_of_what_the_base_allows_stops_nothing() -> None:
     base = policy_from_data({"allow": ["exec(cat *)", "filesystem(docs/*)"]})
     denied = [past(run("cat a"), "denied"), past(write("docs/a"), "denied")]
@@ -305,6 +322,7 @@ def test_nothing_is_learned_from_a_redacted_request() -> None:
 def test_what_is_no_action_has_no_options() -> None:
     for action in (write("../x"), write("a\0b"), connect("not a host"), request("/a%2fb"), run("ls")):
         assert options(action) == ()
+    assert [option.rule for option in options(write("a.md"))] == ["filesystem(a.md)"]
     assert not is_fit("exec(ls; rm x)")
     assert not is_fit("exec(*)")
 
