@@ -74,6 +74,17 @@ _MOVES = frozenset({"cd", "pushd", "popd"})
 _SAME_SHELL = frozenset({"command", "builtin", "time", "noglob"})
 
 
+_MAY_MOVE = _MOVES | _SAME_SHELL
+
+
+def may_move(commands: Iterable[Command]) -> bool:
+    """Whether any of the commands could change the folder; where none does, they all run where the first one does."""
+    for command in commands:  # noqa: SIM110 (asked for every command line)
+        if command.words[0].text in _MAY_MOVE:
+            return True
+    return False
+
+
 class Places:
     """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
 

@@ -20,7 +20,7 @@ import msgspec
 
 from supervisor.core.exec_index import Entry, ExecRule, Rules
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
-from supervisor.core.exec_places import Places, join, outside_words, path_from_root, within
+from supervisor.core.exec_places import Places, join, may_move, outside_words, path_from_root, within
 from supervisor.core.exec_tables import (
     basename,
     is_shell_state,
@@ -137,6 +137,19 @@ class LineJudge[K: Hashable]:
         self.problems.extend(script.constructs)
         for text in script.deny_texts:
             self.scan(text)
+        is_allowed = True
+        if may_move(script.commands):
+            is_allowed = self.visit_moving(script, depth)
+        else:
+            for command in script.commands:
+                is_allowed = self.command(command.words, script, depth, ()) and is_allowed
+        if script.bodies and any(runs_input(command.words) for command in script.commands):
+            for body in script.bodies:
+                self.look_into(body, depth)
+        return is_allowed
+
+    def visit_moving(self, script: Script, depth: int) -> bool:
+        """Judge the commands of a script that may change the folder, each where it runs."""
         outside = self.here
         places = Places(self.here, self.roots)
         is_allowed = True
@@ -149,9 +162,6 @@ class LineJudge[K: Hashable]:
             self.here = frozenset(places.sure)
             is_allowed = self.command(command.words, script, depth, ()) and is_allowed
         self.here = outside
-        if script.bodies and any(runs_input(command.words) for command in script.commands):
-            for body in script.bodies:
-                self.look_into(body, depth)
         return is_allowed
 
     def look_into(self, text: str, depth: int) -> None:

@@ -133,7 +133,7 @@ def tables() -> _Tables:
 
 def basename(name: str) -> str:
     """The last part of a command's name."""
-    return name.rpartition("/")[2]
+    return name.rpartition("/")[2] if "/" in name else name
 
 
 def program_name(name: str) -> str | None:

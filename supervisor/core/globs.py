@@ -7,11 +7,13 @@ every wildcard but the last the leftmost fit is taken and never given back (it i
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from supervisor.core.words import stars_fit
 from supervisor.errors import PolicyError
 
 _MAGIC = re.compile(r"[*?\[]")
+_NOT_STAR = re.compile(r"[?\[]")
 _ONE = re.compile(r"\[([^\]!])\]")
 MAX_WILDCARDS = 64
 
@@ -113,7 +115,8 @@ def inner_expression(text: str) -> str:
 def _compiled(text: str) -> Callable[[str], object]:
     segments = text.split("/")
     if "**" not in segments:
-        return re.compile("/".join(map(_segment, segments)) + r"\Z", re.DOTALL).match
+        fixed = [_step(one) for one in segments]
+        return lambda path: len(names := path.split("/")) == len(fixed) and all(map(_takes, fixed, names))
     plain = [_unescaped(one) for one in segments[:-1]]
     if segments[-1] == "**" and None not in plain:
         # The commonest form costs no expression: everything below a folder, the folder included.
@@ -131,7 +134,16 @@ def _step(segment: str) -> _Step:
     if segment == "**":
         return None
     literal = _unescaped(segment)
-    return literal if literal is not None else re.compile(_segment(segment) + r"\Z", re.DOTALL).match
+    if literal is not None:
+        return literal
+    if not _NOT_STAR.search(segment):
+        # Most patterns: no expression need be compiled for them.
+        return partial(stars_fit, segment.split("*"))
+    return re.compile(_segment(segment) + r"\Z", re.DOTALL).match
+
+
+def _takes(step: _Step, name: str) -> bool:
+    return step is None or (step == name if isinstance(step, str) else bool(step(name)))
 
 
 def _fits(steps: Sequence[_Step], path: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ interpreted. `*` stays in its word and crosses `/`. It is apart from `shell.py`,
 """
 
 import re
-from functools import lru_cache
+from collections.abc import Sequence
 
 from supervisor.core.hidden import first_hidden
 from supervisor.errors import PolicyError
@@ -94,16 +94,22 @@ def is_star(word: str) -> bool:
     return bool(word) and not word.strip("*")
 
 
-@lru_cache(maxsize=16384)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    first, *middle, last = re.split(r"\*+", pattern)
-    inner = "".join(f"(?>.*?{re.escape(part)})" for part in middle if part)
-    # One character at least: a wildcard never stands for an empty word.
-    return re.compile(f"(?=.){re.escape(first)}{inner}.*{re.escape(last)}\\Z", re.DOTALL)
-
-
 def fits(pattern: str, word: str) -> bool:
-    """Whether a word of a pattern covers a word."""
+    """Whether a word of a pattern covers a word. `*` is any characters; a word of nothing is covered by no wildcard."""
     if "*" not in pattern:
         return pattern == word
-    return _compiled(pattern).match(word) is not None
+    return word != "" and stars_fit(pattern.split("*"), word)
+
+
+def stars_fit(parts: Sequence[str], text: str) -> bool:
+    """Whether a text is the parts in order, with anything between them. Of each the leftmost is taken, so it takes linear steps."""
+    first, last = parts[0], parts[-1]
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in parts[1:-1]:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
