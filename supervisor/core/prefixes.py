@@ -24,11 +24,6 @@ class Prefixes[T]:
         self._short: dict[str, list[T]] = {}
         self._every: list[T] = []
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was put in."""
-        return not (self._by_stem or self._short or self._every)
-
     def add(self, prefix: str, item: T) -> None:
         """Put an item under a prefix; under `""` it is handed out for every text."""
         cut = prefix[:MAX_PREFIX_CHARS]

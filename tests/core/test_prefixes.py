@@ -1,0 +1,81 @@
+"""An index of rules never hands out too little: with hundreds of rules every verdict is the one of each rule alone."""
+
+import pytest
+
+from supervisor.core.actions import Action, Exec, FileChange, Network
+from supervisor.core.git_refs import parse_command as git
+from supervisor.core.packages import parse_command as package
+from supervisor.core.prefixes import MAX_PREFIX_CHARS, Prefixes
+from tests.fakes.ruled import ruled
+
+LONG = "a" * (MAX_PREFIX_CHARS + 5)
+
+
+def test_everything_that_could_match_is_handed_out_once() -> None:
+    index: Prefixes[str] = Prefixes()
+    assert index.starting(["anything"]) == []
+    for prefix in ("", "a", "ab", "abc", "abcd", "b", "xyz", LONG):
+        index.add(prefix, f"<{prefix}>")
+    assert set(index.starting(["abcde"])) == {"<>", "<a>", "<ab>", "<abc>", "<abcd>"}
+    assert set(index.starting(["a"])) == {"<>", "<a>"}
+    assert index.starting(["zzz"]) == ["<>"]
+    # Two texts that start alike: none twice.
+    assert sorted(index.starting(["abx", "aby"])) == ["<>", "<a>", "<ab>"]
+    # A long beginning is cut, so it is handed out for more than it matches, never for less.
+    assert f"<{LONG}>" in index.starting([LONG])
+    assert f"<{LONG}>" in index.starting(["a" * MAX_PREFIX_CHARS])
+
+
+def request(path: str) -> Network:
+    return Network(operation="request", host="a.example.com", port=443, scheme="https", method="GET", path=path)
+
+
+FEW_OF_EACH = {
+    "exec": ["git log *", "git log -3", "git lo*", "git * -3", "git push --force *", "git -*", "git *", "g*t log *", "git", "git 'log' x"],
+    "filesystem": ["src/*", "src/*.py", "src/a*", "src/**/x/**", "src/b?", "src/[ab]*", "src/**", "**/x", "src/**/*.py", "src/aa/*.py"],
+    "network": [
+        f"{methods} https://{host}/{path}"
+        for methods in ("GET", "*")
+        for host in ("a.example.com", "*.example.com")
+        for path in ("a/**", "a/b", "*/b", "**", "a*/b")
+    ],
+    "git": ["main", "feature/*", "push origin feature/*", "push origin *", "push --force *", "push", "fetch origin", "push origin a:b", "*", "tag v*"],
+    "packages": ["npm:zod", "npm:z*", "npm install zod@4", "npm install *", "npm:@team/*", "pip:requests", "npm ci", "* install zod", "npm install -D zod"],
+}  # fmt: skip
+ACTIONS: dict[str, list[Action]] = {
+    "exec": [Exec(command=text) for text in (
+        "git log -3", "git log", "git lop", "git", "git push -f x", "git -c a=b log", 'git "$X" -3', "git log x", "git status", "/x/git log -3")],
+    "filesystem": [FileChange(operation="write", path=path) for path in (
+        "src/a.py", "src/b1", "src/y/x/z.py", "src/aa/b.py", "x", "a/x", "SRC/A.PY", "src/c/d", "other/a.py", "src/x")],
+    "network": [request(path) for path in ("/a/b", "/a/c", "/x/b", "/ab/b", "/A/b", "/x/..;/a/b", "//a/b", "/")],
+    "git": [git(f"git {text}") for text in (
+        "push origin main", "push origin feature/a", "push -f origin x", "push", "fetch origin", "push origin a:b", "tag v1", "push origin :main")],
+    "packages": [package(text) for text in (
+        "npm install zod", "npm install zod@4", "npm install ZOD", "npm install @team/a", "npm ci", "npm install -D zod", "pip install requests", "cargo add zod")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("effect", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("category", FEW_OF_EACH)
+def test_a_crowd_of_rules_answers_as_each_rule_alone(category: str, effect: str) -> None:
+    filler = {
+        "exec": [f"git other{n} *" for n in range(40)] + [f"git *x{n}" for n in range(10)],
+        "filesystem": [f"src/other{n}*.py" for n in range(40)] + [f"src/other{n}/**/y" for n in range(40)],
+        "network": [
+            f"GET https://{host}/other{n}/**" for n in range(40) for host in ("a.example.com", "*.example.com")
+        ],
+        "git": [f"push origin other{n}" for n in range(40)] + [f"other{n}/*" for n in range(40)],
+        "packages": [f"npm:other{n}" for n in range(40)] + [f"npm install other{n}*" for n in range(40)],
+    }[category]
+    crowd = [f"{category}({pattern})" for pattern in filler]
+    rules = [f"{category}({pattern})" for pattern in FEW_OF_EACH[category]]
+    if effect == "allow":
+        rules = [rule for rule in rules if rule != f"{category}(*)"]
+    for action in ACTIONS[category]:
+        alone = {rule for rule in rules if rule in ruled(action, **{effect: [rule]}).rules}
+        together = ruled(action, **{effect: [*crowd, *rules]})
+        named = set(together.rules) & set(rules)
+        if together.decision == effect:
+            assert named == alone, (action, named ^ alone)
+        else:
+            assert not alone or together.decision != "allow", (action, alone, together)
