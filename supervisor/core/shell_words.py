@@ -24,6 +24,7 @@ SIMPLE_EXPANSION = re.compile(
 # What is digits and nothing else, always.
 _DIGITS = re.compile(r"\$[?#$]|\$\{[?$]\}")
 _MANY = re.compile(r"\$\{?[@*]")
+_OTHER_TILDE = re.compile(r"~[A-Za-z0-9+_.-]+(?=/|\Z)")
 _LITERAL_CAT = re.compile(
     r"\$\([ \t]*cat[ \t]+<<(-?)[ \t]*(?:'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+))[ \t]*\n"
 )
@@ -215,7 +216,12 @@ def resolve(raw: str) -> Word:
     """The word that byte text `raw` stands for."""
     if PLAIN.match(raw):
         return Word(raw)
-    found = list(pieces(raw))
+    # `~` and `~/x` stay as they are written, for rules as for reasons: the sandbox has one home. `~+`, `~-` and `~user` are folders
+    # that nobody knows here.
+    elsewhere = _OTHER_TILDE.match(raw)
+    found = list(pieces(raw[elsewhere.end() :] if elsewhere else raw))
+    if elsewhere:
+        found.insert(0, Piece("one", elsewhere[0]))
     if all(piece.kind == "text" for piece in found):
         return Word(from_bytes_text("".join(piece.text for piece in found)), raw=raw)
     prefix = "".join(piece.text for piece in takewhile(lambda piece: piece.kind == "text", found))

@@ -68,6 +68,9 @@ def listed(line: str) -> list[tuple[Word, ...]]:
     return found
 
 
+TILDE = re.compile(r"(?:^|(?<=[=:]))~(?=/|:|$)")
+
+
 def fits(words: tuple[Word, ...], argv: Argv) -> bool:
     """Whether the command as it was read could have become what ran."""
     if not argv:
@@ -77,7 +80,7 @@ def fits(words: tuple[Word, ...], argv: Argv) -> bool:
     word, rest = words[0], words[1:]
     if word.is_literal:
         # `~` is a word of its own to rules: what the shell makes of it is the sandbox's own home.
-        same = word.text == argv[0] or (word.text[:1] == "~" and argv[0] == HOME + word.text[1:])
+        same = word.text == argv[0] or TILDE.sub(HOME, word.text) == argv[0]
         return same and fits(rest, argv[1:])
     if word.is_many or "{}" in word.text:
         # Of a glob, and of braces, every word begins alike.
@@ -155,7 +158,10 @@ def generated(rng: random.Random) -> tuple[str, list[str]]:
     if kind > 9:
         line, rules = generated(rng)
         shell = rng.choice(HOLDERS)
-        return shell.replace("@", shlex.quote(line) if rng.random() < 0.7 else '"' + line.replace('"', '\\"') + '"'), [*rules, *OWN]
+        return shell.replace("@", shlex.quote(line) if rng.random() < 0.7 else '"' + line.replace('"', '\\"') + '"'), [
+            *rules,
+            *OWN,
+        ]
     if kind < 2:
         case = rng.choice(CASES)
         return mutated(rng, case["command"]), [*case["policy"].get("allow", ())]

@@ -1,8 +1,4 @@
-"""Bash text to commands: what is read, what is refused, and whether real bash runs anything that wasn't listed."""
-
-import random
-import shutil
-import subprocess
+"""Bash text to commands: what is read, and what is refused."""
 
 import pytest
 
@@ -115,6 +111,13 @@ def test_two_parsers_must_agree(monkeypatch):
         ("$", True, "", False),
         ("a$", True, "", False),
         ('"$(a)"', False, "", True),
+        ("~", True, "", False),
+        ("~/a", True, "", False),
+        ("~+/a", False, "", False),
+        ("~-", False, "", False),
+        ("~root/a*", False, "", True),
+        ("'~root'", True, "", False),
+        ("HEAD~1", True, "", False),
     ],
 )
 def test_words(raw, is_literal, prefix, is_many):
@@ -175,119 +178,6 @@ def test_sed_that_may_write_or_run(text):
 )  # fmt: skip
 def test_awk(text, is_plain):
     assert is_plain_awk(text) == is_plain
-
-
-# --- the same lines in real bash --------------------------------------------------------------------------------
-
-_WORDS = [
-    "x", "'a b'", '"a\\"b"', "a\\ b", "$'t\\tn'", "$'\\x41\\101\\u00e9'", "\"$(cat <<'E'\nit's $(cb)\nE\n)\"", "{a,b}", "a#b",
-    "\\#", "''", '"$U"', "$U", "é", "a=b", "!", "[a]", "*.zz", "-n", '"\\$x"', "\\\\", '"\\a"', "~", "'$(cc)'", "\\$\\(cc\\)",
-    "do", "fi", "'&&'", "\\;", "'#'", "$((1 + 2))", "a'b'\"c\"", "@{1}", "%", "'\n'", "\"a\nb\"", "cb", "1", "2", "=", "+",
-]  # fmt: skip
-_REDIRECTIONS = [" 2>&1", " >/dev/null", " </dev/null", " 2>/dev/null", " &>/dev/null", " >&2", " <<< 'cb'", " 3>&1"]
-_JOINERS = [" && ", " || ", "; ", " | ", " & ", "\n", " |& ", ";", "&&", "|", " &&\n ", "\n\n", " # cb\n", " \\\n && "]
-_BREAKERS = [
-    *list(";&|()<>'\"`$#{}\\\n !*=~[]-"),
-    "$(",
-    "<(",
-    "<<",
-    "cb",
-    " cc ",
-    ";;",
-    "<<'E'",
-    "\nE\n",
-    "$'",
-    "do ",
-    " in ",
-]
-
-
-def _simple(rng):
-    parts = [rng.choice(["ca", "cb", "cc", "'c'a", "c\\b", '"cc"'])]
-    parts.extend(rng.choice(_WORDS) for _ in range(rng.randrange(4)))
-    if rng.random() < 0.3:
-        parts.insert(rng.randrange(1, len(parts) + 1), rng.choice(_REDIRECTIONS).strip())
-    return " ".join(parts)
-
-
-def _line(rng, depth=0):
-    kind = rng.randrange(12)
-    if depth < 2 and kind == 0:
-        return f"( {_line(rng, depth + 1)} )"
-    if depth < 2 and kind == 1:
-        return "{ " + _line(rng, depth + 1) + "; }"
-    if depth < 2 and kind == 2:
-        return f"if {_line(rng, depth + 1)}; then {_simple(rng)}; else {_simple(rng)}; fi"
-    if depth < 2 and kind == 3:
-        return f"for f in x '{rng.choice(['y', 'cb', '-n'])}'; do {_simple(rng)} $f; done"
-    if depth < 2 and kind == 4:
-        return f"! {_simple(rng)}"
-    if depth < 2 and kind == 5:
-        return f"{_simple(rng)} <<'E'\ncb $(cc)\n'\nE\n{_simple(rng)}"
-    return "".join(_simple(rng) + rng.choice(_JOINERS) for _ in range(rng.randrange(3))) + _simple(rng)
-
-
-def _mutate(rng, line):
-    for _ in range(rng.randrange(3)):
-        at = rng.randrange(len(line) + 1)
-        line = line[:at] + line[at + 1 :] if rng.random() < 0.4 else line[:at] + rng.choice(_BREAKERS) + line[at:]
-    return line
-
-
-def _run(line, folder, number):
-    """What bash ran. Every line has a log of its own: a command in the background may write after bash ended."""
-    log = folder / f"log{number}"
-    log.touch()
-    subprocess.run(
-        [shutil.which("bash"), "--norc", "--noprofile", "-c", line],
-        cwd=folder / "cwd",
-        env={"PATH": str(folder / "bin"), "LOG": str(log), "HOME": "~", "LC_ALL": "C.UTF-8"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=20,
-        check=False,
-    )
-    records = log.read_bytes().split(b"\x00\x00\x00")
-    return [[arg.decode(errors="surrogateescape") for arg in record.split(b"\x00")] for record in records if record]
-
-
-@pytest.fixture
-def shims(tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "cwd").mkdir()
-    source = tmp_path / "shim.sh"
-    # One write for each run, so that the two sides of a pipe don't mix. An empty argument must not look like the end of
-    # a record, so arguments are written with a mark in front.
-    source.write_text('#!/bin/sh\n{ printf \':%s\\0\' "${0##*/}" "$@"; printf \'\\0\\0\'; } | /bin/cat >> "$LOG"\n')
-    for name in ("ca", "cb", "cc", "cat"):
-        target = tmp_path / "bin" / name
-        if name == "cat":
-            target.symlink_to("/bin/cat")
-        else:
-            shutil.copy(source, target)
-            target.chmod(0o755)
-    return tmp_path
-
-
-def test_bash_runs_nothing_that_is_not_listed(shims):
-    rng = random.Random(20261121)
-    lines = [_line(rng) for _ in range(60)]
-    lines += [_mutate(rng, _line(rng)) for _ in range(240)]
-    judged = ran_in_all = 0
-    for number, line in enumerate(lines):
-        script = parse(line)
-        if script.constructs or not all(command.words[0].is_literal for command in script.commands):
-            continue
-        judged += 1
-        listed = {tuple(word.text for word in command.words) for command in script.commands}
-        open_names = {c.words[0].text for c in script.commands if not all(word.is_literal for word in c.words)}
-        for ran in _run(line, shims, number):
-            ran_in_all += 1
-            argv = tuple(arg[1:] for arg in ran)
-            assert argv in listed or argv[0] in open_names, (line, argv, listed)
-    assert judged > 80
-    assert ran_in_all > 100
 
 
 def test_a_part_of_the_grammar_that_is_not_known_here_is_a_construct(monkeypatch: pytest.MonkeyPatch) -> None:
