@@ -1,16 +1,22 @@
-"""What a path held before an effect and after it: pure values, enough to put back what was there.
+"""What paths held before effects and after them, and what must be put back so that effects never were: pure values.
 
-It is separate because the journal, apply and undo must mean the same by "as it was". It must never call two states
-equal that a person would see as different: content, link target and permissions all count.
+It is separate because the journal, apply and undo must mean the same by "as it was", and because what an undo would do
+must be testable without a file system. It must never call two states equal that a person would see as different:
+content, link target and permissions all count.
 """
 
 import base64
 import os
 import stat
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from supervisor.core.changes import Kind, Seen, link_token
+
+# The mode of a folder that came to be on the way to a file: whatever the umask made of it.
+ANY_MODE = -1
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +45,30 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
         return os.fsdecode(base64.b64decode(self.target or ""))
 
 
+MADE_FOLDER = Held("dir", ANY_MODE)
+
+
+class Effect(NamedTuple):
+    """What one effect did to one path. `number` is its place in the session's history, from 1; folders that a file
+    needed have its number, too. `at` is in seconds since the epoch."""
+
+    number: int
+    request: str
+    name: str
+    operation: str
+    before: Held | None
+    after: Held | None
+    at: float
+
+
+class Restoration(NamedTuple):
+    """A path that is to hold `to` again (None: nothing), where it holds `expected` now."""
+
+    name: str
+    to: Held | None
+    expected: Held | None
+
+
 def held_of(seen: Seen | None, uid: int = -1) -> Held | None:
     """What a look found, as a value that a journal can keep."""
     if seen is None:
@@ -54,11 +84,94 @@ def held_link(target: str) -> Held:
 
 def is_as(seen: Seen | None, held: Held | None) -> bool:
     """Whether a path holds this: kind, content, target and permissions. Times and what is in a folder don't count."""
-    if seen is None or held is None:
-        return seen is None and held is None
-    if seen.kind != held.kind or seen.token != held.token:
+    return is_same(held_of(seen), held)
+
+
+def is_same(one: Held | None, other: Held | None) -> bool:
+    """Whether two states are one to a person."""
+    if one is None or other is None:
+        return one is None and other is None
+    if one.kind != other.kind or one.token != other.token:
         return False
-    return seen.kind == "symlink" or stat.S_IMODE(seen.mode) == stat.S_IMODE(held.mode)
+    return one.kind == "symlink" or ANY_MODE in (one.mode, other.mode) or _mode(one) == _mode(other)
+
+
+def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
+    """What takes the chosen effects back, in the order to do it: what goes first, from within; then what comes, from
+    outside. Of several effects on a path the first one's before and the last one's after count.
+
+    Folders that the session made go with the last file in them, whichever effect made them; whoever carries this out
+    leaves those in place that hold anything else.
+    """
+    first: dict[str, Held | None] = {}
+    last: dict[str, Held | None] = {}
+    for effect in chosen:
+        first.setdefault(effect.name, effect.before)
+        last[effect.name] = effect.after
+    net = [Restoration(name, to, last[name]) for name, to in first.items() if not is_same(to, last[name])]
+    going = [one for one in net if one.to is None or _swaps(one)]
+    gone = {one.name for one in going}
+    made = made_folders(history)
+    above = {folder for one in going if one.to is None for folder in _above(one.name) if folder in made}
+    going += [Restoration(folder, None, MADE_FOLDER) for folder in above - first.keys()]
+    coming = [one for one in net if one.to is not None]
+    return [
+        *(Restoration(one.name, None, one.expected) for one in sorted(going, reverse=True, key=_by_name)),
+        *(
+            Restoration(one.name, one.to, None if one.name in gone else one.expected)
+            for one in sorted(coming, key=_by_name)
+        ),
+    ]
+
+
+def made_folders(history: Iterable[Effect]) -> set[str]:
+    """The folders that weren't there before the session."""
+    first: dict[str, Effect] = {}
+    for effect in history:
+        first.setdefault(effect.name, effect)
+    return {
+        name for name, effect in first.items() if effect.before is None and effect.after and effect.after.kind == "dir"
+    }
+
+
+def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) -> set[str]:
+    """The requests and undos of which at least one path still holds what they did. `undos`: id -> whose effects it took back.
+
+    Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
+    it took back, whatever that was: so an undo of an undo brings back what that one took.
+    """
+    past: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    stacks: dict[str, tuple[str, ...]] = {}
+    for effect in history:
+        before = past.setdefault(effect.name, [])
+        stack = beneath = stacks.get(effect.name, ())
+        ids = undos.get(effect.request)
+        if ids is not None:
+            taken = [request in ids or request == effect.request for request, _ in before]
+            if True in taken:
+                first = taken.index(True)
+                beneath = before[first][1] if all(taken[first:]) else tuple(one for one in stack if one not in ids)
+        before.append((effect.request, stack))
+        stacks[effect.name] = (*beneath, effect.request)
+    return {one for stack in stacks.values() for one in stack}
+
+
+def _swaps(one: Restoration) -> bool:
+    """A folder where something else was, or the other way round: the one thing has to go before the other comes."""
+    return one.to is not None and one.expected is not None and (one.to.kind == "dir") != (one.expected.kind == "dir")
+
+
+def _by_name(one: Restoration) -> list[str]:
+    return one.name.split("/")
+
+
+def _above(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
+
+
+def _mode(held: Held) -> int:
+    return stat.S_IMODE(held.mode)
 
 
 def _encoded(target: str) -> str:

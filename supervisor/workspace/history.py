@@ -10,8 +10,18 @@ from collections import Counter
 from pathlib import Path
 
 from supervisor.clock import Clock, RealClock
-from supervisor.core.undoing import Held
-from supervisor.workspace.journal import Done, Forgotten, Intent, Journal, Replayed, encode_name
+from supervisor.core.undoing import MADE_FOLDER, Effect, Held
+from supervisor.workspace.journal import (
+    Done,
+    Forgotten,
+    Intent,
+    Journal,
+    Replayed,
+    UndoBegun,
+    UndoEnded,
+    decode_name,
+    encode_name,
+)
 from supervisor.workspace.kept import BEFORE, KeptContents
 
 MOST_KEPT_BYTES = 1 << 30
@@ -34,11 +44,14 @@ class History:
         self.open = replayed.open_intents
         self.done = replayed.done
         self.forgotten = replayed.forgotten
+        self.undos = replayed.undos
+        self.open_undo = replayed.open_undo
         self._journal = journal
         self._clock = clock or RealClock()
         self._most_bytes = most_bytes
         self._uses = Counter(digest for intent in (*self.done, *self.open.values()) if (digest := _digest(intent)))
-        for digest in self.kept.digests() - self._uses.keys():
+        needed = _needed(self.open_undo) | self._uses.keys()
+        for digest in self.kept.digests() - needed:
             self.kept.drop(digest)  # kept for an effect that a crash or a refusal came before
         self._trim()
 
@@ -88,8 +101,39 @@ class History:
         self._journal.write(Done(request, encode_name(name)))
         self.confirm(request, name)
 
+    def effects(self) -> list[Effect]:
+        """All that was done and can still be undone, oldest first; the folders on the way before what they are for."""
+        found: list[Effect] = []
+        for number, one in enumerate(self.done, self.forgotten.number + 1):
+            found += [
+                Effect(number, one.request, decode_name(folder), "mkdir", None, MADE_FOLDER, one.at)
+                for folder in one.folders
+            ]
+            name = decode_name(one.name)
+            found.append(Effect(number, one.request, name, one.operation, one.before, one.after, one.at))
+        return found
+
+    def begin_undo(self, undo: UndoBegun) -> None:
+        """Put on record what is about to be taken back. Until its end nothing is let go that it may need."""
+        self._journal.write(undo)
+        self.undos[undo.id] = self.open_undo = undo
+
+    def end_undo(self, undo: UndoBegun, *, rolled_back: bool) -> None:
+        """All of it is done, or nothing of it is in effect any more."""
+        self._journal.write(UndoEnded(undo.id, rolled_back))
+        self.open_undo = None
+        if rolled_back:
+            del self.undos[undo.id]
+            gone = [intent for intent in self.done if intent.request == undo.id]
+            self.done = [intent for intent in self.done if intent.request != undo.id]
+            for intent in gone:
+                self._let_go(self._unuse(intent))
+        self._trim()
+
     def _trim(self) -> None:
         """Let go of the oldest where there is too much, or it is too old."""
+        if self.open_undo is not None:
+            return
         oldest = self._clock.now() - LONGEST_KEPT_S
         unused: list[str] = []
         number = freed = 0
@@ -110,6 +154,10 @@ class History:
             del self.done[:number]
             self.forgotten = Forgotten(self.forgotten.number + number, why)
         for digest in unused:
+            self._let_go(digest)
+
+    def _let_go(self, digest: str | None) -> None:
+        if digest is not None:
             self.kept.drop(digest)
 
     def _unuse(self, intent: Intent) -> str | None:
@@ -122,6 +170,12 @@ class History:
             return None
         del self._uses[digest]
         return digest
+
+
+def _needed(undo: UndoBegun | None) -> set[str]:
+    """What an undo that was cut short puts back: a merged content isn't any effect's before."""
+    steps = undo.steps if undo is not None else ()
+    return {step.to.digest for step in steps if step.to is not None and step.to.digest is not None}
 
 
 def _digest(intent: Intent) -> str | None:

@@ -63,16 +63,45 @@ class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
     why: str
 
 
-Line = Intent | Agreed | Done | Forgotten
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """A path of an undo: base64, what it is to hold again, and what it must hold before that."""
+
+    name: str
+    to: Held | None
+    expected: Held | None
+
+
+class UndoBegun(msgspec.Struct, frozen=True, tag="undo"):
+    """An undo was begun: it takes back the effects of `of` (requests and other undos), in these steps, or does nothing."""
+
+    id: str
+    by: str
+    what: str
+    at: float
+    of: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+class UndoEnded(msgspec.Struct, frozen=True, tag="undo-ended"):
+    """All of its steps were done; or, with `rolled_back`, none is in effect."""
+
+    id: str
+    rolled_back: bool
+
+
+Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded
 
 
 class Replayed(msgspec.Struct):
-    """What the files say: the baseline now, the intents that nothing more is known of, and what was done, in its order."""
+    """What the files say: the baseline now, the intents that nothing more is known of, what was done, in its order, and
+    the undos among that; `open_undo` is one that a crash cut short."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
     done: list[Intent]
     forgotten: Forgotten
+    undos: dict[str, UndoBegun]
+    open_undo: UndoBegun | None = None
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
@@ -89,7 +118,7 @@ def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
 def replay(folder: Path) -> Replayed:
     """Read both files. FileNotFoundError where the copy was never finished; a torn last line is passed over."""
     pairs = msgspec.msgpack.decode((folder / BASELINE).read_bytes(), type=list[tuple[bytes, Known]])
-    state = Replayed({os.fsdecode(name): known for name, known in pairs}, {}, [], Forgotten(0, ""))
+    state = Replayed({os.fsdecode(name): known for name, known in pairs}, {}, [], Forgotten(0, ""), {})
     try:
         lines = (folder / JOURNAL).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -113,6 +142,13 @@ def _take(state: Replayed, line: Line) -> None:
         case Forgotten():
             del state.done[: line.number]
             state.forgotten = Forgotten(state.forgotten.number + line.number, line.why)
+        case UndoBegun():
+            state.undos[line.id] = state.open_undo = line
+        case UndoEnded():
+            state.open_undo = None
+            if line.rolled_back:
+                del state.undos[line.id]
+                state.done = [intent for intent in state.done if intent.request != line.id]
         case Agreed():
             if line.request is not None:
                 _close_intent(state, line.request, line.name)

@@ -11,11 +11,12 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import zstandard
 
+from supervisor.core.actions import content_hash
 from supervisor.errors import GatehouseError
 from supervisor.workspace.scan import BLOCK_BYTES
 
@@ -63,15 +64,22 @@ class KeptContents:
 
     def keep(self, source: int, digest: str) -> bool:
         """Store what an open file holds from its position on, durably; False where that isn't what `digest` names."""
-        if self.has(digest):
-            return True
-        status = os.fstat(source)
-        compress = status.st_size >= SMALLEST_COMPRESSED_BYTES
+        return self.has(digest) or self._store(_blocks(source), digest, os.fstat(source).st_size)
+
+    def keep_bytes(self, data: bytes) -> str:
+        """Store `data`, durably; its hash."""
+        digest = content_hash(data)
+        if not self.has(digest):
+            self._store([data], digest, len(data))
+        return digest
+
+    def _store(self, content: Iterable[bytes], digest: str, size_bytes: int) -> bool:
+        compress = size_bytes >= SMALLEST_COMPRESSED_BYTES
         temporary = f".{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         writing = os.open(temporary, flags, 0o600, dir_fd=self._fd)
         try:
-            if _write(source, writing, compress) != digest:
+            if _write(content, writing, compress) != digest:
                 return False
             os.fsync(writing)
             name = digest + (_COMPRESSED if compress else "")
@@ -144,11 +152,16 @@ class KeptContents:
             os.unlink(name, dir_fd=self._fd)
 
 
-def _write(source: int, writing: int, compress: bool) -> str:
-    """Copy to the end, packed or as it is; the hash of what was read."""
+def _blocks(fd: int) -> Iterator[bytes]:
+    while block := os.read(fd, BLOCK_BYTES):
+        yield block
+
+
+def _write(content: Iterable[bytes], writing: int, compress: bool) -> str:
+    """Copy all of it, packed or as it is; the hash of what was read."""
     state = hashlib.blake2b(digest_size=32)
     packer = zstandard.ZstdCompressor(level=LEVEL).compressobj() if compress else None
-    while block := os.read(source, BLOCK_BYTES):
+    for block in content:
         state.update(block)
         write_all(writing, packer.compress(block) if packer else block)
     if packer:
