@@ -530,6 +530,14 @@ def test_a_long_history_is_learned_from_in_bounded_work() -> None:
     assert rules(history) == ["filesystem(src/**)", *[f"filesystem({top.path})" for top in tops]]
 
 
+def test_a_remote_that_a_session_did_not_know_is_no_reason_for_a_rule() -> None:
+    push = git("git push fork a")
+    unknown = past(push, remotes=("origin",))
+    learned = learn([past(push, remotes=("fork",)), past(push, remotes=("fork",)), unknown], NOTHING, now=NOW)
+    assert [(one.rule, one.saves) for one in learned.rules] == [("git(push fork a)", 2)]
+    assert [one.count for one in learned.stays] == [1]
+
+
 def test_git_actions_without_a_remote_are_not_learned() -> None:
     assert rules(approved(*[Git(operation="push", refspecs=("feature/x",))] * 3)) == []
     assert rules(approved(*[Packages(manager="nothing", operation="install", names=("x",))] * 3)) == []
