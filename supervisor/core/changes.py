@@ -107,7 +107,7 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
         if known is None or host is None or (host.kind == "dir" and holds_known):
             return None
         return Want("delete", host.token, hazards=conflict(known, host))
-    if agree(mine, host) or (known is not None and _is_still(mine, known)):
+    if agree(mine, host) or (known is not None and is_still(mine, known)):
         return None
     if host is not None and (host.kind == "dir") != (mine.kind == "dir"):
         # A folder where a file was, or the other way round: the old thing goes first, as a step of its own.
@@ -126,7 +126,7 @@ def agree(mine: Seen, host: Seen | None) -> bool:
     return mine.digest == host.digest and mine.mode & (PERMISSIONS | SET_ID) == host.mode & (PERMISSIONS | SET_ID)
 
 
-def _is_still(mine: Seen, known: Known) -> bool:
+def is_still(mine: Seen, known: Known) -> bool:
     """Whether the copy holds what it held when both sides agreed."""
     if mine.signature == known.copy_signature:
         return True

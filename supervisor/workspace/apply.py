@@ -10,13 +10,13 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of, signature_of
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
-from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.history import History
 from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner, remedy, stale
 from supervisor.workspace.scan import BLOCK_BYTES, TooLargeError, UnsteadyError, digest_fd, look
@@ -26,6 +26,12 @@ NEW_FILE_MODE = 0o644
 type Use = Callable[[FileChange], None]
 
 
+class Contents(Protocol):
+    """Where an effect's content comes from: snapshots, or the host's file for the copy. What is read is hashed anew."""
+
+    def open(self, digest: str) -> int: ...
+
+
 class Applier:
     """Carries out file changes below `root`. Blocking: call it in a thread, one at a time. The host's has a history.
 
@@ -33,7 +39,7 @@ class Applier:
     """
 
     def __init__(
-        self, root: Root, blobs: BlobStore, history: History | None, *, at: Callable[[str], None] = lambda step: None
+        self, root: Root, blobs: Contents, history: History | None, *, at: Callable[[str], None] = lambda step: None
     ) -> None:
         self._root = root
         self._blobs = blobs

@@ -27,6 +27,7 @@ from supervisor.workspace.agent_changes import AgentChanges
 from supervisor.workspace.compare import Comparison
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.watch import Watcher
@@ -48,6 +49,7 @@ class _Opened(NamedTuple):
     ignores: Ignores
     watcher: Watcher
     comparison: Comparison
+    incoming: HostChanges
 
 
 class WorkspaceChannel:
@@ -89,6 +91,7 @@ class WorkspaceChannel:
         if not self._loops:
             self._loops = [
                 self._gate.run(self._follow(), f"workspace-{self.session_id}"),
+                self._gate.run(self._follow_host(), f"workspace-host-{self.session_id}"),
                 self._gate.run(self._fill_digests(), f"workspace-digests-{self.session_id}"),
             ]
 
@@ -118,6 +121,7 @@ class WorkspaceChannel:
             opened, self._opened = self._opened, None
             if opened is not None:
                 opened.watcher.close()
+                opened.incoming.close()
                 opened.sides.close()
 
     def reconsider(self) -> None:
@@ -130,7 +134,7 @@ class WorkspaceChannel:
         """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
         waited_s = 0.0
         while self._opened is not None:
-            _, _, _, ignores, watcher, comparison = self._opened
+            ignores, watcher, comparison = self._opened.ignores, self._opened.watcher, self._opened.comparison
             patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else FULL_COMPARISON_S
             folders = await watcher.batch(patience_s)
             waited_s = 0.0 if folders != set() else waited_s + patience_s
@@ -141,11 +145,27 @@ class WorkspaceChannel:
             try:
                 async with self._turn:
                     await comparison.run(folders or None)
+                    self._now.incoming.copy_changed(folders or None)
                 waited_s = 0.0
             except Exception:  # a comparison that fails is made again; it must not end the supervisor
                 log.exception("comparing failed", session=self.session_id)
                 await asyncio.sleep(IMPATIENT_S)
                 watcher.wake()
+
+    async def _follow_host(self) -> None:
+        """Bring what the person changes on the host into the copy. Ends by cancellation."""
+        folders: set[str] | None = None
+        while self._opened is not None:
+            try:
+                async with self._turn:
+                    if folders is None:
+                        self._now.ignores.forget()
+                    await self._now.incoming.run(folders)
+                folders = await self._now.incoming.wait()
+            except Exception:  # as in `_follow`
+                log.exception("following the host failed", session=self.session_id)
+                await asyncio.sleep(IMPATIENT_S)
+                folders = None
 
     async def _fill_digests(self) -> None:
         """Learn what both sides agreed on, a few files at a time, while the copy still shows it: so that later a file
@@ -166,6 +186,7 @@ class WorkspaceChannel:
             is_git = await git_copy.find(self._workspace, []) is not None
             ignores = Ignores(self._workspace, is_git)
             watcher = Watcher(sides.copy)
+            incoming = HostChanges(sides, ignores, self._ask_anew)
             effects = Effects(sides, self._gate, self.session_id, self._settled, self._at)
             self._opened = _Opened(
                 sides,
@@ -174,6 +195,7 @@ class WorkspaceChannel:
                 ignores,
                 watcher,
                 Comparison(sides, self._gate, self.session_id, ignores, watcher, effects.carry_out),
+                incoming,
             )
             await effects.recover()
         return self._opened
@@ -217,9 +239,19 @@ class WorkspaceChannel:
             if posixpath.basename(name) == ".gitignore":
                 self._now.ignores.forget()
             self._now.comparison.forget(name)
+            self._now.incoming.settled(name)
         while name:
             name = name.rpartition("/")[0]
             self._now.watcher.wake(name)
+
+    def _ask_anew(self, name: str) -> None:
+        """The host changed where the agent did, too, or both agree again: what was asked about it is out of date."""
+        self._now.comparison.look_at(name)
+        self._now.watcher.wake(name.rpartition("/")[0])
+
+    def host_changes(self) -> HostChanges | None:
+        """What the person changed meanwhile; None before the copy is open and after the end."""
+        return self._opened.incoming if self._opened is not None else None
 
     # -- small things -------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from supervisor.workspace.looking import decode, encode, look_quietly, read_file
 from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
 from supervisor.workspace.scan import signature_at
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.to_end import to_end
 
 # What an edit asked for: old text, new text, whether all of it.
 type Edit = tuple[str, str, bool]
@@ -80,7 +81,7 @@ class Effects:
     async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
         name = name_of(action)
         try:
-            applied = await _to_end(lambda: self._apply(request, action, grant))
+            applied = await to_end(lambda: self._apply(request, action, grant))
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error), "stale": isinstance(error, StaleError)})
             self._settled(name, True)
@@ -151,13 +152,3 @@ class Effects:
                 return why
             return f"{why} (the old text is still there: ask for the edit again)"
         return why
-
-
-async def _to_end[T](work: Callable[[], T]) -> T:
-    """Run `work` in a thread, and to its end even if we are cancelled: an effect that nobody settles is a lost one."""
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait({future})
-        raise

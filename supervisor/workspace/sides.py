@@ -70,6 +70,10 @@ class Sides:
             self._set(parent, Known("dir", 0o755))
             parent = _folder(parent)
 
+    def number_of_files(self) -> int:
+        """How many files and links both sides agree on."""
+        return sum(known.kind != "dir" for known in self._baseline.values())
+
     def without_digest(self) -> list[str]:
         """The files of which only signatures are known."""
         return [name for name, known in self._baseline.items() if known.kind == "file" and known.digest is None]

@@ -19,6 +19,8 @@ from supervisor.workspace.beneath import PathError, Root
 QUIET_S = 0.05
 LONGEST_BATCH_S = 0.3
 READ_BYTES = 64 * 1024
+# Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its own.
+MOST_WATCHED = 50_000
 _HEADER = struct.Struct("iIII")
 
 # inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by a full comparison.
@@ -33,11 +35,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Watcher:
     """Watches folders below `root`. Used in the event loop only, but for `add`, which may be called in a thread.
 
-    `is_partial`: not every folder could be watched, so full comparisons must come often.
+    `is_partial`: not every folder could be watched, so full comparisons must come often. `most`: how many may be.
     """
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: Root, *, most: int = MOST_WATCHED) -> None:
         self._root = root
+        self._most = most
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.is_partial = self._fd < 0
         self._folders: dict[int, str] = {}
@@ -58,6 +61,9 @@ class Watcher:
     def add(self, folder: str) -> None:
         """Watch a folder (not what is below its folders). One that is gone by now is passed over."""
         if self._fd < 0:
+            return
+        if len(self._watched) >= self._most and folder not in self._watched:
+            self.is_partial = True
             return
         try:
             with self._root.directory(folder) as fd:

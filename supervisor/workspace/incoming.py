@@ -1,0 +1,424 @@
+"""From the host to the copy: what the person changes on the host, the agent sees, unless it changed the same path itself.
+
+Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of what the host holds with what both
+sides last agreed on. What only the host changed is brought into the copy; no gate is asked, since nothing leaves the
+sandbox by it. What both changed is left to `compare`, which asks a person. It is separate from there because the two
+directions share nothing but what was agreed.
+
+Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced: the copy's repository is
+the agent's own. It must never write to the host, follow a link on either side, or replace what the agent wrote meanwhile.
+"""
+
+import asyncio
+import errno
+import os
+import stat
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from supervisor.clock import Clock, RealClock
+from supervisor.core.actions import FileChange
+from supervisor.core.changes import PERMISSIONS, Known, Seen, Signature, Want, signature_of, to_action
+from supervisor.core.incoming import NOTHING, Incoming, incoming
+from supervisor.errors import GatehouseError
+from supervisor.workspace.apply import Applier
+from supervisor.workspace.beneath import FILE, PathError, Root, is_git_name
+from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.placing import TEMPORARY_PREFIX, StaleError, stale
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, entries, look, steady_digest
+from supervisor.workspace.sides import Sides
+from supervisor.workspace.to_end import to_end
+from supervisor.workspace.watch import Watcher
+
+CHUNK = 32
+MOST_PATHS = 500_000
+FULL_PASS_S = 60.0
+IMPATIENT_S = 1.0
+# Where the host can't be watched whole, passes come so often that they take at most this share of the time.
+PASS_SHARE = 0.05
+# More vanished files than this are believed only when they stay away: a folder that is being deleted or replaced as a
+# whole passes through every state in between.
+FEW_VANISHED = 20
+MOST_NAMED = 100
+MOST_REMEMBERED = 200
+
+IGNORE_FILES = (".gitignore", ".gatehouseignore")
+_NOT_YET: Signature = (-1, 0, 0, 0, 0)
+
+What = Literal["created", "changed", "deleted", "conflict"]
+
+
+class HostChange(msgspec.Struct, frozen=True):
+    """Something that the person changed while the agent worked. `digest` is the host's content, where it is a file;
+    `at` is in seconds since the epoch."""
+
+    name: str
+    what: What
+    digest: str | None
+    at: float
+
+
+class _Found(NamedTuple):
+    """One path, looked at and dealt with: `known` is to be agreed on where `is_agreed`."""
+
+    name: str
+    verdict: Incoming = NOTHING
+    host: Seen | None = None
+    what: What | None = None
+    known: Known | None = None
+    is_agreed: bool = False
+    problem: str = ""
+    unsteady: bool = False
+
+
+class HostChanges:
+    """Of one session. Calls must not overlap with each other or with a comparison: the channel holds its turn around them.
+
+    `asked_anew(name)` is called for a path that both sides changed, and for one that they agree on again: whoever asked
+    about it looks once more.
+    """
+
+    def __init__(
+        self,
+        sides: Sides,
+        ignores: Ignores,
+        asked_anew: Callable[[str], None],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._sides = sides
+        self._ignores = ignores
+        self._watcher = Watcher(sides.host)
+        self._asked_anew = asked_anew
+        self._clock = clock or RealClock()
+        self._conflicts: dict[str, Signature | None] = {}
+        self._problems: dict[str, str] = {}
+        self._later: set[str] = set()
+        self._vanished: frozenset[str] = frozenset()
+        self._missing = ""
+        self._pass_s = 0.0
+        self.recent: deque[HostChange] = deque(maxlen=MOST_REMEMBERED)
+
+    # -- what the channel calls ---------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop watching the host."""
+        self._watcher.close()
+
+    async def wait(self) -> set[str] | None:
+        """The folders that are to be looked at next; None: all of them."""
+        if self._later:
+            patience_s = IMPATIENT_S
+        elif self._watcher.is_partial:
+            patience_s = min(FULL_PASS_S, max(IMPATIENT_S, self._pass_s / PASS_SHARE))
+        else:
+            patience_s = FULL_PASS_S
+        folders = await self._watcher.batch(patience_s)
+        if folders is None or (not folders and not self._later):
+            return None
+        later, self._later = self._later, set()
+        return folders | later
+
+    async def run(self, folders: set[str] | None) -> None:
+        """Look at what is directly in these folders of the host, and in new ones below; None: at everything."""
+        begun = self._clock.monotonic()
+        self._missing = await asyncio.to_thread(self._why_missing)
+        if self._missing:
+            return
+        if folders is None:
+            self._problems.clear()
+        found = await self._candidates(folders)
+        if folders is None:
+            self._conflicts = {name: signature for name, signature in self._conflicts.items() if name in found}
+        gone = sorted((name for name, is_there in found.items() if not is_there), reverse=True)
+        gone = self._believed(gone)
+        # Deletions first and from within, so that a folder is empty when its turn comes.
+        names = gone + sorted(name for name, is_there in found.items() if is_there)
+        for at in range(0, len(names), CHUNK):
+            chunk = names[at : at + CHUNK]
+            for one in await to_end(lambda chunk=chunk: [self._deal_with(name) for name in chunk]):  # type: ignore[misc]
+                self._follow_up(one)
+        if folders is None:
+            self._pass_s = self._clock.monotonic() - begun
+
+    def copy_changed(self, folders: set[str] | None) -> None:
+        """The agent changed something there: a path that was a conflict may be none any more."""
+        for folder in {_folder(name) for name in self._conflicts}:
+            if folders is None or folder in folders:
+                self._watcher.wake(folder)
+
+    def settled(self, name: str) -> None:
+        """A person's answer about the path was carried out."""
+        self._conflicts.pop(name, None)
+
+    def conflicts(self) -> list[str]:
+        """The paths that both sides have changed, and nobody has answered about."""
+        return sorted(self._conflicts)
+
+    def notices(self) -> list[str]:
+        """What a person should know of this direction, a line each."""
+        lines = [self._missing] if self._missing else []
+        if self._problems:
+            shown = [f"`{name}` ({why})" for name, why in list(self._problems.items())[:3]]
+            more = len(self._problems) - len(shown)
+            rest = f" and {more} more" if more else ""
+            lines.append(f"not brought into the copy: {', '.join(shown)}{rest}")
+        return lines
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def _why_missing(self) -> str:
+        """Why nothing can be said about the host's folder; empty where it is there."""
+        try:
+            if os.fstat(self._sides.host.fd).st_nlink == 0:
+                return (
+                    "the workspace's folder was deleted on the host: the copy keeps what it has, and nothing is synced any "
+                    "more; save what you need from the copy and end the session"
+                )
+            entries(self._sides.host, "")
+        except OSError as error:
+            return f"the workspace can't be read on the host ({error.strerror}): the copy keeps what it has"
+        return ""
+
+    async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
+        """Paths that need a look, and whether something is there on the host."""
+        found: dict[str, bool] = {}
+        new_folders: dict[str, bool] = {}
+        visited: set[str] = set()
+        waiting = {""} if folders is None else set(folders)
+        paths = 0
+        while waiting and paths < MOST_PATHS:
+            level = sorted(waiting - visited)
+            visited |= waiting
+            waiting = set()
+            listings = await asyncio.to_thread(self._list, level)
+            ignored = await self._ignores.among(self._unknown(listings))
+            for folder, listing in listings.items():
+                paths += len(listing)
+                waiting |= self._differing(folder, listing, ignored, found, everything=folders is None)
+                if found.get(folder) and self._sides.known(folder) is None:
+                    new_folders[folder] = not listing
+        _drop_unneeded(found, new_folders)
+        if folders is None:
+            self._watcher.keep_only(visited)
+        return found
+
+    def _list(self, folders: list[str]) -> dict[str, dict[str, os.stat_result]]:
+        """Each folder's entries by path. Watched first, so that nothing falls between. One that can't be read is left
+        out: that isn't the same as empty."""
+        out: dict[str, dict[str, os.stat_result]] = {}
+        for folder in folders:
+            self._watcher.add(folder)
+            try:
+                listing = entries(self._sides.host, folder)
+            except OSError as error:
+                self._note(folder, f"the folder can't be read on the host: {error.strerror}")
+                continue
+            out[folder] = {
+                f"{folder}/{leaf}" if folder else leaf: found
+                for leaf, found in listing.items()
+                if not is_git_name(leaf) and not leaf.startswith(TEMPORARY_PREFIX)
+            }
+        return out
+
+    def _unknown(self, listings: dict[str, dict[str, os.stat_result]]) -> list[str]:
+        return [
+            f"{name}/" if stat.S_ISDIR(found.st_mode) else name
+            for listing in listings.values()
+            for name, found in listing.items()
+            if self._sides.known(name) is None
+        ]
+
+    def _differing(
+        self,
+        folder: str,
+        listing: dict[str, os.stat_result],
+        ignored: set[str],
+        found: dict[str, bool],
+        *,
+        everything: bool,
+    ) -> set[str]:
+        """Put what needs a look into `found`; the folders to go into next."""
+        into: set[str] = set()
+        for name, there in listing.items():
+            is_folder = stat.S_ISDIR(there.st_mode)
+            if (f"{name}/" if is_folder else name) in ignored:
+                continue
+            known = self._sides.known(name)
+            was_folder = known is not None and known.kind == "dir"
+            if is_folder and (everything or not self._watcher.is_watched(name)):
+                into.add(name)
+            if was_folder and not is_folder:
+                into.add(name)  # not there any more as a folder: neither is what was in it
+            if is_folder:
+                if not was_folder:
+                    found[name] = True
+            elif known is None or known.host_signature != signature_of(there):
+                found[name] = True
+        for name in self._sides.children(folder) - listing.keys():
+            known = self._sides.known(name)
+            if known is not None and known.kind == "dir":
+                into.add(name)
+            found[name] = False
+        return into
+
+    def _believed(self, gone: list[str]) -> list[str]:
+        """The vanished paths that may be deleted from the copy now. Many at once must stay away for a while first; where
+        most of the workspace is gone, the copy keeps its own."""
+        files = [name for name in gone if (known := self._sides.known(name)) is not None and known.kind != "dir"]
+        if len(files) <= FEW_VANISHED:
+            self._vanished = frozenset()
+            return gone
+        now, before = frozenset(files), self._vanished
+        self._vanished = now
+        if not now <= before:
+            self._later |= {_folder(name) for name in gone}
+            return []
+        total = self._sides.number_of_files()
+        if len(files) * 2 > total:
+            self._note("", f"{len(files)} of {total} files are gone on the host: the copy keeps its own of them")
+            return []
+        self._vanished = frozenset()
+        return gone
+
+    # -- looking and bringing (in a thread) ---------------------------------------------------------------------------
+
+    def _deal_with(self, name: str) -> _Found:
+        try:
+            return self._compare(name)
+        except UnsteadyError:
+            return _Found(name, unsteady=True)
+        except StaleError:
+            return _Found(name, unsteady=True)  # one of the sides moved between look and write: look again
+        except TooLargeError:
+            return _Found(name, problem="the file is too large")
+        except (PathError, GatehouseError) as error:
+            cause = error.__cause__
+            return _Found(name, problem=cause.strerror or str(cause) if isinstance(cause, OSError) else error.message)
+        except OSError as error:
+            return _Found(name, problem=error.strerror or str(error))
+
+    def _compare(self, name: str) -> _Found:
+        known = self._sides.known(name)
+        host = look(self._sides.host, name, digest_of=_unless_same(known, known.host_signature if known else None))
+        mine = look(self._sides.copy, name, digest_of=_unless_same(known, known.copy_signature if known else None))
+        verdict = incoming(known, mine, host)
+        if verdict.verdict == "agreed":
+            both = _agreement(host, mine.signature if mine else None)
+            return _Found(name, verdict, host, known=both, is_agreed=True)
+        if verdict.verdict == "bring":
+            return self._bring(name, known, host, verdict)
+        return _Found(name, verdict, host)
+
+    def _bring(self, name: str, known: Known | None, host: Seen | None, verdict: Incoming) -> _Found:
+        what: What = "deleted" if host is None else "created" if known is None else "changed"
+        made: Known | None = None
+        for step in verdict.steps:
+            try:
+                made = self._apply(name, step, host)
+            except GatehouseError as error:
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
+                    raise
+                # The agent has files of its own in the folder: it is the agent's alone from now on.
+                return _Found(name, verdict, host, what, None, is_agreed=True)
+        return _Found(
+            name, verdict, host, what, _agreement(host, made.host_signature if made else None), is_agreed=True
+        )
+
+    def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
+        """One step in the copy; what it then holds there."""
+        action = to_action(name, step)
+        if step.link_target is not None and action.link_target != step.link_target:
+            raise PathError("the link's target isn't text", "make it on the host only")
+
+        def check(rebuilt: FileChange) -> None:
+            # INVARIANT: what the copy gets is what was compared, though it is read from the host once more.
+            if rebuilt.after != action.after:
+                raise stale(name)
+
+        applier = Applier(self._sides.copy, _HostFile(self._sides.host, name), None)
+        mtime_ns = host.signature[1] if host is not None else None
+        return applier.apply(action, "host", check, mtime_ns=mtime_ns).known
+
+    # -- what came of it ----------------------------------------------------------------------------------------------
+
+    def _follow_up(self, one: _Found) -> None:
+        name, verdict = one.name, one.verdict.verdict
+        self._problems.pop(name, None)
+        before = self._conflicts.pop(name, _NOT_YET)
+        if one.unsteady:
+            self._later.add(_folder(name))
+        elif one.problem:
+            self._note(name, one.problem)
+        elif one.is_agreed:
+            self._sides.agreed(name, one.known)
+            if one.what is not None:
+                self._remember(name, one.what, one.host)
+            else:
+                self._asked_anew(name)
+            if name.rpartition("/")[2] in IGNORE_FILES:
+                self._ignores.forget()
+                self._watcher.wake()
+        elif verdict == "conflict":
+            now = one.host.signature if one.host is not None else None
+            self._conflicts[name] = now
+            if before != now:
+                self._remember(name, "conflict", one.host)
+                self._asked_anew(name)
+        elif verdict == "never" and one.host is not None:
+            self._note(name, f"a {one.host.kind} is never copied")
+
+    def _remember(self, name: str, what: What, host: Seen | None) -> None:
+        self.recent.append(HostChange(name, what, host.digest if host is not None else None, self._clock.now()))
+
+    def _note(self, name: str, why: str) -> None:
+        if len(self._problems) < MOST_NAMED:
+            self._problems[name] = why
+
+
+class _HostFile:
+    """A host's file as the content that an effect on the copy is bound to."""
+
+    def __init__(self, host: Root, name: str) -> None:
+        self._host = host
+        self._name = name
+
+    def open(self, digest: str) -> int:
+        """A descriptor of it, whatever is in it now: whoever reads checks that it is `digest`."""
+        with self._host.parent(self._name) as (folder, leaf):
+            return os.open(leaf, FILE, dir_fd=folder)
+
+
+def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | None:
+    if host is None:
+        return None
+    mode = host.mode & PERMISSIONS
+    if host.kind == "dir":
+        return Known("dir", mode)
+    return Known(host.kind, mode, host.digest, host.target, host.signature, copy_signature)
+
+
+def _unless_same(known: Known | None, signature: Signature | None) -> Callable[[int, os.stat_result], str] | None:
+    """How to learn a file's digest without reading it again, where its signature is the one that goes with a known digest."""
+    if known is None or known.digest is None or signature is None:
+        return None
+    digest = known.digest
+    return lambda fd, status: digest if signature_of(status) == signature else steady_digest(fd, status)
+
+
+def _drop_unneeded(found: dict[str, bool], new_folders: dict[str, bool]) -> None:
+    """Of new folders only those that are empty, or have something in them that is brought: not those of ignored files.
+    `new_folders`: whether each is empty."""
+    holds: set[str] = {_folder(name) for name, is_there in found.items() if is_there and name not in new_folders}
+    for name in sorted(new_folders, reverse=True):
+        if new_folders[name] or name in holds:
+            holds.add(_folder(name))
+        else:
+            found.pop(name, None)
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
