@@ -4,7 +4,7 @@ Rule number n and action number m on it are made, never drawn, so every run meas
 write: hosts, parents of hosts and URLs; files, folders and trees; programs with a subcommand; branches; packages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Action, Category, Effect, Exec, FileChange, Git, Network, Packages
@@ -64,7 +64,7 @@ def stream(count: int, category: Category | None = None, actions: int = ACTIONS)
     return found
 
 
-def policy_data(given: list[Row]) -> dict[str, object]:
+def policy_data(given: Sequence[Row]) -> dict[str, object]:
     """A policy of these rules, as `policy_from_data` takes it."""
     lists: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
     for number, one in enumerate(given):
@@ -72,7 +72,7 @@ def policy_data(given: list[Row]) -> dict[str, object]:
     return {"version": 1, **lists}
 
 
-def policy_text(given: list[Row], *, examples: bool = False) -> str:
+def policy_text(given: Sequence[Row], *, examples: bool = False) -> str:
     """The same as YAML; with `examples` each rule has a why, an example that it matches and one that it doesn't."""
     lines = ["version: 1"]
     for effect, rules in policy_data(given).items():
