@@ -38,10 +38,11 @@ def policies(draw: st.DrawFn, category: str) -> Policy:
     lists: dict[str, list[Any]] = {"allow": [], "ask": [], "deny": []}
     made: list[str] = []
     for _ in range(draw(st.integers(2, 6))):
-        if made and draw(st.booleans()):
+        if draw(st.booleans()) and made:
             words = draw(st.sampled_from(made)).split(" ")
             at = draw(st.integers(0, len(words) - 1))
-            words[at : at + 1] = draw(st.sampled_from([["*"], [words[at], "*"], [words[at]], []]))
+            instead: list[list[str]] = [["*"], [words[at], "*"], [words[at]], []]
+            words[at : at + 1] = instead[draw(st.integers(0, 3))]
             pattern = " ".join(words)
         else:
             pattern = draw(patterns(category))
