@@ -163,8 +163,6 @@ class Trace[K: Hashable](LineJudge[K]):
 
     def hold(self, words: tuple[Word, ...], rules: Sequence[Any], found: dict[K, str], verb: str) -> None:
         super().hold(words, rules, found, verb)
-        if not rules:
-            return
         # The judge asks each rule until it matches once; here every command is told of which it matches.
         blamed, problems = self._blamed(), self.problems
         kept, self.problems = list(blamed), list(problems)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from supervisor.core.exec_patterns import ExecPattern, PatternWord, covers, might_touch, touches
-from supervisor.core.exec_tables import basename, runs_input
+from supervisor.core.exec_tables import basename
 from supervisor.core.explanation import FAR, Look, miss
 from supervisor.core.shell_words import Word
 
@@ -62,9 +62,8 @@ def cover_miss(pattern: ExecPattern, view: View) -> Look:
         return miss(
             f"ends before `{words[len(pattern.words)].text}`; `exec({pattern.text} *)` would cover more words", 1
         )
-    if runs_input(words):
-        return miss(f"`{words[0].text}` would run what it reads: no wildcard covers that", 1)
-    return miss("doesn't cover it as it stands here", 2)
+    # All that is left to be wrong with words that fit one by one.
+    return miss(f"`{words[0].text}` would run what it reads: no wildcard covers that", 1)
 
 
 def other_program(wanted: PatternWord) -> Look:

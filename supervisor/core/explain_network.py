@@ -193,8 +193,6 @@ def _ports(pattern: NetworkPattern) -> str:
 
 
 def _other_host(pattern: NetworkPattern, target: Target) -> Look:
-    if pattern.is_every_host:
-        return miss("speaks of no host, so it never matches", FAR)
     if pattern.network is not None:
         where = f"`{target.host}`" if target.address is not None else "a name: only what is written as an address"
         return miss(f"is about the addresses of `{pattern.network}`; here it is {where}", FAR)

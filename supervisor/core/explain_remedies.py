@@ -12,7 +12,6 @@ from supervisor.core.policy_text import merge, policy_from_data
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import Candidate, suggest
 from supervisor.core.verdicts import Rule, Verdict
-from supervisor.errors import PolicyError
 
 MOST_PARTS = 10
 
@@ -43,11 +42,8 @@ def _candidates(part: Part, workspace: str) -> tuple[Candidate, ...]:
 
 
 def _is_enough(candidates: Sequence[Candidate], policy: Policy, judge: Callable[[Policy], Verdict]) -> bool:
-    rules = [one.rule for one in candidates]
-    try:
-        return judge(merge(policy, policy_from_data({"allow": rules}))).decision == "allow"
-    except PolicyError:
-        return False
+    rules = policy_from_data({"allow": [one.rule for one in candidates]})
+    return judge(merge(policy, rules)).decision == "allow"
 
 
 def advice(explained: Explanation) -> str:

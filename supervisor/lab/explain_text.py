@@ -6,6 +6,7 @@ Decides how much is shown, never what is true. INVARIANT: what may come from an 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from supervisor.core.actions import RULE_CATEGORIES
 from supervisor.core.display import visible
 from supervisor.core.explanation import NEAR, Explanation, Looked, Outcome, Part
 from supervisor.core.verdicts import Rule
@@ -50,11 +51,9 @@ def _basis(found: Explanation) -> str:
             return "only a rule that spells it out lifts this" if found.suggestions else "no allow rule lifts this"
         case "free":
             return "nothing in it needs a rule"
-        case "always":
-            return "a proposal is always asked"
         case "nothing":
             return "no policy is in force"
-    return ""  # the why says it: that no rule matches, and what the mode is
+    return ""  # the why says it
 
 
 # -- what it was understood as -------------------------------------------------------------------------------------------------
@@ -105,7 +104,7 @@ def _rules(found: Explanation) -> Iterator[Iterator[str]]:
         near, rest = others, 0
     if matching:
         yield _section(f"rules that match ({len(matching)} of {total})", matching, MOST_MATCHING)
-    else:
+    elif found.category in RULE_CATEGORIES:
         yield iter([f"no rule matches (of {total})"])
     yield _section("rules that would match, but", stopped, MOST_NEAR)
     yield _near("rules that come near" if near and near[0].distance <= NEAR else "other rules", near)

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from supervisor import cli
-from supervisor.core.actions import Action, Exec, FileChange
+from supervisor.core.actions import Action, Exec, FileChange, Proposal
 from supervisor.core.check import action_of
 from supervisor.core.explain import explain as explained
-from supervisor.core.policy_text import policy_from_data
+from supervisor.core.policy_text import DENY_ALL, policy_from_data
+from supervisor.core.rules import Policy
 from supervisor.errors import UserError
 from supervisor.lab.explain import fields_of
 from supervisor.lab.explain_text import WIDTH, as_text
@@ -326,6 +328,20 @@ def test_a_policy_without_rules_of_the_category() -> None:
 )
 def test_the_line_about_what_made_the_verdict(action: Action, lists: dict[str, Any], line: str) -> None:
     assert line in text_of(action, **lists).splitlines()
+
+
+def test_what_has_no_rules_at_all() -> None:
+    assert "  no policy is in force\n" in as_text(explained(DENY_ALL, Exec(command="ls"), now=NOW)) + "\n"
+    proposal = Proposal(effect="allow", rule="exec(ls)")
+    assert as_text(explained(Policy(), proposal, now=NOW)).splitlines() == [
+        "ask: sandbox allow exec(ls)",
+        "  a change of the policy is always asked",
+    ]
+
+
+def test_an_explanation_that_is_incomplete_says_so() -> None:
+    found = replace(explained(Policy(), Exec(command="ls"), now=NOW), trouble="report this as a bug")
+    assert "  report this as a bug" in as_text(found).splitlines()
 
 
 @given(ACTIONS | WILD_ACTIONS)
