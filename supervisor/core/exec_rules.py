@@ -39,6 +39,7 @@ MAX_DEPTH = 8
 MAX_JUDGED = 2_000
 MAX_SCANNED_CHARS = 100_000
 MAX_NESTED_CHARS = 10_000
+MAX_NESTED_WORDS = 6_000
 
 type Decision = Literal["allow", "ask", "deny"]
 
@@ -108,7 +109,7 @@ class LineJudge[K: Hashable]:
         self.spelled = 0
         # Above 0 where every later word was already looked at as the start of a command.
         self.guessed = 0
-        self.nested_chars = 0
+        self.nested_chars = self.nested_words = 0
 
     def judge(self) -> Judgement[K]:
         if self.roots and not within(self.cwd, self.roots):
@@ -198,8 +199,10 @@ class LineJudge[K: Hashable]:
         unwrapped = unwrap(words)
         if unwrapped is None:
             return self.cover(words, frozenset(), tails)
-        if depth >= MAX_DEPTH:
-            self.problem(f"more than {MAX_DEPTH} levels of wrappers")
+        self.nested_words += len(words) if depth else 0
+        is_deep = depth >= MAX_DEPTH
+        if is_deep or self.nested_words > MAX_NESTED_WORDS:
+            self.problem(f"more than {MAX_DEPTH} levels of wrappers" if is_deep else "too many words behind wrappers")
             if self.guessed == 0:
                 self.restrict_anywhere([words[1:]])
             if any(_ROUGH_MARKS.search(word.text) for word in words):

@@ -331,6 +331,13 @@ def test_wrappers_deeper_than_they_are_judged_still_meet_the_deny_rules():
     assert decide(f"uv run {deep} ls", allow=["exec(uv run *)", "exec(ls)"]).never_allow
 
 
+def test_many_words_behind_wrappers_still_meet_the_deny_rules():
+    many = "x " * 2_500
+    assert decide(f"nice nice nice nice ls {many}", allow=["exec(ls *)"]).never_allow
+    assert decide(f"nice ls {many}", allow=["exec(ls *)"]).decision == "allow"
+    assert decide(f"nice nice nice nice rm {many}", deny=["exec(rm *)"]).decision == "deny"
+
+
 def test_what_a_pipe_feeds_to_a_shell_inside_of_a_wrapper_is_a_program():
     assert decide("echo rm x | sh -c python3", allow=["exec(echo *)", "exec(python3)"]).never_allow
     assert decide("echo rm x | sh -c 'cat'", allow=["exec(echo *)", "exec(sh -c cat)"]).decision == "allow"

@@ -222,9 +222,11 @@ def reach(candidate: Candidate, of: Action, other: Action) -> bool:
             within = {
                 "exact": its == mine,
                 "narrow": its.rpartition("/")[0] == folder,
-                "broad": its.startswith(f"{folder}/"),
+                "broad": f"{its}/".startswith(f"{folder}/"),
             }
-            return within[candidate.label] and (other.to is None or candidate.label != "exact")
+            return within[candidate.label] and (
+                other.to is None or candidate.label != "exact" or canonical(other.to).text == mine
+            )
         case Network(), Network():
             mine, its = canonical_host(of.host), canonical_host(other.host)
             return its == mine or (candidate.label == "broad" and its.endswith("." + ".".join(mine.split(".")[-2:])))
@@ -364,6 +366,9 @@ def test_no_line_raises(line: bytes) -> None:
     assert answer_line(line, WIDE, None, NOW)["verdict"] == "deny"
 
 
+JSON_SCALARS = st.none() | st.booleans() | st.integers() | ANY
+
+
 @given(
     st.dictionaries(
         st.sampled_from(
@@ -382,9 +387,9 @@ def test_no_line_raises(line: bytes) -> None:
                 "x",
             ]
         ),
-        st.recursive(
-            st.none() | st.booleans() | st.integers() | ANY, lambda inner: st.lists(inner, max_size=2), max_leaves=4
-        )
+        JSON_SCALARS
+        | st.lists(JSON_SCALARS | st.lists(JSON_SCALARS, max_size=2), max_size=2)
+        | st.dictionaries(ANY, JSON_SCALARS, max_size=2)
         | st.sampled_from(["exec", "filesystem", "network", "git", "packages", "write"]),
         max_size=6,
     )
