@@ -302,9 +302,9 @@ class LineJudge[K: Hashable]:
             rules = self.allow.covering(form)
             if not rules:
                 continue
-            opaque, outside = opaque_words(form), None
-            if any(rule.pattern.stays_inside for rule in rules):
-                outside = outside_words(form, self.here, self.roots)
+            opaque = opaque_words(form)
+            stays_inside = [rule for rule in rules if rule.pattern.stays_inside]
+            outside = outside_words(form, self.here, self.roots) if stays_inside else None
             found = [
                 (rule.key, rule.pattern)
                 for rule in rules
@@ -372,7 +372,7 @@ class LineJudge[K: Hashable]:
         for rule in rules:
             if rule.key in found:
                 continue
-            if any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
+            if rule.exceptions and any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
                 continue
             if touches(rule.pattern, words):
                 found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{show(words)}`"
