@@ -96,6 +96,10 @@ class ApprovalQueue:
         """Record what carrying out gave, once."""
         return self._change(lambda c: store.settle(c, request_id, outcome, at))
 
+    def note_taken_back(self, request_id: str, why: str | None) -> Request | None:
+        """Say that the person took back what a request did, or with None that it is in force again."""
+        return self._change(lambda c: store.note_taken_back(c, request_id, why))
+
     def get(self, request_id: str) -> Request | None:
         """The request with all its facts, or None."""
         return self.read(lambda c: store.get(c, request_id))

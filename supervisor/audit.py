@@ -47,6 +47,8 @@ Event = Literal[
     "egress_lost",
     "operator_signed_in",
     "review_recorded",
+    "undo_started",
+    "undo_settled",
 ]
 EVENTS: tuple[str, ...] = get_args(Event)
 GENESIS = "0" * 64

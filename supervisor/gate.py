@@ -14,7 +14,7 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -333,6 +333,13 @@ class Gate:
             self.audit.record_all([("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts])
         except StorageError as error:
             log.error("effects not recorded", error=str(error), requests=[grant.request_id for grant, _ in facts])
+
+    def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
+        """Say with requests, by id, that the operator took back what they did; None: it is in force again."""
+        self._unwritten.write()
+        with self.queue.together():
+            for request_id, why in whys.items():
+                self.queue.note_taken_back(request_id, why)
 
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""

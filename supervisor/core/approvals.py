@@ -26,7 +26,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded ask with every fact known of it. Times are seconds since the epoch.
 
     `action` is as shown and stored, secrets redacted; `fingerprint` is of the action as asked.
-    `outcome` is what carrying it out gave: `{"ok": bool, ...}`.
+    `outcome` is what carrying it out gave: `{"ok": bool, ...}`; `taken_back` in it says that a person undid it.
     """
 
     id: RequestId
@@ -83,6 +83,8 @@ def explanation(request: Request) -> str:
         return "superseded by a newer request for the same thing"
     if current == "expired":
         return request.closed_why
+    if request.outcome is not None and request.outcome.get("taken_back"):
+        return str(request.outcome["taken_back"])
     if request.answer is not None:
         said = f"{request.answer} by {request.answered_by}"
         return f"{said}: {request.answer_reason}" if request.answer_reason else said

@@ -69,6 +69,26 @@ class Restoration(NamedTuple):
     expected: Held | None
 
 
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to take back: the effects of these requests and undos; those after a place in the history, or after a time
+    (seconds since the epoch); everything, where none of it is given."""
+
+    ids: tuple[str, ...] = ()
+    after: int | None = None
+    since: float | None = None
+
+
+def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
+    """The effects that a selection means."""
+    if selection.ids:
+        return [effect for effect in history if effect.request in selection.ids]
+    if selection.after is not None:
+        return [effect for effect in history if effect.number > selection.after]
+    if selection.since is not None:
+        return [effect for effect in history if effect.at > selection.since]
+    return list(history)
+
+
 def held_of(seen: Seen | None, uid: int = -1) -> Held | None:
     """What a look found, as a value that a journal can keep."""
     if seen is None:

@@ -147,6 +147,16 @@ def settle(connection: Connection, request_id: str, outcome: dict[str, object], 
     )
 
 
+def note_taken_back(connection: Connection, request_id: str, why: str | None) -> Request | None:
+    """Say in the outcome of a settled request that it was taken back, or with None that it no longer is."""
+    found = get(connection, request_id)
+    if found is None or found.outcome is None:
+        return None
+    outcome = {name: value for name, value in found.outcome.items() if name != "taken_back"}
+    values: dict[str, object] = {"outcome": outcome if why is None else outcome | {"taken_back": why}}
+    return _change(connection, table.c.id == request_id, values)
+
+
 def _select(connection: Connection, condition: ColumnElement[bool], session_id: str | None) -> list[Request]:
     query = select(table).where(condition).order_by(table.c.asked_at)
     if session_id is not None:

@@ -59,6 +59,10 @@ class History:
         """Give the descriptors back. May be called twice."""
         self.kept.close()
 
+    def now(self) -> float:
+        """The time as lines carry it."""
+        return round(self._clock.now(), 3)
+
     def keep(self, source: int, digest: str) -> bool:
         """Keep what an open file holds; False where that is no longer what `digest` names."""
         return self.kept.keep(source, digest)
@@ -75,8 +79,7 @@ class History:
     ) -> None:
         """Record that an effect is about to happen. The content of `before` has been kept."""
         made = tuple(encode_name(folder) for folder in folders)
-        at = round(self._clock.now(), 3)
-        intent = Intent(request, encode_name(name), temporary, operation, before, after, made, at)
+        intent = Intent(request, encode_name(name), temporary, operation, before, after, made, self.now())
         self._journal.write(intent)
         old = self.open.get(intent.key)
         self.open[intent.key] = intent

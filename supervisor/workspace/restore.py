@@ -1,11 +1,12 @@
 """Putting back what a path held: content, permissions, times, link targets, folders and their absence.
 
+A folder gets its permissions back, not its time: that changes with what is in it, as it did before the folder went.
+
 It is separate from `apply` because it carries out no request: what is put back was there before, and is taken from the
 history. It must never overwrite what isn't as expected, follow a symlink, or give a set-id bit to a file whose owner is
 another than before.
 """
 
-import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -51,11 +52,6 @@ class Restorer:
             raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
         except OSError as error:
             raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
-
-    def set_time(self, name: str, held: Held) -> None:
-        """Give a folder its time again, once everything in it is back. Nothing happens where that isn't possible."""
-        with contextlib.suppress(OSError, GatehouseError), self._root.directory(name) as fd:
-            os.utime(fd, ns=(held.mtime_ns, held.mtime_ns))
 
     def _put_back(self, request_id: str, name: str, held: Held | None, host: Seen | None) -> Applied:
         if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):
