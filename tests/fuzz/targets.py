@@ -248,7 +248,7 @@ def fuzz_packages(text: str) -> None:
         assert not re.search(r"://|git\+|file:|link:|\.\./", text), text
         for name in action.names:
             assert name in words
-            assert re.match(r"(?:zod|@team/(?!bad\b)[\w.~-]+)(?:@[^@/:]+)?\Z|requests\Z", name), name
+            assert re.match(r"(?:zod|@team/(?!bad\b)[\w.~-]+)(?:@[^@/:]+)?\Z|(?i:requests)\Z", name), name
     packages.rough_actions(text)
     if action.manager:
         check_suggestions(action)
