@@ -106,10 +106,15 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     except Exception as error:  # one card that can't be compared must not take the inbox away
         log.warning("no change to show", request=request.id, error=str(error))
         return _no_change(request)
+    return shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
+
+
+def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
+    """A card of a change for `parts/change.html`, with its first lines, or all of them."""
     lines = [(hunk.header, line) for hunk in shown.diff.hunks for line in hunk.lines]
-    kept = lines if whole else lines[:FIRST_LINES]
+    kept = lines[:most_lines]
     return {
-        "id": request.id,
+        "id": change_id,
         "path": shown.path,
         "added": shown.diff.added,
         "removed": shown.diff.removed,
