@@ -10,9 +10,13 @@ additions are the new one.
 
 import difflib
 import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+from supervisor.core.actions import content_hash
 
 CONTEXT_LINES = 3
 MOST_TEXT_BYTES = 1024 * 1024
@@ -22,6 +26,7 @@ MOST_DIFFERENCES = 600
 MOST_LINE_CHARS = 2000
 MOST_WORD_PAIRS = 400
 MOST_WORDS_PER_LINE = 120
+ID_CHARS = 32
 
 LineKind = Literal["context", "added", "removed", "note"]
 Span = tuple[str, bool]
@@ -43,13 +48,18 @@ class DiffLine(msgspec.Struct, frozen=True):
 
 
 class Hunk(msgspec.Struct, frozen=True):
-    """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does (0: before the first)."""
+    """A run of changed lines with `CONTEXT_LINES` around. Starts count from 1, as `diff -u` does (0: before the first).
+
+    `id` is that of `hunks.Piece`. `is_whole`: all of its lines are here, and in full.
+    """
 
     old_start: int
     old_count: int
     new_start: int
     new_count: int
     lines: tuple[DiffLine, ...]
+    id: str = ""
+    is_whole: bool = True
 
     @property
     def header(self) -> str:
@@ -104,22 +114,38 @@ def unified(result: TextDiff, old_name: str, new_name: str) -> str:
 def _diff_lines(old: list[str], new: list[str]) -> TextDiff:
     if max(len(old), len(new)) > MOST_COMPARED_LINES:
         return TextDiff(too_large=True)
-    blocks = _changed_blocks(old, new)
+    blocks = changed_blocks(old, new)
     added = sum(new_end - new_start for _, _, new_start, new_end in blocks)
     removed = sum(old_end - old_start for old_start, old_end, _, _ in blocks)
     writer = _Writer(old, new)
     hunks = []
-    for group in _grouped(blocks):
-        hunk = writer.hunk(group)
+    groups = grouped(blocks)
+    for group, name in zip(groups, hunk_ids(old, new, groups), strict=True):
+        hunk = writer.hunk(group, name)
         if hunk is not None:
             hunks.append(hunk)
     return TextDiff(tuple(hunks), added, removed, truncated=writer.truncated)
 
 
+type Line = str | bytes
 type Block = tuple[int, int, int, int]  # old start, old end, new start, new end: that part is replaced by this one
 
 
-def _changed_blocks(old: list[str], new: list[str]) -> list[Block]:
+def hunk_ids(old: Sequence[Line], new: Sequence[Line], groups: list[list[Block]]) -> list[str]:
+    """A name for each hunk, by all that a person sees of it. Those of one file that read the same are told apart by their
+    place in the old file, so that a name never moves on to another place."""
+    places = [with_context(group, len(old)) for group in groups]
+    marks = [_mark(old[place[0] : place[1]], new[place[2] : place[3]]) for place in places]
+    times = Counter(marks)
+    return [mark if times[mark] == 1 else f"{mark}-{place[0] + 1}" for mark, place in zip(marks, places, strict=True)]
+
+
+def _mark(old: Sequence[Line], new: Sequence[Line]) -> str:
+    sides = (b"".join(line.encode() if isinstance(line, str) else line for line in side) for side in (old, new))
+    return content_hash("".join(map(content_hash, sides)).encode())[:ID_CHARS]
+
+
+def changed_blocks(old: Sequence[Line], new: Sequence[Line]) -> list[Block]:
     """The replaced parts, in order, none touching the next."""
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
@@ -127,7 +153,7 @@ def _changed_blocks(old: list[str], new: list[str]) -> list[Block]:
     old_end, new_end = len(old), len(new)
     while old_end > start and new_end > start and old[old_end - 1] == new[new_end - 1]:
         old_end, new_end = old_end - 1, new_end - 1
-    ids: dict[str, int] = {}
+    ids: dict[Line, int] = {}
     left = [ids.setdefault(line, len(ids)) for line in old[start:old_end]]
     right = [ids.setdefault(line, len(ids)) for line in new[start:new_end]]
     matches = _matches(left, right)
@@ -174,7 +200,8 @@ def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, i
     return pairs[::-1]
 
 
-def _grouped(blocks: list[Block]) -> list[list[Block]]:
+def grouped(blocks: list[Block]) -> list[list[Block]]:
+    """Blocks whose contexts touch, together: one hunk each."""
     groups: list[list[Block]] = []
     for block in blocks:
         if groups and block[0] - groups[-1][-1][1] <= 2 * CONTEXT_LINES:
@@ -184,6 +211,14 @@ def _grouped(blocks: list[Block]) -> list[list[Block]]:
     return groups
 
 
+def with_context(group: list[Block], old_lines: int) -> Block:
+    """The lines of a hunk on both sides, context included."""
+    old_start = max(0, group[0][0] - CONTEXT_LINES)
+    new_start = group[0][2] - (group[0][0] - old_start)
+    old_end = min(old_lines, group[-1][1] + CONTEXT_LINES)
+    return old_start, old_end, new_start, group[-1][3] + old_end - group[-1][1]
+
+
 class _Writer:
     """Turns blocks into hunks, within the limits of one card."""
 
@@ -191,17 +226,16 @@ class _Writer:
         self._old, self._new = old, new
         self._shown = 0
         self._pairs = 0
+        self._is_whole = True
         self.truncated = False
 
-    def hunk(self, group: list[Block]) -> Hunk | None:
+    def hunk(self, group: list[Block], name: str) -> Hunk | None:
         """The hunk of some neighbouring blocks; None, and `truncated`, where the card is full."""
         if self._shown >= MOST_SHOWN_LINES:
             self.truncated = True
             return None
-        old_at = max(0, group[0][0] - CONTEXT_LINES)
-        new_at = group[0][2] - (group[0][0] - old_at)
-        old_end = min(len(self._old), group[-1][1] + CONTEXT_LINES)
-        new_end = group[-1][3] + old_end - group[-1][1]
+        old_at, old_end, new_at, new_end = with_context(group, len(self._old))
+        self._is_whole = True
         lines: list[DiffLine] = []
         at_old, at_new = old_at, new_at
         for block in group:
@@ -211,10 +245,12 @@ class _Writer:
         lines += self._context(at_old, old_end, at_new)
         room = MOST_SHOWN_LINES - self._shown
         if len(lines) > room:
-            lines, self.truncated = lines[:room], True
+            lines, self._is_whole = lines[:room], False
         self._shown += len(lines)
+        self.truncated |= not self._is_whole
         old_count, new_count = old_end - old_at, new_end - new_at
-        return Hunk(old_at + bool(old_count), old_count, new_at + bool(new_count), new_count, tuple(lines))
+        old_start, new_start = old_at + bool(old_count), new_at + bool(new_count)
+        return Hunk(old_start, old_count, new_start, new_count, tuple(lines), name, self._is_whole)
 
     def _context(self, start: int, end: int, new_start: int) -> list[DiffLine]:
         out: list[DiffLine] = []
@@ -242,7 +278,7 @@ class _Writer:
     ) -> list[DiffLine]:
         text = line.removesuffix("\n")
         if len(text) > MOST_LINE_CHARS:
-            self.truncated = True
+            self._is_whole = False
             text, spans = text[:MOST_LINE_CHARS] + "…", None
         made = [DiffLine(kind, spans or ((text, False),), old, new)]
         return made if line.endswith("\n") else [*made, DiffLine("note", ((_NO_NEWLINE, False),))]
