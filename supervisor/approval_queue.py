@@ -6,7 +6,7 @@ its request changes, and looks again; so a wait that is begun anew after a resta
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine
@@ -103,6 +103,10 @@ class ApprovalQueue:
     def get(self, request_id: str) -> Request | None:
         """The request with all its facts, or None."""
         return self.read(lambda c: store.get(c, request_id))
+
+    def get_all(self, request_ids: Sequence[str]) -> list[Request]:
+        """Those of the requests that there are, in the order of their ids."""
+        return self.read(lambda c: store.get_all(c, request_ids))
 
     def pending(self, session_id: str | None = None) -> list[Request]:
         """Those that wait for an answer, oldest first."""

@@ -230,6 +230,10 @@ class Gate:
             raise NotFoundError(f"no request has the id `{request_id[:64]}`", "see the inbox or `gatehouse approvals`")
         return request
 
+    def get_all(self, request_ids: Iterable[str]) -> list[Request]:
+        """Those of the requests that there are."""
+        return self.queue.get_all(list(request_ids))
+
     # -- answering: only ever called for the operator, or by the gate itself ------------------------------------------------
 
     def resolve(
@@ -308,12 +312,16 @@ class Gate:
 
     def resume(self, request_id: str, session_id: str) -> Grant | Refused:
         """The grant of an `unsettled` request anew, once: only for effects that can be found done and not be done twice."""
+        return self.resume_all([request_id], session_id)[0]
+
+    def resume_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
+        """`resume` for each, in one write to the record."""
         if stopped := self.rulings.why_stopped():
-            return Refused(why=stopped, request_id=request_id)
-        found = [request for request in self.unsettled(session_id) if request.id == request_id]
-        if not found:
-            return Refused(why="this request isn't one that a crash left", remedy="ask again", request_id=request_id)
-        return self._begin_all(found, resumed=True)[request_id]
+            return [Refused(why=stopped, request_id=one) for one in request_ids]
+        wanted = set(request_ids)
+        found = self._begin_all([one for one in self.unsettled(session_id) if one.id in wanted], resumed=True)
+        why = "this request isn't one that a crash left"
+        return [found.get(one) or Refused(why=why, remedy="ask again", request_id=one) for one in request_ids]
 
     def action_of(self, request: Request) -> Action:
         """The action as it was asked. After a restart one that held a secret is only known redacted, and no grant fits it."""

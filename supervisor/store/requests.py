@@ -4,6 +4,8 @@ INVARIANT: every change of a fact is a compare-and-swap on the facts it relies o
 and the other is told (an answer given twice, a grant claimed twice, a superseded request approved).
 """
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
@@ -23,6 +25,7 @@ _READY: ColumnElement[bool] = and_(
     table.c.closed_at.is_(None),
     table.c.used_at.is_(None),
 )
+MOST_PARAMETERS = 500
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 
 
@@ -37,6 +40,15 @@ def add(connection: Connection, request: Request) -> None:
 def get(connection: Connection, request_id: str) -> Request | None:
     row = connection.execute(select(table).where(table.c.id == request_id)).one_or_none()
     return _request(row) if row else None
+
+
+def get_all(connection: Connection, request_ids: Sequence[str]) -> list[Request]:
+    """Those of the requests that there are, in the order of the ids given."""
+    found: dict[str, Request] = {}
+    for part in _parts(request_ids):
+        for row in connection.execute(select(table).where(table.c.id.in_(part))):
+            found[row.id] = _request(row)
+    return [found[one] for one in request_ids if one in found]
 
 
 def pending(connection: Connection, session_id: str | None = None) -> list[Request]:
@@ -162,6 +174,11 @@ def _select(connection: Connection, condition: ColumnElement[bool], session_id: 
     if session_id is not None:
         query = query.where(table.c.session_id == session_id)
     return [_request(row) for row in connection.execute(query)]
+
+
+def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """In pieces that a statement may have as parameters, whatever the database's limit."""
+    return (values[at : at + MOST_PARAMETERS] for at in range(0, len(values), MOST_PARAMETERS))
 
 
 def _change(connection: Connection, condition: ColumnElement[bool], values: dict[str, object]) -> Request | None:

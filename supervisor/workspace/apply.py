@@ -7,10 +7,13 @@ supervisor's data.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of, signature_of
@@ -32,6 +35,15 @@ class Contents(Protocol):
     def open(self, digest: str) -> int: ...
 
 
+class Staged(NamedTuple):
+    """A file or link that is finished, under a temporary name beside its place. `begun` is what `place` completes."""
+
+    name: str
+    host: Seen | None
+    temporary: str
+    begun: Applied
+
+
 class Applier:
     """Carries out file changes below `root`. Blocking: call it in a thread, one at a time. The host's has a history.
 
@@ -39,12 +51,18 @@ class Applier:
     """
 
     def __init__(
-        self, root: Root, blobs: Contents, history: History | None, *, at: Callable[[str], None] = lambda step: None
+        self,
+        root: Root,
+        blobs: Contents,
+        history: History | None,
+        *,
+        at: Callable[[str], None] = lambda step: None,
+        durable: bool = True,
     ) -> None:
         self._root = root
         self._blobs = blobs
         self._at = at
-        self._placer = Placer(root, history, at)
+        self._placer = Placer(root, history, at, durable=durable)
 
     def apply(self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None) -> Applied:
         """Do what the action says; what the host then holds, and what it held. `use` is the grant's.
@@ -53,22 +71,71 @@ class Applier:
         hide the change from whoever goes by times. Raises StaleError, PathError, RefusedError or another
         GatehouseError, after which nothing has changed (but perhaps new empty folders on the way).
         """
+        return self.carry_out(action, self.check(action), request_id, use, mtime_ns=mtime_ns)
+
+    # -- the same in steps, for several changes that happen together: check all, stage all, then the rest -------------
+
+    def sharing_syncs(self) -> contextlib.AbstractContextManager[None]:
+        """Sync each folder once, at the end of this block: what was done in it isn't settled before."""
+        return self._placer.sharing_syncs()
+
+    def check(self, action: FileChange) -> Seen | None:
+        """What the host holds: what the action is about, or what it would make of it. Raises as `apply`."""
         name = name_of(action)
         split(name)
-        try:
+        with _as_errors(name):
             host = look(self._root, name)
+            if not _is_done(action, host) and (host.token if host else None) != action.before:
+                raise stale(name)
+            return host
+
+    def stage(
+        self, action: FileChange, host: Seen | None, request_id: str, use: Use, *, mtime_ns: int | None = None
+    ) -> Staged | None:
+        """Make a file or link ready beside its place, where `host` is what `check` gave. None where there is nothing to be
+        made ready, or not yet: `carry_out` does all of it then. Raises as `apply`."""
+        name = name_of(action)
+        is_folder = host is not None and host.kind == "dir"
+        if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
+            return None
+        with _as_errors(name):
+            try:
+                with self._root.parent(name):
+                    pass
+            except FileNotFoundError:
+                pass  # it is made
+            except OSError as error:
+                if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                    return None  # something is in the way that may go with the other changes
+                raise
+            if action.operation == "chmod" and host is not None:
+                mtime_ns = host.signature[1]
+            if action.operation == "symlink":
+                return self._stage_link(action, name, host, request_id, use)
+            return self._stage_file(action, name, host, request_id, use, mtime_ns)
+
+    def place(self, staged: Staged) -> Applied:
+        """Put what was staged in its place. Raises as `apply`."""
+        with _as_errors(staged.name):
+            return self._place(staged)
+
+    def carry_out(
+        self, action: FileChange, host: Seen | None, request_id: str, use: Use, *, mtime_ns: int | None = None
+    ) -> Applied:
+        """All of it, where `host` is what `check` gave. Raises as `apply`."""
+        name = name_of(action)
+        with _as_errors(name):
             if _is_done(action, host):
                 use(action)
                 return self._placer.done_before(request_id, name, _known(action, host))
-            if (host.token if host else None) != action.before:
-                raise stale(name)
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
-        except (UnsteadyError, FileExistsError):
-            raise stale(name) from None
-        except TooLargeError:
-            raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
-        except OSError as error:
-            raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
+
+    def _place(self, staged: Staged) -> Applied:
+        name, host, temporary, begun = staged
+        with self._placer.placing(name, temporary) as (fd, leaf):
+            status = self._placer.place(fd, temporary, leaf, name, host)
+        known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature_of(status))
+        return begun._replace(known=known)
 
     def _carry_out(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
@@ -76,16 +143,16 @@ class Applier:
         is_folder = host is not None and host.kind == "dir"
         match action.operation:
             case "write" | "edit":
-                return self._put_file(action, name, host, request_id, use, mtime_ns)
+                return self._place(self._stage_file(action, name, host, request_id, use, mtime_ns))
             case "chmod" if not is_folder:
                 kept_ns = host.signature[1] if host is not None else None
-                return self._put_file(action, name, host, request_id, use, kept_ns)
+                return self._place(self._stage_file(action, name, host, request_id, use, kept_ns))
             case "chmod":
                 return self._folder_mode(action, name, host, request_id, use)
             case "mkdir":
                 return self._make_folder(action, name, request_id, use)
             case "symlink":
-                return self._put_link(action, name, host, request_id, use)
+                return self._place(self._stage_link(action, name, host, request_id, use))
             case "delete":
                 return self._delete(action, name, host, request_id, use)
             case _:
@@ -95,15 +162,15 @@ class Applier:
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
-    def _put_file(
+    def _stage_file(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
-    ) -> Applied:
+    ) -> Staged:
         mode = (action.mode if action.mode is not None else NEW_FILE_MODE) & PERMISSIONS
         with self._content(action) as (reading, digest):
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
             begun = self._placer.begin(request_id, name, action.operation, host, Held("file", mode, digest), temporary)
-            with self._placer.placing(name, temporary) as (fd, leaf):
+            with self._placer.staging(name, temporary) as (fd, leaf):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
                 try:
@@ -112,24 +179,22 @@ class Applier:
                     keep_owner(writing, fd, leaf)
                     os.fchmod(writing, mode)
                     _set_time(writing, mtime_ns, None if action.operation == "chmod" else host)
-                    os.fsync(writing)
+                    self._placer.sync(writing)
                 finally:
                     os.close(writing)
                 self._at("written")
-                status = self._placer.place(fd, temporary, leaf, name, host)
         seen_mode = mode | (stat.S_ISUID if "setuid" in action.hazards else 0)
-        return begun._replace(known=Known("file", seen_mode, digest, None, signature_of(status)))
+        return Staged(name, host, temporary, begun._replace(known=Known("file", seen_mode, digest)))
 
-    def _put_link(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
+    def _stage_link(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Staged:
         target = action.link_target or ""
         use(_rebuilt(action, name, host, after=link_token(target), link_target=target))
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, action.operation, host, held_link(target), temporary)
-        with self._placer.placing(name, temporary) as (fd, leaf):
+        with self._placer.staging(name, temporary) as (fd, _):
             os.symlink(target, temporary, dir_fd=fd)
             self._at("written")
-            status = self._placer.place(fd, temporary, leaf, name, host)
-        return begun._replace(known=Known("symlink", 0o777, None, target, signature_of(status)))
+        return Staged(name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target)))
 
     def _make_folder(self, action: FileChange, name: str, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
@@ -138,7 +203,7 @@ class Applier:
         with self._root.parent(name, create=True) as (fd, leaf):
             os.mkdir(leaf, dir_fd=fd)
             self._at("placed")
-            os.fsync(fd)
+            self._placer.sync_folder(fd, name)
         return begun._replace(known=self._set_folder_mode(name, mode))
 
     def _folder_mode(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
@@ -195,6 +260,19 @@ class Applier:
             yield fd, digest_fd(fd)
         finally:
             os.close(fd)
+
+
+@contextlib.contextmanager
+def _as_errors(name: str) -> Iterator[None]:
+    """Say what went wrong at a path for a person."""
+    try:
+        yield
+    except (UnsteadyError, FileExistsError):
+        raise stale(name) from None
+    except TooLargeError:
+        raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
+    except OSError as error:
+        raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
 
 
 def _is_done(action: FileChange, host: Seen | None) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 from supervisor.clock import Clock, RealClock
 from supervisor.core.undoing import MADE_FOLDER, Effect, Held
 from supervisor.workspace.journal import (
+    BatchBegun,
+    BatchEnded,
     Done,
     Forgotten,
     Intent,
@@ -21,6 +23,7 @@ from supervisor.workspace.journal import (
     UndoEnded,
     decode_name,
     encode_name,
+    of_batch,
 )
 from supervisor.workspace.kept import BEFORE, KeptContents
 
@@ -46,6 +49,7 @@ class History:
         self.forgotten = replayed.forgotten
         self.undos = replayed.undos
         self.open_undo = replayed.open_undo
+        self.open_batch = replayed.open_batch
         self._journal = journal
         self._clock = clock or RealClock()
         self._most_bytes = most_bytes
@@ -133,9 +137,24 @@ class History:
                 self._let_go(self._unuse(intent))
         self._trim()
 
+    def begin_batch(self, batch: BatchBegun) -> None:
+        """Put on record which requests are carried out together. Until its end nothing is let go that it may need."""
+        if self.open_batch != batch:
+            self._journal.write(batch)
+            self.open_batch = batch
+
+    def end_batch(self, batch: BatchBegun, *, rolled_back: bool) -> None:
+        """All of it is done, or nothing of it is in effect any more, and its intents are as if they never were."""
+        self._journal.write(BatchEnded(batch.id, rolled_back))
+        self.open_batch = None
+        if rolled_back:
+            for key in of_batch(self.open, batch):
+                self._let_go(self._unuse(self.open.pop(key)))
+        self._trim()
+
     def _trim(self) -> None:
         """Let go of the oldest where there is too much, or it is too old."""
-        if self.open_undo is not None:
+        if self.open_undo is not None or self.open_batch is not None:
             return
         oldest = self._clock.now() - LONGEST_KEPT_S
         unused: list[str] = []

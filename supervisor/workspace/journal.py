@@ -9,6 +9,7 @@ may have been left lying about. It must never be needed to decide whether someth
 import base64
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -89,7 +90,21 @@ class UndoEnded(msgspec.Struct, frozen=True, tag="undo-ended"):
     rolled_back: bool
 
 
-Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded
+class BatchBegun(msgspec.Struct, frozen=True, tag="batch"):
+    """Several requests are about to be carried out together: all of them, or none is in effect."""
+
+    id: str
+    requests: tuple[str, ...]
+
+
+class BatchEnded(msgspec.Struct, frozen=True, tag="batch-ended"):
+    """All of them were carried out; or, with `rolled_back`, none is in effect."""
+
+    id: str
+    rolled_back: bool
+
+
+Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun | BatchEnded
 
 
 class Replayed(msgspec.Struct):
@@ -102,6 +117,7 @@ class Replayed(msgspec.Struct):
     forgotten: Forgotten
     undos: dict[str, UndoBegun]
     open_undo: UndoBegun | None = None
+    open_batch: BatchBegun | None = None
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
@@ -149,6 +165,8 @@ def _take(state: Replayed, line: Line) -> None:
             if line.rolled_back:
                 del state.undos[line.id]
                 state.done = [intent for intent in state.done if intent.request != line.id]
+        case BatchBegun() | BatchEnded():
+            _take_batch(state, line)
         case Agreed():
             if line.request is not None:
                 _close_intent(state, line.request, line.name)
@@ -157,6 +175,22 @@ def _take(state: Replayed, line: Line) -> None:
                 state.baseline.pop(name, None)
             else:
                 state.baseline[name] = line.known
+
+
+def _take_batch(state: Replayed, line: BatchBegun | BatchEnded) -> None:
+    if isinstance(line, BatchBegun):
+        state.open_batch = line
+        return
+    batch, state.open_batch = state.open_batch, None
+    if batch is not None and line.rolled_back:
+        for key in of_batch(state.open_intents, batch):
+            del state.open_intents[key]
+
+
+def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tuple[str, str]]:
+    """The keys of the intents that a batch's changes had, and of those that took them back."""
+    ids = {batch.id, *batch.requests}
+    return [key for key in intents if key[0] in ids]
 
 
 def _close_intent(state: Replayed, request: str, name: str) -> None:

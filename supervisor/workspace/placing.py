@@ -57,12 +57,45 @@ class Applied(NamedTuple):
 
 
 class Placer:
-    """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept."""
+    """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept.
 
-    def __init__(self, root: Root, history: History | None, at: Callable[[str], None]) -> None:
+    Not `durable`: an effect may be undone by a power cut, and nothing may be written down that relies on it.
+    """
+
+    def __init__(self, root: Root, history: History | None, at: Callable[[str], None], *, durable: bool = True) -> None:
         self.root = root
+        self._durable = durable
         self.at = at
         self._history = history
+        self._postponed: set[str] | None = None
+
+    @contextlib.contextmanager
+    def sharing_syncs(self) -> Iterator[None]:
+        """Sync each folder once, at the end of this block, instead of after each effect in it."""
+        if self._postponed is not None:
+            yield
+            return
+        self._postponed = set()
+        try:
+            yield
+        finally:
+            folders, self._postponed = self._postponed, None
+            for folder in folders:
+                # One that is gone by now needs none, and its own folder is among these.
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.root.directory(folder) as fd:
+                    os.fsync(fd)
+
+    def sync(self, fd: int) -> None:
+        """Make what is written to an open file or folder durable, where effects are to be."""
+        if self._durable:
+            os.fsync(fd)
+
+    def sync_folder(self, fd: int, name: str) -> None:
+        """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
+        if self._postponed is None:
+            self.sync(fd)
+        else:
+            self._postponed.add(name.rpartition("/")[0])
 
     def begin(
         self, request_id: str, name: str, operation: str, host: Seen | None, after: Held | None, temporary: str = ""
@@ -91,6 +124,17 @@ class Placer:
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
     @contextlib.contextmanager
+    def staging(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
+        """(folder, leaf); the temporary file stays for `placing`, unless this fails."""
+        with self.root.parent(name, create=True) as (fd, leaf):
+            try:
+                yield fd, leaf
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=fd)
+                raise
+
+    @contextlib.contextmanager
     def placing(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
         """(folder, leaf); the temporary file is gone afterwards."""
         with self.root.parent(name, create=True) as (fd, leaf):
@@ -109,7 +153,7 @@ class Placer:
         else:
             os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
         self.at("placed")
-        os.fsync(fd)
+        self.sync_folder(fd, name)
         return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
 
     def remove(self, name: str, host: Seen) -> None:
@@ -121,7 +165,7 @@ class Placer:
             else:
                 os.unlink(leaf, dir_fd=fd)
             self.at("placed")
-            os.fsync(fd)
+            self.sync_folder(fd, name)
 
     def _keep(self, name: str, host: Seen | None) -> Held | None:
         if host is None or host.kind != "file" or self._history is None:

@@ -1,0 +1,201 @@
+"""Several changes of the host as one: all of them, or none.
+
+First every `before` is looked at, then all new content is written beside its place, where nobody sees it and where a full
+disk shows itself; only then come deletions, folders and renames. Where one of these fails, what was done is put back
+from its before-contents, by the intents that the journal holds. So kill -9 at any moment leaves a batch that the next
+start carries out or takes back as a whole.
+
+It is separate from `apply`, which does one change, because only here one change's failure is another's. It must never
+overwrite what somebody else wrote meanwhile, not even to put back what was there before.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from supervisor.core.actions import FileChange
+from supervisor.core.changes import Seen, name_of
+from supervisor.core.undoing import MADE_FOLDER
+from supervisor.errors import GatehouseError
+from supervisor.workspace.apply import Applier, Staged, Use
+from supervisor.workspace.history import History
+from supervisor.workspace.journal import BatchBegun, Intent, decode_name
+from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
+from supervisor.workspace.restore import Restorer
+from supervisor.workspace.sides import Sides
+
+MOST_NAMED = 5
+
+
+class Change(NamedTuple):
+    """One of a batch. `use` is its grant's, `mtime_ns` what `Applier.apply` takes."""
+
+    request_id: str
+    action: FileChange
+    use: Use
+    mtime_ns: int | None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.action)
+
+
+class BatchError(GatehouseError):
+    """Nothing of the batch is in effect, but for what the message names. `name` is the path that kept it from happening."""
+
+    http_status = 409
+
+    def __init__(self, name: str, cause: BaseException | None, left: Sequence[str]) -> None:
+        known = cause if isinstance(cause, GatehouseError) else None
+        text = (
+            f"nothing of this was carried out, because of one path: {known.message if known else f'`{name}`: {cause}'}"
+        )
+        if left:
+            text += f"; not put back: {'; '.join(left[:MOST_NAMED])}"
+        super().__init__(text, known.remedy if known else "look at the path and try again")
+        self.name = name
+        self.is_stale = isinstance(cause, StaleError)
+
+
+class _FailedError(Exception):
+    """One change failed; the cause says why."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Batch:
+    """Carries out changes of one session's host together. Blocking: call it in a thread, one at a time."""
+
+    def __init__(self, sides: Sides, applier: Applier, at: Callable[[str], None]) -> None:
+        self._root = sides.host
+        self._history: History = sides.history
+        self._applier = applier
+        self._restorer = Restorer(sides.host, sides.history, at=lambda step: at(f"back {step}"))
+        self._at = at
+
+    def carry_out(self, batch: BatchBegun, changes: Sequence[Change]) -> list[Applied]:
+        """Do all of them; what came of each, in their order. BatchError where nothing was done.
+
+        Doing it again after a crash, with the same changes, does what is left.
+        """
+        self._end_earlier(batch)
+        try:
+            with _about("the journal"):
+                self._history.begin_batch(batch)
+            self._at("batch begun")
+            with self._applier.sharing_syncs():
+                done = self._do_all(changes)
+            self._at("batch done")
+            with _about("the journal"):
+                self._history.end_batch(batch, rolled_back=False)
+        except _FailedError as failure:
+            raise BatchError(failure.name, failure.__cause__, self.roll_back(batch)) from failure.__cause__
+        self._at("batch ended")
+        return done
+
+    def roll_back(self, batch: BatchBegun) -> list[str]:
+        """Put back what any of the batch's intents did; what could not be, each with its why.
+
+        That is tried again before the next batch and at the next start, unless somebody else changed the path: it is
+        theirs.
+        """
+        self._at("rolling back")
+        ids = set(batch.requests)
+        intents = [intent for intent in self._history.open.values() if intent.request in ids]
+        clean_leftovers(self._root, intents)
+        left: list[str] = []
+        is_stuck = False
+        intents.reverse()
+        for intent in sorted(intents, key=_order_back):
+            try:
+                self._take_back(batch, intent)
+            except (GatehouseError, OSError) as error:
+                left.append(error.message if isinstance(error, GatehouseError) else str(error))
+                is_stuck = is_stuck or not isinstance(error, StaleError)
+        for intent in intents:
+            self._set_folder_time(intent)
+        if not is_stuck:
+            with contextlib.suppress(OSError):  # the journal can't be written: the next start finds all of it put back
+                self._history.end_batch(batch, rolled_back=True)
+        self._at("rolled back")
+        return left
+
+    def _end_earlier(self, batch: BatchBegun) -> None:
+        """A batch that could not be put back as a whole must be, before another may rely on the history."""
+        earlier = self._history.open_batch
+        if earlier is not None and earlier.id != batch.id:
+            left = self.roll_back(earlier)
+            if self._history.open_batch is not None:
+                why = "; ".join(left[:MOST_NAMED]) or "the journal can't be written"
+                raise GatehouseError(f"earlier changes can't be put back: {why}", "look at these paths on the host")
+
+    def _do_all(self, changes: Sequence[Change]) -> list[Applied]:
+        host: dict[str, Seen | None] = {}
+        for change in changes:
+            with _about(change.name):
+                host[change.request_id] = self._applier.check(change.action)
+        self._at("batch checked")
+        staged: dict[str, Staged] = {}
+        for request_id, action, use, mtime_ns in changes:
+            with _about(name_of(action)):
+                ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
+            if ready is not None:
+                staged[request_id] = ready
+        self._at("batch staged")
+        done: dict[str, Applied] = {}
+        for request_id, action, use, mtime_ns in sorted(changes, key=_order):
+            with _about(name_of(action)):
+                if request_id in staged:
+                    done[request_id] = self._applier.place(staged[request_id])
+                else:
+                    seen = host[request_id]
+                    done[request_id] = self._applier.carry_out(action, seen, request_id, use, mtime_ns=mtime_ns)
+        return [done[change.request_id] for change in changes]
+
+    def _set_folder_time(self, intent: Intent) -> None:
+        """Everything in a folder is back by now, so its time can be, too."""
+        before = intent.before
+        if before is not None and before.kind == "dir" and before.mtime_ns:
+            with contextlib.suppress(OSError, GatehouseError), self._root.directory(decode_name(intent.name)) as fd:
+                os.utime(fd, ns=(before.mtime_ns, before.mtime_ns))
+
+    def _take_back(self, batch: BatchBegun, intent: Intent) -> None:
+        self._restorer.restore(batch.id, decode_name(intent.name), intent.before, intent.after)
+        for folder in reversed(intent.folders):
+            try:
+                self._restorer.restore(batch.id, decode_name(folder), None, MADE_FOLDER)
+            except GatehouseError as error:
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
+                    raise
+                return  # another path of the batch is in it and goes later, or it is somebody else's
+
+
+@contextlib.contextmanager
+def _about(name: str) -> Iterator[None]:
+    # Whatever it is: the other changes have to be taken back.
+    try:
+        yield
+    except Exception as error:
+        raise _FailedError(name) from error
+
+
+def _order(change: Change) -> tuple[int, int, str]:
+    """Deletions from within, folders from outside, all else; modes of folders last, from within: one that takes away the
+    right to write must not come before what is in the folder."""
+    operation, depth = change.action.operation, change.name.count("/")
+    if operation == "delete":
+        return 0, -depth, change.name
+    if operation == "mkdir":
+        return 1, depth, change.name
+    return (3, -depth, change.name) if change.action.after == "dir" else (2, 0, change.name)
+
+
+def _order_back(intent: Intent) -> int:
+    """Modes of folders first, then what is to go, which makes room, then what is to come back."""
+    if intent.before is not None and intent.after is not None and intent.before.kind == intent.after.kind == "dir":
+        return 0
+    return 1 if intent.before is None else 2
