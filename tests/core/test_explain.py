@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from supervisor.core import explain_exec
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal, category_of
 from supervisor.core.check import action_of
 from supervisor.core.exec_patterns import compile_pattern
-from supervisor.core.exec_rules import judge as judge_line
+from supervisor.core.exec_rules import Rules, judge, show
+from supervisor.core.exec_trace import Trace
 from supervisor.core.explain import explain
 from supervisor.core.explanation import NEAR, OUTCOMES, Explanation, Looked, as_data
+from supervisor.core.git_refs import parse_command
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.verdicts import Rule
@@ -192,25 +195,51 @@ def test_every_golden_case_is_explained_as_it_is_judged() -> None:
     assert explained > 1_000
 
 
-@given(EXECS, st.lists(EXEC_PATTERNS, max_size=5), st.lists(EXEC_PATTERNS, max_size=2))
-def test_following_a_judge_changes_nothing(action: Exec, allow: list[str], deny: list[str]) -> None:
-    """Every command that the judge found is a part, in its order, and the lists that it answers by are the same."""
-    policy = policy_from_data({"allow": [f"exec({one})" for one in allow], "deny": [f"exec({one})" for one in deny]})
-    found = explain(policy, action, now=NOW)
-    entries = {
-        effect: [(at, compile_pattern(text)) for at, text in enumerate(texts) if effect != "allow" or text != "*"]
-        for effect, texts in (("allow", allow), ("deny", deny))
-    }
-    roots = ("/workspace/merged",)
-    plain = judge_line(
-        action.command, action.cwd, allow=entries["allow"], ask=(), deny=entries["deny"], workspace_roots=roots
+def assert_followed(action: Exec, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]) -> None:
+    """A judge that is followed answers as one that isn't, finds the same commands, and every rule of its answer is in some step."""
+
+    def rules(patterns: Sequence[str], first: int) -> Rules[int]:
+        compiled = [compile_pattern(text) for text in patterns]
+        return Rules((first + at, one) for at, one in enumerate(compiled) if first or not one.is_bare)
+
+    lists, roots = (rules(allow, 0), rules(ask, 1_000), rules(deny, 2_000)), ("/workspace/merged",)
+    watch = Trace(action.command, action.cwd, *lists, roots)
+    plain = judge(action.command, action.cwd, allow=lists[0], ask=lists[1], deny=lists[2], workspace_roots=roots)
+    assert watch.judge() == plain
+    assert tuple(show(step.words) for step in watch.steps) == plain.commands
+    said = {key for step in watch.steps for key in (*step.covering, *step.against)} | set(watch.against_line)
+    assert set(plain.keys) <= said
+    for step in watch.steps:
+        assert all((key >= 1_000) is (key in step.against) for key in (*step.covering, *step.against))
+
+
+@given(
+    EXECS,
+    st.lists(EXEC_PATTERNS, max_size=8),
+    st.lists(EXEC_PATTERNS, max_size=2),
+    st.lists(EXEC_PATTERNS, max_size=2),
+)
+def test_following_a_judge_changes_nothing(action: Exec, allow: list[str], ask: list[str], deny: list[str]) -> None:
+    assert_followed(action, allow, ask, deny)
+
+
+def test_following_a_judge_changes_nothing_for_any_golden_case() -> None:
+    for case in golden():
+        if case["category"] == "exec":
+            lists = case.get("policy") or {}
+            texts = [
+                [str(entry)[5:-1] for entry in lists.get(effect, []) if isinstance(entry, str)] for effect in EFFECTS
+            ]
+            assert_followed(Exec(command=case["command"], cwd=case.get("cwd", ".")), *texts)
+
+
+def test_a_rule_that_was_found_once_is_asked_again_without_a_trace() -> None:
+    """The judge doesn't ask a deny rule twice; that it is asked again for the steps must not leave a problem behind."""
+    assert_followed(Exec(command="git push --force x; git push $X"), (), (), ("git push --force *",))
+    found = explain(
+        policy_from_data({"deny": ["exec(git push --force *)"]}), Exec(command="git push -f x; git push -f y"), now=NOW
     )
-    assert len(found.parts) == max(1, len(plain.commands))
-    open_parts = [part for part in found.parts if part.answer == "open"]
-    if plain.decision == "allow":
-        assert not open_parts
-    if plain.decision is None and not plain.never_allow and plain.commands:
-        assert open_parts
+    assert found.looked[0].parts == (0, 1)
 
 
 @given(EXECS, EXEC_PATTERNS)
@@ -467,6 +496,8 @@ OTHERS: list[tuple[Action, str | dict[str, Any], dict[str, list[str]], str, str]
     (git("push origin"), "git(push origin)", {"ask": ["git(main)"]}, "held", "which branches this pushes isn't said"),
     (git("push origin a b"), "git(a)", {}, "partly", "ref 1: `a` covers `push origin a`; another ref has no rule"),
     (git("push origin a"), {"rule": "git(*)", "except": ["git(push origin a)"]}, {}, "excepted", "its exception `push origin a`"),
+    (git("push -f origin x"), {"rule": "git(push --force origin *)", "except": ["git(push origin x)"]}, {}, "excepted", "its exception `push origin x`"),
+    (packages("npm install Zod"), {"rule": "packages(npm:*)", "except": ["packages(npm:zod)"]}, {}, "excepted", "its exception `npm:zod`"),
     (packages("npm install zod --registry=x"), "packages(npm:zod)", {}, "held", "`--registry=x` could change where code comes from"),
     (packages("npm install zod"), "packages(*)", {}, "never", "a bare allow rule allows nothing"),
     (packages("npm install zod"), {"rule": "packages(npm:*)", "except": ["packages(npm:zod)"]}, {}, "excepted", "its exception `npm:zod`"),
@@ -480,6 +511,13 @@ def test_what_stops_a_rule(
     one = told(action, rule, others=others)
     assert one.outcome == outcome
     assert why in one.why
+
+
+def test_an_exception_of_a_strict_rule_is_narrow() -> None:
+    """It is compared as an allow rule would be, so what it doesn't spell stays denied."""
+    forced = told(git("push -f origin x"), {"rule": "git(push *)", "except": ["git(x)"]}, "deny")
+    cased = told(packages("npm install Zod"), {"rule": "packages(npm:*)", "except": ["packages(npm:zod)"]}, "deny")
+    assert (forced.outcome, cased.outcome) == ("decides", "decides")
 
 
 def test_exceptions_that_only_together_take_a_line_out() -> None:
@@ -712,6 +750,9 @@ def test_nothing_is_offered_that_would_not_be_enough() -> None:
     assert offered(Exec(command="ls"), allow=["exec(ls)"]) == []
     assert offered(Exec(command="ls"), ask=["exec(ls)"]) == []
     assert offered(connect("169.254.169.254")) == []
+    # Rules that would do alone, but not here.
+    assert offered(parse_command("git push evil x")) == []
+    assert offered(parse_command("git push origin"), ask=["git(main)"]) == []
 
 
 @pytest.mark.parametrize(
