@@ -119,7 +119,7 @@ def path_in_path(wide: str, narrow: str) -> bool:
     if outer[-1] != "**" and not _segment_in(outer[-1], inner[-1]):
         # Most pairs end differently.
         return False
-    return _segments_in(outer, inner, {})
+    return _segments_in(outer, inner)
 
 
 @lru_cache(maxsize=16384)
@@ -127,21 +127,18 @@ def _glob(segment: str) -> Glob:
     return Glob(segment)
 
 
-def _segments_in(
-    wide: Sequence[str], narrow: Sequence[str], known: dict[tuple[int, int], bool], at: tuple[int, int] = (0, 0)
-) -> bool:
-    if at not in known:
-        i, j = at
-        if j == len(narrow):
-            known[at] = all(one == "**" for one in wide[i:])
-        elif i == len(wide):
-            known[at] = False
-        elif wide[i] == "**":
-            known[at] = any(_segments_in(wide, narrow, known, step) for step in ((i + 1, j), (i, j + 1)))
-        else:
-            is_one = narrow[j] != "**" and _segment_in(wide[i], narrow[j])
-            known[at] = is_one and _segments_in(wide, narrow, known, (i + 1, j + 1))
-    return known[at]
+def _segments_in(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    """From the ends to the front: `below[j]` says whether what is left of `wide` contains `narrow[j:]`."""
+    below = [False] * len(narrow) + [True]
+    for one in reversed(wide):
+        row = [False] * len(narrow) + [one == "**" and below[-1]]
+        for j in range(len(narrow) - 1, -1, -1):
+            if one == "**":
+                row[j] = below[j] or row[j + 1]
+            else:
+                row[j] = below[j + 1] and narrow[j] != "**" and _segment_in(one, narrow[j])
+        below = row
+    return below[0]
 
 
 def _segment_in(wide: str, narrow: str) -> bool:

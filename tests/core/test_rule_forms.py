@@ -1,0 +1,78 @@
+"""Rules that mean more than they look, one by one: what is wide, what only sounds so."""
+
+import pytest
+
+from supervisor.core.lint import lint
+from supervisor.core.policy_text import policy_from_data
+
+WIDE = [
+    ("exec(bash *)", "any script"),
+    ("exec(/usr/bin/python3 *)", "any script"),
+    ("exec(python3.13 -m *)", "any module"),
+    ("exec(bash -c *)", "any command line"),
+    ("exec(make *)", "any target"),
+    ("exec(npx *)", "any package"),
+    ("exec(npm exec *)", "any package"),
+    ("exec(uv run *)", "any script or program"),
+    ("exec(docker run *)", "any image"),
+    ("exec(sudo *)", "as another user"),
+    ("exec(ls*)", "any program"),
+    ("exec(py* *)", "any program"),
+    ("exec(cat src*)", "`*` crosses `/`"),
+    ("exec(cat src/*)", "`*` crosses `/`"),
+    ("exec(bash scripts/* *)", "`*` crosses `/`"),
+    ("filesystem(**)", "every file"),
+    ("filesystem(*)", "every file"),
+    ("filesystem(**/*)", "every file"),
+    ("network(*.amazonaws.com)", "anybody can have a name"),
+    ("network(8.0.0.0/7)", "of many owners"),
+    ("network(2000::/3)", "of many owners"),
+    ("git(*)", "every push"),
+    ("packages(npm:*)", "every package"),
+    ("packages(npm install *)", "every package"),
+    ("packages(pip install requests*)", "begins like that"),
+    ("packages(pip:django-*)", "begins like that"),
+    ("packages(npm:zod)", "every version"),
+    ("packages(npm install zod)", "every version"),
+    ("packages(pip install requests[socks])", "every version"),
+    ("packages(npm install @team/ui)", "every version"),
+]
+
+
+@pytest.mark.parametrize(("rule", "why"), WIDE)
+def test_a_rule_that_is_wider_than_it_looks_is_named(rule: str, why: str) -> None:
+    found = lint(policy_from_data({"allow": [rule]}), None, 0.0).findings
+    assert [one.kind for one in found] == ["wide"]
+    assert why in found[0].what
+    assert found[0].remedy
+
+
+NARROW = [
+    "exec(git *)", "exec(npm run *)", "exec(find *)", "exec(ls *)", "exec(pytest *)", "exec(python -m pytest *)", "exec(make test)",
+    "exec(bash scripts/build.sh)", "exec(* --version)", "exec(./scripts/* *)", "exec(npm run test:*)",
+    "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)", "exec(rm ./**)", "exec(node server.js *)",
+    "filesystem(src/**)", "filesystem(**/*.py)", "network(*.example.org)", "network(10.0.0.0/8)", "network(192.0.2.0/24)",
+    "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)", "packages(npm:@team/*)",
+    "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)", "packages(npm uninstall zod)",
+    "packages(npm install left-pad@1.*)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", NARROW)
+def test_a_rule_that_means_what_it_says_is_not(rule: str) -> None:
+    assert lint(policy_from_data({"allow": [rule]}), None, 0.0).findings == ()
+
+
+@pytest.mark.parametrize("effect", ["ask", "deny"])
+@pytest.mark.parametrize("rule", [rule for rule, _ in WIDE])
+def test_a_stricter_rule_may_be_as_wide_as_it_likes(effect: str, rule: str) -> None:
+    assert lint(policy_from_data({effect: [rule]}), None, 0.0).findings == ()
+
+
+def test_an_exception_may_keep_a_wildcard_below_its_folder() -> None:
+    kept = {"rule": "exec(cat src/*)", "except": ["exec(cat src/*..*)"]}
+    assert lint(policy_from_data({"allow": [kept]}), None, 0.0).findings == ()
+    other = {"rule": "exec(cat src/*)", "except": ["exec(cat src/secret)"]}
+    assert len(lint(policy_from_data({"allow": [other]}), None, 0.0).findings) == 1
+    sibling = {"rule": "exec(cat src*)", "except": ["exec(cat src*..*)"]}
+    assert len(lint(policy_from_data({"allow": [sibling]}), None, 0.0).findings) == 1, "`src-secret` isn't below `src`"
