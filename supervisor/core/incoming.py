@@ -18,7 +18,7 @@ Verdict = Literal["nothing", "agreed", "bring", "conflict", "never"]
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """`steps` are what must happen in the copy, in this order, where it is to follow."""
+    """`steps` is what must happen in the copy, in this order, where it is to follow."""
 
     verdict: Verdict
     steps: tuple[Want, ...] = ()
@@ -39,7 +39,7 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
         return CONFLICT
     if host is not None and host.kind in SPECIAL:
         return NEVER
-    return Incoming("bring", _steps(mine, host))
+    return Incoming("bring", steps(mine, host))
 
 
 def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
@@ -55,13 +55,14 @@ def _agent_changed(known: Known | None, mine: Seen | None) -> bool:
     return not is_still(mine, known)
 
 
-def _steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
+def steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
+    """What makes the copy's path hold what the host's does, in this order."""
     before = mine.token if mine else None
     if host is None:
         return (Want("delete", before),)
     if mine is not None and (host.kind == "dir") != (mine.kind == "dir"):
         # A folder where a file was, or the other way round: the old thing goes first.
-        return (Want("delete", before), *_steps(None, host))
+        return (Want("delete", before), *steps(None, host))
     if host.kind == "symlink":
         return (Want("symlink", before, host.token, link_target=host.target),)
     mode = host.mode & PERMISSIONS

@@ -39,14 +39,14 @@ class BlobStore:
             os.close(self._fd)
             self._fd = -1
 
-    def keep(self, data: bytes) -> str:
-        """Store `data` durably; its hash."""
+    def keep(self, data: bytes, *, durable: bool = True) -> str:
+        """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
         digest = content_hash(data)
         if not self.has(digest):
             temporary, fd = self._temporary()
             try:
                 _write_all(fd, data)
-                self._commit(temporary, fd, digest, len(data))
+                self._commit(temporary, fd, digest, len(data), durable)
             finally:
                 os.close(fd)
                 self._forget(temporary)
@@ -113,14 +113,16 @@ class BlobStore:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return name, os.open(name, flags, 0o600, dir_fd=self._fd)
 
-    def _commit(self, temporary: str, fd: int, digest: str, size: int) -> None:
+    def _commit(self, temporary: str, fd: int, digest: str, size: int, durable: bool = True) -> None:
         if self._bytes + size > MOST_BYTES:
             raise StorageError(
                 "the session's snapshots take too much room", f"more than {MOST_BYTES >> 30} GB of changes wait"
             )
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
         os.rename(temporary, _name(digest), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        os.fsync(self._fd)
+        if durable:
+            os.fsync(self._fd)
         self._bytes += size
 
     def _forget(self, name: str) -> None:

@@ -9,8 +9,9 @@ never decide what may be done (the gate does) nor show what an approval wouldn't
 """
 
 import asyncio
+import contextlib
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,17 +20,21 @@ import structlog
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.changes import name_of
+from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.gate import Gate
 from supervisor.workspace import git_copy
 from supervisor.workspace.agent_changes import AgentChanges
 from supervisor.workspace.compare import Comparison
+from supervisor.workspace.conflicts import Conflicts
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
+from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.undo import Undo
 from supervisor.workspace.watch import Watcher
 
 log = structlog.get_logger("workspace")
@@ -50,6 +55,9 @@ class _Opened(NamedTuple):
     watcher: Watcher
     comparison: Comparison
     incoming: HostChanges
+    conflicts: Conflicts
+    partial: PartialAnswers
+    undo: Undo
 
 
 class WorkspaceChannel:
@@ -187,7 +195,7 @@ class WorkspaceChannel:
             ignores = Ignores(self._workspace, is_git)
             watcher = Watcher(sides.copy)
             incoming = HostChanges(sides, ignores, self._ask_anew)
-            effects = Effects(sides, self._gate, self.session_id, self._settled, self._at)
+            effects = Effects(sides, self._gate, self.session_id, self._settled, self._at, self._ask_again)
             self._opened = _Opened(
                 sides,
                 effects,
@@ -196,8 +204,12 @@ class WorkspaceChannel:
                 watcher,
                 Comparison(sides, self._gate, self.session_id, ignores, watcher, effects.carry_out),
                 incoming,
+                Conflicts(sides, self._gate, self.session_id, effects, incoming),
+                PartialAnswers(sides, self._gate, self.session_id, effects, self._ask_again, self._at),
+                Undo(sides, self._gate, self.session_id, self._folder, woken=self._undone, at=self._at),
             )
             await effects.recover()
+            await self._opened.undo.recover()
         return self._opened
 
     # -- the agent's API ----------------------------------------------------------------------------------------------
@@ -224,12 +236,48 @@ class WorkspaceChannel:
             new = Side(blobs.read(action.after, MOST_TEXT_BYTES), blobs.size(action.after), action.mode)
         return make_card(action, old, new, host.token if host else None)
 
+    # -- some hunks: only ever called for the operator ------------------------------------------------------------------
+
+    async def answer_part(
+        self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
+    ) -> PartAnswered:
+        """Approve these hunks of a card and apply them; see `PartialAnswers.answer`."""
+        async with self._turn:
+            return await self._now.partial.answer(request_id, hunks, rest, by=by, fingerprint=fingerprint)
+
+    # -- conflicts: only ever called for the operator -----------------------------------------------------------------
+
+    async def conflict_card(self, request: Request) -> ConflictCard:
+        """What the person and the agent each did to the request's path, and the merge of both."""
+        return await self._now.conflicts.card(request)
+
+    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request:
+        """Apply the merge whose hash was `shown`, on the host and in the copy: the new request, approved."""
+        content, mode = await self._now.conflicts.merged(request_id, shown)
+        async with self._turn:
+            return await self._now.conflicts.apply_merge(request_id, content, mode, by=by, fingerprint=fingerprint)
+
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None = None) -> Request:
+        """Deny, and give the host's version to the agent's copy."""
+        async with self._turn:
+            return await self._now.conflicts.give_host(request_id, by=by, fingerprint=fingerprint)
+
     # -- effects ------------------------------------------------------------------------------------------------------
 
     async def carry_out(self, request: Request) -> None:
         """Carry out a request that is allowed or approved. Called by the gate; a second call finds it used."""
         async with self._turn:
             await (await self._open()).effects.carry_out(request)
+
+    async def carry_out_all(self, requests: Sequence[Request]) -> None:
+        """Carry out requests that became ready at once; see `Effects.carry_out_all`."""
+        async with self._turn:
+            await (await self._open()).effects.carry_out_all(requests)
+
+    def _ask_again(self, name: str) -> None:
+        """An answer came to nothing because of another path: the same is asked anew."""
+        self._now.comparison.forget(name)
+        self._now.watcher.wake(name.rpartition("/")[0])
 
     def _settled(self, name: str, failed: bool) -> None:
         """An effect happened, or couldn't: look at the path anew, and at the folders on the way, where something may wait for it."""
@@ -252,6 +300,20 @@ class WorkspaceChannel:
     def host_changes(self) -> HostChanges | None:
         """What the person changed meanwhile; None before the copy is open and after the end."""
         return self._opened.incoming if self._opened is not None else None
+
+    @contextlib.asynccontextmanager
+    async def undoing(self) -> AsyncIterator[Undo]:
+        """Look at what was applied, and take it back; nothing else happens to the workspace meanwhile."""
+        async with self._turn:
+            try:
+                opened = await self._open()
+            except FileNotFoundError:
+                raise NotFoundError("the session's copy was never finished", "nothing was changed by it") from None
+            yield opened.undo
+
+    def _undone(self, name: str) -> None:
+        """The person took an effect back: what is asked about the path is out of date."""
+        self._settled(name, True)
 
     # -- small things -------------------------------------------------------------------------------------------------
 

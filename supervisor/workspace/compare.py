@@ -22,6 +22,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.changes import SPECIAL, Known, Seen, Signature, Want, agree, signature_of, to_action, want
 from supervisor.errors import StorageError
 from supervisor.gate import Gate
+from supervisor.workspace.bases import Bases
 from supervisor.workspace.beneath import DIRECTORY, PathError
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
@@ -85,6 +86,7 @@ class Comparison:
         self._held: dict[str, Signature | None] = {}
         self._git_seen: dict[str, Signature] | None = None
         self._git_attempts = 0
+        self._bases = Bases(sides)
         self._room = MOST_WAITING
         self.holds_back = False
 
@@ -250,6 +252,8 @@ class Comparison:
             keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
             finding.mine = look(sides.copy, name, digest_of=keep)
             finding.wanted = self._want(finding)
+        if finding.wanted is not None:
+            self._bases.keep(name, finding.host, finding.wanted)
 
     def _want(self, finding: Finding) -> Want | None:
         name = finding.name

@@ -5,14 +5,19 @@ It must never carry out what the gate gave no grant for, or read content from th
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import EditError, Want, apply_edit, name_of, to_action
 from supervisor.errors import GatehouseError
-from supervisor.gate import Gate, Grant, Refused
+from supervisor.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.apply import Applier
+from supervisor.workspace.batch import Batch, BatchError, Change
+from supervisor.workspace.journal import BatchBegun
 from supervisor.workspace.looking import decode, encode, look_quietly, read_file
 from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
 from supervisor.workspace.scan import signature_at
@@ -22,9 +27,25 @@ from supervisor.workspace.to_end import to_end
 # What an edit asked for: old text, new text, whether all of it.
 type Edit = tuple[str, str, bool]
 
+_READY = ("allowed", "approved")
+# Changes that are claimed or settled in one go: what else the loop has to do waits for it.
+CHUNK = 500
+
+
+class Granted(NamedTuple):
+    """A request that may be carried out now, once."""
+
+    request: Request
+    action: FileChange
+    grant: Grant
+
+
+type Settled = tuple[Granted, Outcome, dict[str, object]]
+
 
 class Effects:
-    """Of one session. `settled(name, failed)` is called after each; `at` is `Applier`'s, for tests."""
+    """Of one session. `settled(name, failed)` is called after each, `ask_again(name)` for what failed only because
+    something else of the same answer did; `at` is `Applier`'s, for tests."""
 
     def __init__(
         self,
@@ -33,18 +54,26 @@ class Effects:
         session_id: str,
         settled: Callable[[str, bool], None],
         at: Callable[[str], None],
+        ask_again: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._sides = sides
         self._gate = gate
         self._session_id = session_id
         self._settled = settled
+        self._ask_again = ask_again
         self._applier = Applier(sides.host, sides.blobs, sides.history, at=at)
         self._copy_applier = Applier(sides.copy, sides.blobs, None)
+        self._batch = Batch(sides, self._applier, at)
         self._edits: dict[str, Edit] = {}
+        self._followers: dict[str, str | None] = {}
 
     def remember_edit(self, request_id: str, edit: Edit) -> None:
         """What the request's edit was: to say why it no longer fits, and to make it in a copy that moved on."""
         self._edits[request_id] = edit
+
+    def follow_with_copy(self, request_id: str, expected: str | None) -> None:
+        """Once the request is carried out the copy gets its content, too, if it holds `expected` (a token) still."""
+        self._followers[request_id] = expected
 
     async def carry_out(self, request: Request) -> None:
         """Carry out a request that is allowed or approved. A second call finds it used."""
@@ -59,17 +88,117 @@ class Effects:
         if isinstance(grant, Grant):
             await self._effect(request, action, grant)
 
+    async def carry_out_all(self, requests: Sequence[Request]) -> None:
+        """Carry out several: what a person answered at once is done as a whole or not at all, what rules allow each for
+        itself. What was used already, is passed over."""
+        ready = [one for one in self._gate.get_all([one.id for one in requests]) if status(one) in _READY]
+        allowed = [request for request in ready if request.decision == "allow"]
+        for at in range(0, len(allowed), CHUNK):
+            granted, _ = self._claim(allowed[at : at + CHUNK])
+            await self._each(granted)
+        answered = [request for request in ready if request.decision != "allow"]
+        if len(answered) == 1:
+            await self.carry_out(answered[0])
+        elif answered:
+            granted, refused = self._claim(answered)
+            if refused:
+                why = f"nothing of this was carried out: {refused[0].why}"
+                await self._settle_all([(one, "failed", {"error": why}) for one in granted], self._ask_again)
+            elif granted:
+                await self._as_one(BatchBegun(secrets.token_hex(8), tuple(one.id for one in answered)), granted)
+
+    def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
+        given = self._gate.claim_all([request.id for request in requests], self._session_id)
+        pairs = list(zip(requests, given, strict=True))
+        granted = [Granted(one, self.action_of(one), grant) for one, grant in pairs if isinstance(grant, Grant)]
+        return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
+
+    async def _each(self, granted: Sequence[Granted]) -> None:
+        """Do each for itself, with the folders synced once."""
+        outcomes = await to_end(lambda: self._apply_each(granted))
+        pairs = list(zip(granted, outcomes, strict=True))
+        await self._confirm([(one, came) for one, came in pairs if isinstance(came, Applied)])
+        failed = [(one, came) for one, came in pairs if isinstance(came, GatehouseError)]
+        settled: list[Settled] = [(one, "failed", _failure(error)) for one, error in failed]
+        await self._settle_all(settled, lambda name: self._settled(name, True))
+
+    async def _as_one(self, batch: BatchBegun, granted: Sequence[Granted]) -> None:
+        """Do all of them or none."""
+        changes = await asyncio.to_thread(
+            lambda: [Change(one.request.id, one.action, one.grant.use, self._time_of(*one[:2])) for one in granted]
+        )
+        try:
+            applied = await to_end(lambda: self._batch.carry_out(batch, changes))
+        except GatehouseError as error:
+            facts = _failure(error) | {"batch": batch.id}
+            await self._settle_all([(one, "failed", facts) for one in granted], self._ask_again)
+        else:
+            await self._confirm(list(zip(granted, applied, strict=True)))
+
+    async def _confirm(self, done: Sequence[tuple[Granted, Applied]]) -> None:
+        """What was done is agreed on and settled, some at a time so that nobody else has to wait for long."""
+        for at in range(0, len(done), CHUNK):
+            for one, came in done[at : at + CHUNK]:
+                await self._agree(one.request, one.action, came)
+            part = [one for one, _ in done[at : at + CHUNK]]
+            pruned = await asyncio.to_thread(self._prune_all, part)
+            settled: list[Settled] = [
+                (one, "done", _success(one.action) | pruned.get(one.request.id, {})) for one in part
+            ]
+            await self._settle_all(settled, lambda name: self._settled(name, False))
+
+    def _prune_all(self, granted: Sequence[Granted]) -> dict[str, dict[str, object]]:
+        """For deletions, the part of their outcome about the folders that went with them."""
+        return {
+            one.request.id: {"folders_removed": self._prune(name_of(one.action), one.request.id)}
+            for one in granted
+            if one.action.operation == "delete"
+        }
+
+    async def _settle_all(self, settled: Sequence[Settled], then: Callable[[str], None]) -> None:
+        for at in range(0, len(settled), CHUNK):
+            part = settled[at : at + CHUNK]
+            self._gate.settle_all([(one.grant, outcome, facts) for one, outcome, facts in part])
+            for one, _, _ in part:
+                then(name_of(one.action))
+            await asyncio.sleep(0)
+
+    def _apply_each(self, granted: Sequence[Granted]) -> list[Applied | GatehouseError]:
+        outcomes: list[Applied | GatehouseError] = []
+        with self._applier.sharing_syncs():
+            for request, action, grant in granted:
+                try:
+                    outcomes.append(self._apply(request, action, grant))
+                except GatehouseError as error:
+                    outcomes.append(error)
+        return outcomes
+
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
         intents = list(self._sides.history.open.values())
         await asyncio.to_thread(clean_leftovers, self._sides.host, intents)
-        for request in self._gate.unsettled(self._session_id):
-            if isinstance(request.action, FileChange) and request.origin != "egress":
-                grant = self._gate.resume(request.id, self._session_id)
-                if isinstance(grant, Refused):
-                    continue
-                # `apply` finds it done already, or finds `before` still there and does it, or finds neither and refuses.
-                await self._effect(request, self.action_of(request), grant)
+        left = [
+            request
+            for request in self._gate.unsettled(self._session_id)
+            if isinstance(request.action, FileChange) and request.origin != "egress"
+        ]
+        grants = self._gate.resume_all([request.id for request in left], self._session_id)
+        granted = [
+            Granted(request, self.action_of(request), grant)
+            for request, grant in zip(left, grants, strict=True)
+            if isinstance(grant, Grant)
+        ]
+        # `apply` finds each done already, or finds `before` still there and does it, or finds neither and refuses.
+        batch = self._sides.history.open_batch
+        ids = set(batch.requests) if batch is not None else set()
+        if batch is not None and any(request.id in ids for request in left):
+            if together := [one for one in granted if one.request.id in ids]:
+                await self._as_one(batch, together)
+        elif batch is not None:
+            await to_end(lambda: self._batch.roll_back(batch))
+        for one in granted:
+            if one.request.id not in ids:
+                await self._effect(*one)
 
     def action_of(self, request: Request) -> FileChange:
         """The request's action, which is one of files."""
@@ -83,13 +212,13 @@ class Effects:
         try:
             applied = await to_end(lambda: self._apply(request, action, grant))
         except GatehouseError as error:
-            self._gate.settle(grant, "failed", {"error": str(error), "stale": isinstance(error, StaleError)})
+            self._gate.settle(grant, "failed", _failure(error))
             self._settled(name, True)
             return
-        detail: dict[str, object] = {"path": action.path, "operation": action.operation, "hash": action.after}
+        detail = _success(action)
         if request.origin == "agent_api":
             detail["copy"] = await asyncio.to_thread(self._into_copy, request, action)
-        self._sides.agreed(name, applied.known, request.id)
+        await self._agree(request, action, applied)
         if action.operation == "delete":
             detail["folders_removed"] = await asyncio.to_thread(self._prune, name, request.id)
         self._gate.settle(grant, "done", detail)
@@ -97,9 +226,32 @@ class Effects:
         self._settled(name, False)
 
     def _apply(self, request: Request, action: FileChange, grant: Grant) -> Applied:
+        return self._applier.apply(action, request.id, grant.use, mtime_ns=self._time_of(request, action))
+
+    def _time_of(self, request: Request, action: FileChange) -> int | None:
         # Only a file that came to be in the copy has a time worth keeping.
         mine = signature_at(self._sides.copy, name_of(action)) if request.origin == "workspace" else None
-        return self._applier.apply(action, request.id, grant.use, mtime_ns=mine[1] if mine else None)
+        return mine[1] if mine else None
+
+    async def _agree(self, request: Request, action: FileChange, applied: Applied) -> None:
+        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only where the copy holds the same:
+        else the copy's version would count as a change of the agent's alone, and a rule could apply it over the person's."""
+        name = name_of(action)
+        if "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
+            self._sides.agreed(name, applied.known, request.id)
+        else:
+            self._sides.history.confirm_alone(request.id, name)
+
+    def _copy_holds(self, request: Request, action: FileChange) -> bool:
+        """Whether the copy has what the host was given; it is given it where it was to follow."""
+        name = name_of(action)
+        mine = look_quietly(self._sides.copy, name)
+        if request.id in self._followers and self._followers.pop(request.id) == (mine.token if mine else None):
+            wanted = Want("write", mine.token if mine else None, action.after, action.mode)
+            with contextlib.suppress(GatehouseError):  # the agent was faster: it stays a conflict
+                self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
+            mine = look_quietly(self._sides.copy, name)
+        return (mine.token if mine else None) == action.after
 
     def _prune(self, name: str, request_id: str) -> list[str]:
         removed = self._applier.prune(name, lambda folder: look_quietly(self._sides.copy, folder) is None, request_id)
@@ -152,3 +304,12 @@ class Effects:
                 return why
             return f"{why} (the old text is still there: ask for the edit again)"
         return why
+
+
+def _success(action: FileChange) -> dict[str, object]:
+    return {"path": action.path, "operation": action.operation, "hash": action.after}
+
+
+def _failure(error: GatehouseError) -> dict[str, object]:
+    is_stale = error.is_stale if isinstance(error, BatchError) else isinstance(error, StaleError)
+    return {"error": str(error), "stale": is_stale}

@@ -98,7 +98,7 @@ async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
         done = await run(
             command,
             env=git_environment(),
-            cwd=repository,
+            cwd="/",
             stdin=text,
             timeout_s=GIT_TIMEOUT_S,
             output_limit_bytes=LIST_LIMIT_BYTES,

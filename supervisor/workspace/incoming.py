@@ -22,8 +22,8 @@ import msgspec
 from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import PERMISSIONS, Known, Seen, Signature, Want, signature_of, to_action
-from supervisor.core.incoming import NOTHING, Incoming, incoming
-from supervisor.errors import GatehouseError
+from supervisor.core.incoming import NOTHING, Incoming, incoming, steps
+from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import FILE, PathError, Root, is_git_name
 from supervisor.workspace.ignores import Ignores
@@ -154,6 +154,17 @@ class HostChanges:
         """A person's answer about the path was carried out."""
         self._conflicts.pop(name, None)
 
+    async def give(self, name: str, mine: Seen | None, host: Seen | None) -> None:
+        """Bring the host's version of a path into the copy, which must hold `mine` still. `UserError` where it can't be."""
+        known = self._sides.known(name)
+        one = await to_end(
+            lambda: self._deal_with(name, lambda name: self._bring(name, known, host, steps(mine, host)))
+        )
+        self._follow_up(one)
+        if not one.is_agreed:
+            why = one.problem or "one of them just changed again"
+            raise UserError(f"the copy was left as it is: {why}", "look at the path and try again")
+
     def conflicts(self) -> list[str]:
         """The paths that both sides have changed, and nobody has answered about."""
         return sorted(self._conflicts)
@@ -249,7 +260,7 @@ class HostChanges:
                 continue
             known = self._sides.known(name)
             was_folder = known is not None and known.kind == "dir"
-            if is_folder and (everything or not self._watcher.is_watched(name)):
+            if is_folder and (everything or not was_folder or not self._watcher.is_watched(name)):
                 into.add(name)
             if was_folder and not is_folder:
                 into.add(name)  # not there any more as a folder: neither is what was in it
@@ -286,9 +297,9 @@ class HostChanges:
 
     # -- looking and bringing (in a thread) ---------------------------------------------------------------------------
 
-    def _deal_with(self, name: str) -> _Found:
+    def _deal_with(self, name: str, work: Callable[[str], _Found] | None = None) -> _Found:
         try:
-            return self._compare(name)
+            return (work or self._compare)(name)
         except UnsteadyError:
             return _Found(name, unsteady=True)
         except StaleError:
@@ -310,23 +321,22 @@ class HostChanges:
             both = _agreement(host, mine.signature if mine else None)
             return _Found(name, verdict, host, known=both, is_agreed=True)
         if verdict.verdict == "bring":
-            return self._bring(name, known, host, verdict)
+            return self._bring(name, known, host, verdict.steps)
         return _Found(name, verdict, host)
 
-    def _bring(self, name: str, known: Known | None, host: Seen | None, verdict: Incoming) -> _Found:
+    def _bring(self, name: str, known: Known | None, host: Seen | None, steps: tuple[Want, ...]) -> _Found:
         what: What = "deleted" if host is None else "created" if known is None else "changed"
         made: Known | None = None
-        for step in verdict.steps:
+        for step in steps:
             try:
                 made = self._apply(name, step, host)
             except GatehouseError as error:
                 if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
                     raise
                 # The agent has files of its own in the folder: it is the agent's alone from now on.
-                return _Found(name, verdict, host, what, None, is_agreed=True)
-        return _Found(
-            name, verdict, host, what, _agreement(host, made.host_signature if made else None), is_agreed=True
-        )
+                return _Found(name, host=host, what=what, is_agreed=True)
+        known = _agreement(host, made.host_signature if made else None)
+        return _Found(name, host=host, what=what, known=known, is_agreed=True)
 
     def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
         """One step in the copy; what it then holds there."""
@@ -339,7 +349,7 @@ class HostChanges:
             if rebuilt.after != action.after:
                 raise stale(name)
 
-        applier = Applier(self._sides.copy, _HostFile(self._sides.host, name), None)
+        applier = Applier(self._sides.copy, _HostFile(self._sides.host, name), None, durable=False)
         mtime_ns = host.signature[1] if host is not None else None
         return applier.apply(action, "host", check, mtime_ns=mtime_ns).known
 
@@ -354,7 +364,9 @@ class HostChanges:
         elif one.problem:
             self._note(name, one.problem)
         elif one.is_agreed:
-            self._sides.agreed(name, one.known)
+            # Not in the journal, as the copy isn't synced to the disk: a power cut could keep the one without the other, and
+            # the copy's old content would then pass for a change of the agent's.
+            self._sides.agreed(name, one.known, journaled=False)
             if one.what is not None:
                 self._remember(name, one.what, one.host)
             else:

@@ -56,12 +56,14 @@ class Sides:
         """Whether there are such paths in it."""
         return bool(self._children.get(name))
 
-    def agreed(self, name: str, known: Known | None, request: str | None = None) -> None:
+    def agreed(self, name: str, known: Known | None, request: str | None = None, *, journaled: bool = True) -> None:
         """Both sides agree on this from now on (None: on nothing being there); folders on the way with it.
 
-        With `request` its effect is on record as done from now on, and can be undone.
+        With `request` its effect is on record as done from now on, and can be undone. Not `journaled`: after a crash it is
+        found again, because both sides hold the same then too; or one of them was changed, which then counts as a change.
         """
-        self.journal.agreed(name, known, request)
+        if journaled:
+            self.journal.agreed(name, known, request)
         if request is not None:
             self.history.confirm(request, name)
         self._set(name, known)
@@ -85,6 +87,12 @@ class Sides:
         """
         for name in names:
             self._fill_digest(name)
+
+    def learn_digest(self, name: str, digest: str) -> None:
+        """What both sides agreed on is this content: a look at an unchanged side said so. Not in the journal, as above."""
+        known = self._baseline.get(name)
+        if known is not None and known.kind == "file" and known.digest is None:
+            self._baseline[name] = msgspec.structs.replace(known, digest=digest)
 
     def _fill_digest(self, name: str) -> None:
         known = self._baseline.get(name)

@@ -1,0 +1,39 @@
+"""What the host held when a change of the agent's was asked about: what a merge begins with, should the person edit it, too.
+
+It is separate because comparing keeps it and merging reads it. Losing one only means that there is no suggestion; so it
+is bounded, and no error of its own stops a comparison.
+"""
+
+import contextlib
+
+from supervisor.core.actions import content_hash
+from supervisor.core.changes import Seen, Want
+from supervisor.core.text_diff import MOST_TEXT_BYTES
+from supervisor.errors import GatehouseError
+from supervisor.workspace.looking import read_file
+from supervisor.workspace.sides import Sides
+
+MOST_BYTES = 256 << 20
+
+
+class Bases:
+    """Of one session. Blocking: call it in a thread."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._bytes = 0
+
+    def keep(self, name: str, host: Seen | None, wanted: Want) -> None:
+        """Keep the host's file, where it is as both sides last agreed. Never raises."""
+        if self._sides.known(name) is None or host is None or host.kind != "file" or "conflict" in wanted.hazards:
+            return
+        size, digest = host.signature[0], host.digest or ""
+        self._sides.learn_digest(name, digest)
+        if size > MOST_TEXT_BYTES or self._bytes + size > MOST_BYTES:
+            return
+        with contextlib.suppress(OSError, GatehouseError):
+            if not self._sides.blobs.has(digest):
+                data = read_file(self._sides.host, name, MOST_TEXT_BYTES)
+                if content_hash(data) == digest:
+                    self._sides.blobs.keep(data, durable=False)
+                    self._bytes += size
