@@ -133,6 +133,21 @@ def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
     return 0
 
 
+def undo(options: argparse.Namespace) -> int:
+    """Take applied changes back: shows first what that does to which files, and asks."""
+    from supervisor.undo_verb import undo as take_back
+
+    return take_back(
+        _settings(options),
+        any_id=options.id,
+        session=options.session,
+        everything=options.all,
+        to=options.to,
+        merge=options.merge,
+        is_agreed=options.yes,
+    )
+
+
 def stop(options: argparse.Namespace) -> int:
     """End a session in order."""
     session = _client(options).post(f"/api/sessions/{_id(options.id)}/stop", reason=options.reason)
@@ -336,6 +351,15 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--always", action="store_true", help="save the suggested rule too")
         parser.add_argument("--rule", metavar="RULE", help="save this rule too")
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
+    undoing = verb("undo", undo)
+    undoing.add_argument("id", metavar="ID", nargs="?", help="a request, a whole session, or an undo")
+    undoing.add_argument("--all", action="store_true", help="everything that the session applied")
+    undoing.add_argument("--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago")
+    undoing.add_argument("--session", metavar="ID", help="the session (the newest that applied anything)")
+    undoing.add_argument(
+        "--merge", action="store_true", help="merge with what you edited since, where that is possible"
+    )
+    undoing.add_argument("--yes", action="store_true", help="don't ask")
     ending = verb("stop", stop)
     ending.add_argument("id", metavar="ID")
     ending.add_argument("--reason", metavar="TEXT", help="what the record says")

@@ -9,7 +9,8 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from supervisor.core.approvals import Request, is_settled
 from supervisor.core.egress_wire import Credential
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
-from supervisor.errors import PolicyError, UserError
+from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.process import Completed, run
 from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
@@ -33,6 +34,7 @@ from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.undo import Undo, reopened
 
 PROXY_PORT = 3128
 AGENT_PORT = 3701
@@ -88,6 +90,7 @@ class Surroundings:
         self._ca_bundle = ca_bundle
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
+        self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # The default one too, where another is used: it may hold another supervisor's token and the key of its authority.
         self._data_folders = tuple(dict.fromkeys((settings.data_dir, DEFAULT_DATA)))
         self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
@@ -97,6 +100,28 @@ class Surroundings:
         """The workspace channel of a session that hasn't ended."""
         parts = self._parts.get(session_id)
         return parts.channel if parts else None
+
+    @contextlib.asynccontextmanager
+    async def undoing(self, session: Session) -> AsyncIterator[Undo]:
+        """Look at what a session applied, running or ended, and take it back; one at a time for each session.
+
+        `NotFoundError` where nothing of it is left to work with.
+        """
+        async with self._undo_turns[session.id]:
+            channel = self.channel(session.id)
+            if channel is None and session.ended_at is None:
+                raise NotFoundError(
+                    "the session was not taken up", "run `gatehouse up`, which does that, and try again"
+                )
+            folder = self._settings.sessions_dir / session.id
+            workspace = Path(session.workspace)
+            opened = (
+                channel.undoing()
+                if channel is not None
+                else reopened(session.id, workspace, folder, self._gate, self._data_folders)
+            )
+            async with opened as undo:
+                yield undo
 
     def reconsider(self) -> None:
         """The rules changed: what they had denied before is asked again."""
@@ -222,6 +247,10 @@ class Surroundings:
     async def detach(self, session: Session) -> None:
         """Close the doors, stop watching, and judge nothing of it any more."""
         self._gate.rulings.close_session(session.id)
+        async with self._undo_turns[session.id]:
+            await self._detach(session)
+
+    async def _detach(self, session: Session) -> None:
         parts = self._parts.pop(session.id, None)
         await self._network.close_session(session.id)
         if self.exec_broker is not None:

@@ -53,7 +53,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab": BASE | {"core", "workspace"},
     "doctor": BELOW_SERVER | {"server"},
     "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
-    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab"},
+    "undo_verb": BASE | {"core", "app", "client", "server"},
+    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab", "undo_verb"},
 }
 
 # Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.

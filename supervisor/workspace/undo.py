@@ -60,12 +60,14 @@ class UndoFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives it back to have it done."""
+    """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives it back to have it done.
+    `undo` is the id of the undo that did it."""
 
     what: str
     of: tuple[str, ...]
     files: tuple[UndoFile, ...]
     token: str
+    undo: str = ""
 
     @property
     def problems(self) -> list[UndoFile]:
@@ -294,7 +296,7 @@ class Undo:
             files=[_text(file.name) for file in plan.effective[:MOST_NAMED]], count=len(steps), merge=merge,
         )  # fmt: skip
         await self._finish(undo, resumed=False)
-        return plan
+        return msgspec.structs.replace(plan, undo=undo.id)
 
     async def recover(self) -> None:
         """End an undo that a crash cut short: finish it, or roll it back where it can't be."""
