@@ -315,7 +315,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
         desk = Desk(tmp_path / "data", host)
         async with desk.running(copy=False, start=False):
             desk.gate.offer_ready()
-            if step != "part kept":
+            if step == "part answered":  # what was begun is finished by `start`, before it compares
                 await desk.until(lambda: on_host(desk) == changed(5))
             await desk.channel.start()
             if step == "part kept":
