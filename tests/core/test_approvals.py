@@ -54,6 +54,13 @@ def test_the_status_follows_from_the_facts(facts: dict[str, Any], expected: str,
         ({**DENIED, "answer_reason": "use make"}, "denied by operator: use make"),
         ({"closed_at": 3.0, "closed_why": "the session ended"}, "the session ended"),
         ({**APPROVED, "superseded_by": "r2"}, "superseded by a newer request for the same thing"),
+        ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True}}, "approved by operator"),
+        (
+            {**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "undone by operator"}},
+            "undone by operator",
+        ),
+        ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "taken back by me"}}, "taken back by me"),
+        ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True}}, "approved by operator"),
     ],
 )
 def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: str) -> None:

@@ -5,8 +5,10 @@ import pytest
 from supervisor.core.actions import Action, Exec, FileChange, Network
 from supervisor.core.git_refs import parse_command as git
 from supervisor.core.packages import parse_command as package
+from supervisor.core.policy_text import policy_from_data
 from supervisor.core.prefixes import MAX_PREFIX_CHARS, Prefixes
-from tests.fakes.ruled import ruled
+from supervisor.core.rules import evaluate
+from tests.fakes.ruled import NOW, ruled
 
 LONG = "a" * (MAX_PREFIX_CHARS + 5)
 
@@ -71,9 +73,11 @@ def test_a_crowd_of_rules_answers_as_each_rule_alone(category: str, effect: str)
     rules = [f"{category}({pattern})" for pattern in FEW_OF_EACH[category]]
     if effect == "allow":
         rules = [rule for rule in rules if rule != f"{category}(*)"]
+    # One policy for all: its index is built by the first question, and asked by the others.
+    policy = policy_from_data({effect: [*crowd, *rules]})
     for action in ACTIONS[category]:
         alone = {rule for rule in rules if rule in ruled(action, **{effect: [rule]}).rules}
-        together = ruled(action, **{effect: [*crowd, *rules]})
+        together = evaluate(policy, action, now=NOW)
         named = set(together.rules) & set(rules)
         if together.decision == effect:
             assert named == alone, (action, named ^ alone)
