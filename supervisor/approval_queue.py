@@ -60,41 +60,45 @@ class ApprovalQueue:
         for request in changed:
             self.announce(request)
 
-    def add(self, request: Request) -> Request | None:
-        """Record a new request. The one that it supersedes, if any, was denied in the same transaction; it is given back."""
+    def add_all(self, requests: Sequence[Request]) -> list[tuple[Request, Request]]:
+        """Record new requests. Those that wait for the same thing were denied in the same transaction; they are given back,
+        each with the one that superseded it."""
+        superseded: list[tuple[Request, Request]] = []
         with self._transaction() as (connection, changed):
-            superseded = None
-            if request.decision != "deny":
-                older = store.pending_for_subject(connection, request.session_id, request.subject)
-                if older is not None:
-                    superseded = store.supersede(connection, older.id, request.id, request.asked_at)
-            store.add(connection, request)
-            changed.extend(one for one in (superseded, request) if one is not None)
+            for part in _of_distinct_subjects(requests):
+                asked = {one.subject: one for one in part if one.decision != "deny"}
+                sessions = {one.session_id for one in part}
+                older = [o for one in sessions for o in store.pending_for_subjects(connection, one, list(asked))]
+                pairs = [(one, asked[one.subject]) for one in older]
+                denied = store.supersede_all(connection, pairs)
+                store.add_all(connection, part)
+                superseded += [(one, newer) for one, (_, newer) in zip(denied, pairs, strict=True)]
+                changed.extend([*denied, *part])
         return superseded
 
     def ask_again(self, request_id: str, hold_until: float | None) -> Request | None:
         """The same ask came once more."""
         return self._change(lambda c: store.ask_again(c, request_id, hold_until))
 
-    def answer(
-        self, request_id: str, answer: Answer, *, at: float, by: str, reason: str, rule: str | None = None
-    ) -> Request | None:
-        """Answer a pending request."""
-        return self._change(
-            lambda c: store.answer(c, request_id, answer=answer, at=at, by=by, reason=reason, rule=rule)
+    def answer_all(
+        self, request_ids: Sequence[str], answer: Answer, *, at: float, by: str, reason: str, rule: str | None = None
+    ) -> list[Request]:
+        """Answer those of the requests that are pending."""
+        return self._change_all(
+            lambda c: store.answer_all(c, request_ids, answer=answer, at=at, by=by, reason=reason, rule=rule)
         )
 
-    def close(self, request_id: str, why: str, at: float) -> Request | None:
-        """End a request that is pending or ready."""
-        return self._change(lambda c: store.close(c, request_id, why, at))
+    def close_all(self, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+        """End those of the requests that are pending or ready."""
+        return self._change_all(lambda c: store.close_all(c, request_ids, why, at))
 
-    def use(self, request_id: str, session_id: str, at: float) -> Request | None:
-        """Give a ready request out, once."""
-        return self._change(lambda c: store.use(c, request_id, session_id, at))
+    def use_all(self, request_ids: Sequence[str], session_id: str, at: float) -> list[Request]:
+        """Give those of the requests out that are ready, once."""
+        return self._change_all(lambda c: store.use_all(c, request_ids, session_id, at))
 
-    def settle(self, request_id: str, outcome: dict[str, object], at: float) -> Request | None:
-        """Record what carrying out gave, once."""
-        return self._change(lambda c: store.settle(c, request_id, outcome, at))
+    def settle_all(self, outcomes: Mapping[str, dict[str, object]], at: float) -> list[Request]:
+        """Record by id what carrying out gave, once."""
+        return self._change_all(lambda c: store.settle_all(c, outcomes, at))
 
     def note_taken_back(self, request_id: str, why: str | None) -> Request | None:
         """Say that the person took back what a request did, or with None that it is in force again."""
@@ -128,9 +132,9 @@ class ApprovalQueue:
         """The last requests of all sessions, newest first; of one category where it is given."""
         return self.read(lambda c: store.newest(c, limit, category))
 
-    def earlier(self, session_id: str, fingerprint: str) -> Request | None:
-        """The newest asked request of the session for exactly this action."""
-        return self.read(lambda c: store.latest_for_fingerprint(c, session_id, fingerprint))
+    def earlier_all(self, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:
+        """By fingerprint, the newest asked request of the session for exactly this action."""
+        return self.read(lambda c: store.latest_for_fingerprints(c, session_id, fingerprints))
 
     def room(self, session_id: str, origin: Origin) -> int:
         """How many further requests of the session may wait. Changed files have room of their own: they are shown as one."""
@@ -188,11 +192,14 @@ class ApprovalQueue:
             watcher(request)
 
     def _change(self, operation: Callable[[Connection], Request | None]) -> Request | None:
+        changed = self._change_all(lambda c: [one for one in [operation(c)] if one is not None])
+        return changed[0] if changed else None
+
+    def _change_all(self, operation: Callable[[Connection], list[Request]]) -> list[Request]:
         with self._transaction() as (connection, changed):
-            request = operation(connection)
-            if request is not None:
-                changed.append(request)
-        return request
+            requests = operation(connection)
+            changed.extend(requests)
+        return requests
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator["_Joint"]:
@@ -200,3 +207,17 @@ class ApprovalQueue:
         with self.together():
             assert self._joint is not None
             yield self._joint
+
+
+def _of_distinct_subjects(requests: Sequence[Request]) -> Iterator[list[Request]]:
+    """In order, in parts that have each subject once: of two for the same thing the later supersedes the earlier."""
+    part: list[Request] = []
+    subjects: set[str] = set()
+    for request in requests:
+        if request.subject in subjects:
+            yield part
+            part, subjects = [], set()
+        part.append(request)
+        subjects.add(request.subject)
+    if part:
+        yield part

@@ -144,16 +144,22 @@ class Gate:
         reason: str = "",
         origin: Origin = "agent_api",
         hold_s: float | None = None,
+        offer: bool = True,
     ) -> list[Request]:
-        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied."""
+        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied.
+
+        Without `offer` the caller carries out what is ready.
+        """
         hold_until = None if hold_s is None else self._clock.now() + hold_s
         room = self.queue.room(session_id, origin)
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
-        for at, action in enumerate(actions):
-            verdict = self.rulings.verdict(action, session_id)
-            if verdict.decision == "ask":
-                if known := self._known(session_id, fingerprint(action), hold_until):
+        verdicts = [self.rulings.verdict(action, session_id) for action in actions]
+        marks = {at: fingerprint(actions[at]) for at, verdict in enumerate(verdicts) if verdict.decision == "ask"}
+        earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
+        for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
+            if at in marks:
+                if known := self._known(earlier.get(marks[at]), hold_until):
                     found[at] = known
                     continue
                 room -= 1
@@ -164,8 +170,8 @@ class Gate:
             if request.decision != "deny":
                 self._actions[request.id] = actions[at]
         # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
-        ready = [one for one in (found | recorded).values() if status(one) in ("approved", "allowed")]
-        self._offer_all(ready)
+        if offer:
+            self._offer_all([one for one in (found | recorded).values() if status(one) in ("approved", "allowed")])
         return [recorded[at] if at in recorded else found[at] for at in range(len(actions))]
 
     def _request(
@@ -265,10 +271,16 @@ class Gate:
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
-        closed = self.queue.close(request_id, why, self._clock.now())
-        if closed is not None:
-            self._actions.pop(request_id, None)
-            self.audit.record("request_closed", request=request_id, session=closed.session_id, why=why)
+        self.close_all([request_id], why)
+
+    def close_all(self, request_ids: Sequence[str], why: str) -> None:
+        """`close` for each, in one transaction and one write to the record."""
+        closed = self.queue.close_all(request_ids, why, self._clock.now())
+        for request in closed:
+            self._actions.pop(request.id, None)
+        self.audit.record_all(
+            [("request_closed", {"request": one.id, "session": one.session_id, "why": why}) for one in closed]
+        )
 
     def close_requests(
         self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
@@ -276,8 +288,7 @@ class Gate:
         """End every request of a session that is pending or ready, but those that `keep` names; how many."""
         left = self.queue.pending(session_id) + self.queue.ready(session_id)
         closing = [request for request in left if not keep(request)]
-        for request in closing:
-            self.close(request.id, why)
+        self.close_all([request.id for request in closing], why)
         return len(closing)
 
     # -- acting -----------------------------------------------------------------------------------------------------
@@ -288,10 +299,12 @@ class Gate:
 
     def claim_all(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
         """`claim` for each, in one write to the record and one to the database."""
-        requests = [self.get(request_id) for request_id in request_ids]
+        requests = self.queue.get_all(request_ids)
+        if len(requests) != len(set(request_ids)):
+            self.get(next(one for one in request_ids if one not in {request.id for request in requests}))
         refused = {request.id: why for request in requests if (why := self._why_not(request, session_id))}
         begun = self._begin_all([request for request in requests if request.id not in refused], resumed=False)
-        return [(refused | begun)[request.id] for request in requests]
+        return [(refused | begun)[request_id] for request_id in request_ids]
 
     def _why_not(self, request: Request, session_id: str) -> Refused | None:
         if stopped := self.rulings.why_stopped():
@@ -377,25 +390,29 @@ class Gate:
             return {one.id: Refused(why=error.message, remedy=error.remedy, request_id=one.id) for one in requests}
         made: dict[str, Grant | Refused] = {}
         now = self._clock.now()
-        with self.queue.together():
-            for request in requests:
-                if not resumed and self.queue.use(request.id, request.session_id, now) is None:
-                    why = "this request was used before"
-                    made[request.id] = Refused(why=why, remedy="ask again", request_id=request.id)
-                else:
-                    self._begun.add(request.id)
-                    made[request.id] = Grant(
-                        session_id=request.session_id,
-                        bound_to=request.fingerprint,
-                        request_id=request.id,
-                        rule=request.rule,
-                        why=explanation(request),
-                    )
+        given = {one.id for one in requests}
+        if not resumed:
+            sessions = {one.session_id for one in requests}
+            with self.queue.together():
+                used = [self.queue.use_all([one.id for one in requests], session, now) for session in sessions]
+            given = {one.id for part in used for one in part}
+        for request in requests:
+            if request.id not in given:
+                why = "this request was used before"
+                made[request.id] = Refused(why=why, remedy="ask again", request_id=request.id)
+            else:
+                self._begun.add(request.id)
+                made[request.id] = Grant(
+                    session_id=request.session_id,
+                    bound_to=request.fingerprint,
+                    request_id=request.id,
+                    rule=request.rule,
+                    why=explanation(request),
+                )
         return made
 
-    def _known(self, session_id: str, mark: str, hold_until: float | None) -> Request | None:
+    def _known(self, earlier: Request | None, hold_until: float | None) -> Request | None:
         """An earlier request for the same action that still speaks: pending, approved and unused, or denied by a person."""
-        earlier = self.queue.earlier(session_id, mark)
         if earlier is None:
             return None
         current = status(earlier)
@@ -407,26 +424,27 @@ class Gate:
         """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""
         try:
             self.audit.record_all([("request_asked", audit_lines.asked(request)) for request in requests])
-            with self.queue.together():
-                pairs = [(self.queue.add(request), request) for request in requests]
+            superseded = self.queue.add_all(requests)
         except StorageError as error:
             denial = {"decision": "deny", "why": error.message, "remedy": error.remedy}
             return [msgspec.structs.replace(request, **denial) for request in requests]
-        superseded = [(older.id, newer) for older, newer in pairs if older is not None]
-        for older_id, _ in superseded:
-            self._actions.pop(older_id, None)
-        self.audit.record_all([("request_superseded", audit_lines.superseded(*pair)) for pair in superseded])
+        for older, _ in superseded:
+            self._actions.pop(older.id, None)
+        self.audit.record_all(
+            [("request_superseded", audit_lines.superseded(older.id, newer)) for older, newer in superseded]
+        )
         return list(requests)
 
     def _answer_all(self, answering: Sequence["_Answering"], by: str) -> list[Request]:
         """Compare-and-swap, each: those that were pending still, answered."""
         now = self._clock.now()
+        alike: dict[tuple[Answer, str, str | None], list[str]] = {}
+        for request_id, answer, reason, rule in answering:
+            alike.setdefault((answer, reason, rule), []).append(request_id)
         answered, rules = [], {one.request_id: one.rule for one in answering}
         with self.queue.together():
-            for request_id, answer, reason, rule in answering:
-                one = self.queue.answer(request_id, answer, at=now, by=by, reason=reason, rule=rule)
-                if one is not None:
-                    answered.append(one)
+            for (answer, reason, rule), ids in alike.items():
+                answered += self.queue.answer_all(ids, answer, at=now, by=by, reason=reason, rule=rule)
         # Answers are acknowledged by the database; the audit names them too, and while it can't, `claim` gives no grant.
         try:
             self.audit.record_all(

@@ -36,18 +36,15 @@ class Unwritten:
         """Keep outcomes by request id, each once; where the database can't be written now, `write` does it later."""
         new = {request_id: facts for request_id, facts in outcomes.items() if request_id not in self._owed}
         try:
-            with self._queue.together():
-                for request_id, facts in new.items():
-                    self._queue.settle(request_id, facts, self._clock.now())
+            self._queue.settle_all(new, self._clock.now())
         except StorageError as error:
             self._owed |= new
             log.error("outcomes not stored", error=str(error), requests=list(new))
 
     def write(self) -> None:
         """Write all of it. `StorageError` where that still can't be; nothing of it is lost then."""
-        for request_id, facts in list(self._owed.items()):
-            self._queue.settle(request_id, facts, self._clock.now())
-            del self._owed[request_id]
+        self._queue.settle_all(self._owed, self._clock.now())
+        self._owed.clear()
         if self._hits:
             self._queue.add_rule_hits(self._hits, self._clock.now())
             self._hits.clear()

@@ -539,14 +539,11 @@ def test_several_asks_are_one_step_and_each_is_what_it_would_be_alone(world: Wor
 
 def test_several_asks_are_all_denied_where_one_can_not_be_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     older = world.ask(changes(1)[0], origin="workspace")
-    full = world.queue.add
 
-    def fails_at_the_third(request: Request) -> Request | None:
-        if "src/2" in str(request.action):
-            raise StorageError("the disk is full", "free it")
-        return full(request)
+    def fails(connection: object, requests: Sequence[Request]) -> None:
+        raise StorageError("the disk is full", "free it")
 
-    monkeypatch.setattr(world.queue, "add", fails_at_the_third)
+    monkeypatch.setattr("supervisor.approval_queue.store.add_all", fails)
     newer = msgspec.structs.replace(changes(1)[0], after="b" * 64)
     found = world.gate.ask_all([newer, *changes(3)[1:]], session_id="s1", origin="workspace")
     assert [(status(request), request.why) for request in found] == [("denied", "the disk is full")] * 3

@@ -4,10 +4,10 @@ INVARIANT: every change of a fact is a compare-and-swap on the facts it relies o
 and the other is told (an answer given twice, a grant claimed twice, a superseded request approved).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, or_, select, update
 
 from supervisor.core.actions import Action, Category, category_of
 from supervisor.core.approvals import Request
@@ -29,12 +29,16 @@ MOST_PARAMETERS = 500
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 
 
-def add(connection: Connection, request: Request) -> None:
-    """Record a new request. `IntegrityError` where its subject has a pending one already."""
-    row = {name: getattr(request, name) for name in _FIELDS}
-    row["action"] = msgspec.json.encode(request.action).decode()
-    row["category"] = category_of(request.action)
-    connection.execute(insert(table).values(row))
+def add_all(connection: Connection, requests: Sequence[Request]) -> None:
+    """Record new requests. `IntegrityError` where a subject has a pending one already."""
+    rows = []
+    for request in requests:
+        row = {name: getattr(request, name) for name in _FIELDS}
+        row["action"] = msgspec.json.encode(request.action).decode()
+        row["category"] = category_of(request.action)
+        rows.append(row)
+    if rows:
+        connection.execute(insert(table), rows)
 
 
 def get(connection: Connection, request_id: str) -> Request | None:
@@ -87,23 +91,26 @@ def count_pending(connection: Connection, session_id: str, *, of_workspace: bool
     return int(connection.execute(query).scalar_one())
 
 
-def pending_for_subject(connection: Connection, session_id: str, subject: str) -> Request | None:
-    row = connection.execute(
-        select(table).where(_PENDING, table.c.session_id == session_id, table.c.subject == subject)
-    ).one_or_none()
-    return _request(row) if row else None
+def pending_for_subjects(connection: Connection, session_id: str, subjects: Sequence[str]) -> list[Request]:
+    """Those of a session that wait and are about one of these."""
+    found: list[Request] = []
+    for part in _parts(subjects):
+        query = select(table).where(_PENDING, table.c.session_id == session_id, table.c.subject.in_(part))
+        found += [_request(row) for row in connection.execute(query)]
+    return found
 
 
-def latest_for_fingerprint(connection: Connection, session_id: str, fingerprint: str) -> Request | None:
-    """The newest asked request of this session for exactly this action."""
-    query = (
-        select(table)
-        .where(table.c.session_id == session_id, table.c.fingerprint == fingerprint, table.c.decision == "ask")
-        .order_by(table.c.asked_at.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).one_or_none()
-    return _request(row) if row else None
+def latest_for_fingerprints(connection: Connection, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:
+    """By fingerprint, the newest asked request of this session for exactly this action."""
+    found: dict[str, Request] = {}
+    for part in _parts(fingerprints):
+        query = (
+            select(table)
+            .where(table.c.session_id == session_id, table.c.fingerprint.in_(part), table.c.decision == "ask")
+            .order_by(table.c.asked_at)
+        )
+        found |= {row.fingerprint: _request(row) for row in connection.execute(query)}
+    return found
 
 
 def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> Request | None:
@@ -114,49 +121,51 @@ def ask_again(connection: Connection, request_id: str, hold_until: float | None)
     return _change(connection, table.c.id == request_id, values)
 
 
-def answer(
-    connection: Connection, request_id: str, *, answer: str, at: float, by: str, reason: str, rule: str | None = None
-) -> Request | None:
-    """Answer a pending request; None where it is no longer pending."""
+def answer_all(
+    connection: Connection,
+    request_ids: Sequence[str],
+    *,
+    answer: str,
+    at: float,
+    by: str,
+    reason: str,
+    rule: str | None = None,
+) -> list[Request]:
+    """Answer those of the requests that are pending still."""
     values: dict[str, object] = {"answer": answer, "answered_at": at, "answered_by": by, "answer_reason": reason}
     if rule is not None:
         values["rule"] = rule
-    return _change(connection, and_(_PENDING, table.c.id == request_id), values)
+    return _change_all(connection, _PENDING, request_ids, values)
 
 
-def supersede(connection: Connection, request_id: str, newer_id: str, at: float) -> Request | None:
-    """Answer a pending request denied in favour of a newer one; None where it is no longer pending."""
-    values = {
-        "superseded_by": newer_id,
-        "answer": "denied",
-        "answered_at": at,
-        "answered_by": "gatehouse",
-        "answer_reason": "superseded by a newer request",
-    }
-    return _change(connection, and_(_PENDING, table.c.id == request_id), values)
+def supersede_all(connection: Connection, pairs: Sequence[tuple[Request, Request]]) -> list[Request]:
+    """Answer pending requests denied, each in favour of the newer one beside it."""
+    same = {"answer": "denied", "answered_by": "gatehouse", "answer_reason": "superseded by a newer request"}
+    changes = [{"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs]
+    if pairs:
+        changing = update(table).where(_PENDING, table.c.id == bindparam("of"))
+        connection.execute(changing, [{"of": older.id} | one for (older, _), one in zip(pairs, changes, strict=True)])
+    return [msgspec.structs.replace(older, **one) for (older, _), one in zip(pairs, changes, strict=True)]
 
 
-def close(connection: Connection, request_id: str, why: str, at: float) -> Request | None:
-    """End a request that is pending or ready; None where there is nothing left to end."""
-    return _change(
-        connection, and_(or_(_PENDING, _READY), table.c.id == request_id), {"closed_at": at, "closed_why": why}
-    )
+def close_all(connection: Connection, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+    """End those of the requests that are pending or ready."""
+    return _change_all(connection, or_(_PENDING, _READY), request_ids, {"closed_at": at, "closed_why": why})
 
 
-def use(connection: Connection, request_id: str, session_id: str, at: float) -> Request | None:
-    """Mark a ready request as used; None where it isn't ready (any more). INVARIANT: gives each request out once."""
-    return _change(
-        connection, and_(_READY, table.c.id == request_id, table.c.session_id == session_id), {"used_at": at}
-    )
+def use_all(connection: Connection, request_ids: Sequence[str], session_id: str, at: float) -> list[Request]:
+    """Mark those as used that are ready. INVARIANT: gives each request out once."""
+    return _change_all(connection, and_(_READY, table.c.session_id == session_id), request_ids, {"used_at": at})
 
 
-def settle(connection: Connection, request_id: str, outcome: dict[str, object], at: float) -> Request | None:
-    """Record what carrying out gave; None where it was recorded before."""
-    return _change(
-        connection,
-        and_(table.c.id == request_id, table.c.settled_at.is_(None)),
-        {"settled_at": at, "outcome": outcome},
-    )
+def settle_all(connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float) -> list[Request]:
+    """Record by id what carrying out gave, for those of which it isn't known yet."""
+    open_ones = [one for one in get_all(connection, list(outcomes)) if one.settled_at is None]
+    if open_ones:
+        changing = update(table).where(table.c.id == bindparam("of"), table.c.settled_at.is_(None))
+        rows = [{"of": one.id, "outcome": outcomes[one.id], "settled_at": at} for one in open_ones]
+        connection.execute(changing, rows)
+    return [msgspec.structs.replace(one, settled_at=at, outcome=outcomes[one.id]) for one in open_ones]
 
 
 def note_taken_back(connection: Connection, request_id: str, why: str | None) -> Request | None:
@@ -184,6 +193,17 @@ def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
 def _change(connection: Connection, condition: ColumnElement[bool], values: dict[str, object]) -> Request | None:
     row = connection.execute(update(table).where(condition).values(values).returning(table)).one_or_none()
     return _request(row) if row else None
+
+
+def _change_all(
+    connection: Connection, condition: ColumnElement[bool], request_ids: Sequence[str], values: dict[str, object]
+) -> list[Request]:
+    """Those of the requests that the condition held for, changed, in the order of their ids."""
+    found: dict[str, Request] = {}
+    for part in _parts(request_ids):
+        changing = update(table).where(condition, table.c.id.in_(part)).values(values).returning(table)
+        found |= {row.id: _request(row) for row in connection.execute(changing)}
+    return [found[one] for one in request_ids if one in found]
 
 
 def _request(row: Row) -> Request:  # type: ignore[type-arg]

@@ -43,15 +43,15 @@ class Change(NamedTuple):
 
 
 class BatchError(GatehouseError):
-    """Nothing of the batch is in effect, but for what the message names. `name` is the path that kept it from happening."""
+    """Nothing of the batch is in effect, but for what the message names. `name` is the path that kept it from happening,
+    empty where it was none."""
 
     http_status = 409
 
     def __init__(self, name: str, cause: BaseException | None, left: Sequence[str]) -> None:
         known = cause if isinstance(cause, GatehouseError) else None
-        text = (
-            f"nothing of this was carried out, because of one path: {known.message if known else f'`{name}`: {cause}'}"
-        )
+        why = known.message if known else f"`{name}`: {cause}" if name else str(cause)
+        text = f"nothing of this was carried out: {why}"
         if left:
             text += f"; not put back: {'; '.join(left[:MOST_NAMED])}"
         super().__init__(text, known.remedy if known else "look at the path and try again")
@@ -84,16 +84,15 @@ class Batch:
         """
         self._end_earlier(batch)
         try:
-            with _about("the journal"):
-                self._history.begin_batch(batch)
+            self._history.begin_batch(batch)
             self._at("batch begun")
             with self._applier.sharing_syncs():
                 done = self._do_all(changes)
             self._at("batch done")
-            with _about("the journal"):
-                self._history.end_batch(batch, rolled_back=False)
-        except _FailedError as failure:
-            raise BatchError(failure.name, failure.__cause__, self.roll_back(batch)) from failure.__cause__
+            self._history.end_batch(batch, rolled_back=False)
+        except Exception as error:  # whatever it is: what was done has to be put back
+            name, cause = (error.name, error.__cause__) if isinstance(error, _FailedError) else ("", error)
+            raise BatchError(name, cause, self.roll_back(batch)) from cause
         self._at("batch ended")
         return done
 
@@ -147,7 +146,7 @@ class Batch:
                 staged[request_id] = ready
         self._at("batch staged")
         done: dict[str, Applied] = {}
-        for request_id, action, use, mtime_ns in sorted(changes, key=_order):
+        for request_id, action, use, mtime_ns in sorted(changes, key=lambda change: order(change.action)):
             with _about(name_of(action)):
                 if request_id in staged:
                     done[request_id] = self._applier.place(staged[request_id])
@@ -176,22 +175,23 @@ class Batch:
 
 @contextlib.contextmanager
 def _about(name: str) -> Iterator[None]:
-    # Whatever it is: the other changes have to be taken back.
+    """Whose failure it is."""
     try:
         yield
     except Exception as error:
         raise _FailedError(name) from error
 
 
-def _order(change: Change) -> tuple[int, int, str]:
+def order(action: FileChange) -> tuple[int, int, str]:
     """Deletions from within, folders from outside, all else; modes of folders last, from within: one that takes away the
     right to write must not come before what is in the folder."""
-    operation, depth = change.action.operation, change.name.count("/")
-    if operation == "delete":
-        return 0, -depth, change.name
-    if operation == "mkdir":
-        return 1, depth, change.name
-    return (3, -depth, change.name) if change.action.after == "dir" else (2, 0, change.name)
+    name = name_of(action)
+    depth = name.count("/")
+    if action.operation == "delete":
+        return 0, -depth, name
+    if action.operation == "mkdir":
+        return 1, depth, name
+    return (3, -depth, name) if action.after == "dir" else (2, 0, name)
 
 
 def _order_back(intent: Intent) -> int:

@@ -168,7 +168,7 @@ class WorkspaceChannel:
                 async with self._turn:
                     if folders is None:
                         self._now.ignores.forget()
-                    await self._now.incoming.run(folders)
+                    await self._now.agent.host_changed(await self._now.incoming.run(folders))
                 folders = await self._now.incoming.wait()
             except Exception:  # as in `_follow`
                 log.exception("following the host failed", session=self.session_id)
@@ -202,7 +202,7 @@ class WorkspaceChannel:
                 AgentChanges(sides, self._gate, self.session_id, effects),
                 ignores,
                 watcher,
-                Comparison(sides, self._gate, self.session_id, ignores, watcher, effects.carry_out),
+                Comparison(sides, self._gate, self.session_id, ignores, watcher, effects.carry_out_all),
                 incoming,
                 Conflicts(sides, self._gate, self.session_id, effects, incoming),
                 PartialAnswers(sides, self._gate, self.session_id, effects, self._ask_again, self._at),

@@ -12,7 +12,7 @@ It must never read a path other than below the copy's descriptor, or judge a cha
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,9 +31,8 @@ from supervisor.workspace.sides import Sides
 from supervisor.workspace.watch import Watcher
 
 REASON = "changed in the private copy"
-# Below the gate's own limit, so that the agent can still ask for other things; the rest waits for room here.
-MOST_WAITING = 400
-CHUNK = 16
+# Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
+CHUNK = 250
 # Beyond this an agent's tree isn't followed any further: a loop that makes folders must not become ours.
 MOST_PATHS = 500_000
 SMALL_BLOB_BYTES = 256 * 1024
@@ -49,6 +48,15 @@ class Asked(NamedTuple):
     fingerprint: str
     request_id: str
     after: str | None
+
+
+class Asking(NamedTuple):
+    """A path that differs in a way that must be asked about; `key` is as in `Asked`."""
+
+    name: str
+    key: Key
+    mark: str
+    action: FileChange
 
 
 class Finding(msgspec.Struct):
@@ -72,14 +80,14 @@ class Comparison:
         session_id: str,
         ignores: Ignores,
         watcher: Watcher,
-        carry_out: Callable[[Request], Awaitable[None]],
+        carry_out_all: Callable[[Sequence[Request]], Awaitable[None]],
     ) -> None:
         self._sides = sides
         self._gate = gate
         self._session_id = session_id
         self._ignores = ignores
         self._watcher = watcher
-        self._carry_out = carry_out
+        self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
         self._refused: dict[str, Signature | None] = {}
@@ -87,7 +95,7 @@ class Comparison:
         self._git_seen: dict[str, Signature] | None = None
         self._git_attempts = 0
         self._bases = Bases(sides)
-        self._room = MOST_WAITING
+        self._room = 0
         self.holds_back = False
 
     # -- what the channel calls ---------------------------------------------------------------------------------------
@@ -108,8 +116,9 @@ class Comparison:
         gone = sorted((name for name, there in found.items() if not there), reverse=True)
         names = gone + sorted(name for name, there in found.items() if there)
         for at in range(0, len(names), CHUNK):
-            for finding in await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last):
-                await self._follow_up(finding, last)
+            findings = await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last)
+            wanted = [asking for finding in findings if (asking := await self._follow_up(finding)) is not None]
+            await self._ask_all(wanted, last)
         self.holds_back = bool(self._held)
 
     def is_stuck(self) -> bool:
@@ -127,10 +136,10 @@ class Comparison:
 
     def reconsider(self) -> None:
         """Ask again about what rules denied: they are others now."""
-        for name, asked in list(self._asked.items()):
-            request = self._gate.get(asked.request_id)
+        names = {asked.request_id: name for name, asked in self._asked.items()}
+        for request in self._gate.get_all(names):
             if status(request) == "denied" and request.answer is None:
-                self.forget(name)
+                self.forget(names[request.id])
         self._refused.clear()
 
     # -- finding ------------------------------------------------------------------------------------------------------
@@ -262,7 +271,8 @@ class Comparison:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    async def _follow_up(self, finding: Finding, last: bool) -> None:
+    async def _follow_up(self, finding: Finding) -> Asking | None:
+        """Deal with one path; what it asks of the gate, if anything."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
             self._watcher.wake(name.rpartition("/")[0])
@@ -276,7 +286,13 @@ class Comparison:
             kind = next(hazard for hazard in finding.wanted.hazards if hazard in SPECIAL)
             self._refuse(name, to_action(name, finding.wanted), f"a {kind} never leaves the copy")
         else:
-            await self._ask(name, mine, finding.wanted, last)
+            wanted = finding.wanted
+            if mine is not None:
+                self._compared[name] = mine.signature
+            action = to_action(name, wanted)
+            key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
+            return Asking(name, key, fingerprint(action), action)
+        return None
 
     def _agree(self, finding: Finding) -> None:
         """Nothing to do about a path: remember what both sides hold, and end a request that is about it."""
@@ -301,42 +317,43 @@ class Comparison:
         listing = await asyncio.to_thread(self._list, [folder])
         return bool(listing[folder])
 
-    async def _ask(self, name: str, mine: Seen | None, wanted: Want, last: bool) -> None:
-        action = to_action(name, wanted)
-        key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
-        mark = fingerprint(action)
-        asked = self._asked.get(name)
-        if mine is not None:
-            self._compared[name] = mine.signature
-        if asked is not None and asked.key == key and self._still_speaks(asked, mark, last):
-            return
-        if not last and self._must_wait(asked, action):
-            self._held[name] = self._compared.pop(name, None)
-            return
-        request = self._gate.ask(action, session_id=self._session_id, origin="workspace", reason=REASON)
-        self._asked[name] = Asked(key, mark, request.id, wanted.after)
-        if asked is not None:
-            self._release(asked.after)
-        current = status(request)
-        if current == "pending":
-            self._room -= 1
-        elif current in ("allowed", "approved"):
-            await self._carry_out(request)
+    async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
+        """Ask the gate about these paths, all at once, and carry out what rules allow."""
+        asked = [self._asked[one.name].request_id for one in wanted if one.name in self._asked]
+        earlier: dict[str, Request] = {request.id: request for request in self._gate.get_all(asked)}
+        is_tight = not last and self._room < len(wanted)
+        asking: list[Asking] = []
+        for one in wanted:
+            before = self._asked.get(one.name)
+            request = earlier.get(before.request_id) if before is not None else None
+            if before is not None and request is not None and _still_speaks(request, before, one, last=last):
+                continue
+            if is_tight and self._must_wait(one, request):
+                self._held[one.name] = self._compared.pop(one.name, None)
+            else:
+                asking.append(one)
+        actions = [one.action for one in asking]
+        requests = self._gate.ask_all(
+            actions, session_id=self._session_id, origin="workspace", reason=REASON, offer=False
+        )
+        for one, request in zip(asking, requests, strict=True):
+            before = self._asked.get(one.name)
+            self._asked[one.name] = Asked(one.key, one.mark, request.id, one.action.after)
+            if before is not None:
+                self._release(before.after)
+        self._room = self._free()
+        ready = [request for request in requests if status(request) in ("allowed", "approved")]
+        if ready:
+            await self._carry_out_all(ready)
 
-    def _must_wait(self, asked: Asked | None, action: FileChange) -> bool:
+    def _must_wait(self, asking: Asking, earlier: Request | None) -> bool:
         """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
-        if self._room > 0 or (asked is not None and self._state(asked) == "pending"):
+        if earlier is not None and status(earlier) == "pending":
             return False
-        return self._gate.rulings.verdict(action, self._session_id).decision == "ask"
-
-    def _still_speaks(self, asked: Asked, mark: str, last: bool) -> bool:
-        """Whether what became of an earlier request for the same change holds for it still."""
-        request = self._gate.get(asked.request_id)
-        current = status(request)
-        if asked.fingerprint != mark:
-            return current == "denied"  # the host moved on, the refused change is the same
-        failed = current == "used" and request.outcome is not None and not request.outcome.get("ok")
-        return not (last and (failed or current == "superseded"))
+        if self._gate.rulings.verdict(asking.action, self._session_id).decision != "ask":
+            return False
+        self._room -= 1
+        return self._room < 0
 
     def _refuse(self, name: str, action: FileChange, why: str) -> None:
         """Put on record that something is never carried over, once for each state that it is in. No card: nobody
@@ -359,18 +376,17 @@ class Comparison:
 
     def _release(self, after: str | None) -> None:
         """A large snapshot that no request is about any more makes room; small ones stay for the history."""
-        if after is None or any(asked.after == after for asked in self._asked.values()):
+        size = self._sides.blobs.size(after) if after is not None else None
+        if after is None or size is None or size <= SMALL_BLOB_BYTES:
             return
-        size = self._sides.blobs.size(after)
-        if size is not None and size > SMALL_BLOB_BYTES:
+        if not any(asked.after == after for asked in self._asked.values()):
             self._sides.blobs.drop(after)
 
     def _state(self, asked: Asked) -> str:
         return status(self._gate.get(asked.request_id))
 
     def _free(self) -> int:
-        pending = self._gate.queue.pending(self._session_id)
-        return MOST_WAITING - sum(request.origin == "workspace" for request in pending)
+        return self._gate.queue.room(self._session_id, "workspace")
 
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
@@ -413,6 +429,17 @@ class Comparison:
         finally:
             os.close(git)
         return out
+
+
+def _still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:
+    """Whether what became of an earlier request for the same change holds for it still."""
+    if before.key != now.key:
+        return False
+    current = status(request)
+    if before.fingerprint != now.mark:
+        return current == "denied"  # the host moved on, the refused change is the same
+    failed = current == "used" and request.outcome is not None and not request.outcome.get("ok")
+    return not (last and (failed or current == "superseded"))
 
 
 def _is_file(seen: Seen | None) -> bool:

@@ -16,7 +16,7 @@ from supervisor.core.changes import EditError, Want, apply_edit, name_of, to_act
 from supervisor.errors import GatehouseError
 from supervisor.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.apply import Applier
-from supervisor.workspace.batch import Batch, BatchError, Change
+from supervisor.workspace.batch import Batch, BatchError, Change, order
 from supervisor.workspace.journal import BatchBegun
 from supervisor.workspace.looking import decode, encode, look_quietly, read_file
 from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
@@ -71,6 +71,10 @@ class Effects:
         """What the request's edit was: to say why it no longer fits, and to make it in a copy that moved on."""
         self._edits[request_id] = edit
 
+    def edit_of(self, request_id: str) -> Edit | None:
+        """What the request's edit was, where it is one of this run."""
+        return self._edits.get(request_id)
+
     def follow_with_copy(self, request_id: str, expected: str | None) -> None:
         """Once the request is carried out the copy gets its content, too, if it holds `expected` (a token) still."""
         self._followers[request_id] = expected
@@ -81,7 +85,7 @@ class Effects:
         if status(request) not in ("allowed", "approved"):
             return
         action = self.action_of(request)
-        if request.origin == "agent_api" and (why := await asyncio.to_thread(self._why_stale, request, action)):
+        if request.origin == "agent_api" and (why := await asyncio.to_thread(self.why_stale, request, action)):
             self._gate.close(request.id, why)
             return
         grant = self._gate.claim(request.id, self._session_id)
@@ -91,12 +95,12 @@ class Effects:
     async def carry_out_all(self, requests: Sequence[Request]) -> None:
         """Carry out several: what a person answered at once is done as a whole or not at all, what rules allow each for
         itself. What was used already, is passed over."""
-        ready = [one for one in self._gate.get_all([one.id for one in requests]) if status(one) in _READY]
-        allowed = [request for request in ready if request.decision == "allow"]
+        allowed = [request for request in requests if request.decision == "allow"]
         for at in range(0, len(allowed), CHUNK):
             granted, _ = self._claim(allowed[at : at + CHUNK])
             await self._each(granted)
-        answered = [request for request in ready if request.decision != "allow"]
+        answered = [request for request in requests if request.decision != "allow"]
+        answered = [one for one in self._gate.get_all([one.id for one in answered]) if status(one) in _READY]
         if len(answered) == 1:
             await self.carry_out(answered[0])
         elif answered:
@@ -164,14 +168,14 @@ class Effects:
             await asyncio.sleep(0)
 
     def _apply_each(self, granted: Sequence[Granted]) -> list[Applied | GatehouseError]:
-        outcomes: list[Applied | GatehouseError] = []
+        outcomes: dict[str, Applied | GatehouseError] = {}
         with self._applier.sharing_syncs():
-            for request, action, grant in granted:
+            for request, action, grant in sorted(granted, key=lambda one: order(one.action)):
                 try:
-                    outcomes.append(self._apply(request, action, grant))
+                    outcomes[request.id] = self._apply(request, action, grant)
                 except GatehouseError as error:
-                    outcomes.append(error)
-        return outcomes
+                    outcomes[request.id] = error
+        return [outcomes[one.request.id] for one in granted]
 
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
@@ -286,15 +290,16 @@ class Effects:
             return None
         return self._sides.blobs.keep(encode(text))
 
-    def _why_stale(self, request: Request, action: FileChange) -> str | None:
+    def why_stale(self, request: Request, action: FileChange) -> str | None:
         """Why an approved write or edit no longer fits the host; None where it does, or is done already."""
         name = name_of(action)
         host = look_quietly(self._sides.host, name)
         token = host.token if host else None
         if token in (action.before, action.after):
             return None
-        why = f"stale: `{action.path}` changed on the host since this was asked; nothing was overwritten"
-        edit = self._edits.get(request.id)
+        now = f"its content is now {token}" if token else "there is nothing now"
+        why = f"stale: `{action.path}` changed on the host since this was asked ({now}); nothing was overwritten"
+        edit = self.edit_of(request.id)
         if edit is not None:
             try:
                 apply_edit(decode(read_file(self._sides.host, name)), *edit)

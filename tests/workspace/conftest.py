@@ -100,6 +100,9 @@ class Desk:
             self.gate.run_handlers_in(tasks)
             for origin in ("workspace", "agent_api"):
                 self.gate.on_ready("filesystem", origin, lambda request: self.channel.carry_out(request))  # type: ignore[arg-type]
+            self.gate.on_ready_together(
+                "filesystem", "workspace", lambda requests: self.channel.carry_out_all(requests)
+            )
             self.gate.rulings.open_session(session)
             if copy:
                 self.report = await make_copy(self.host, self.copy, exclude=(self.data,))
