@@ -22,6 +22,8 @@ from supervisor.clock import Clock
 from supervisor.core import approvals
 from supervisor.core.actions import Action, Exec, Proposal, content_hash
 from supervisor.core.approvals import is_settled, status
+from supervisor.core.changes import name_fields
+from supervisor.core.redact import Redactor
 from supervisor.core.sessions import State, remaining_s, state
 from supervisor.errors import NotFoundError, RefusedError
 from supervisor.server.agent_bodies import (
@@ -42,7 +44,8 @@ from supervisor.server.agent_bodies import (
 )
 from supervisor.server.errors import ErrorBody
 from supervisor.server.parts import Parts, Workspace
-from supervisor.server.views import AgentRequest, agent_request
+from supervisor.server.views import AgentRequest, agent_request, shown
+from supervisor.workspace.incoming import HostChange, What
 
 LONGEST_WAIT_S = 60
 FILE_BODY_BYTES = 3 * FILE_BYTES
@@ -65,6 +68,23 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
     remaining_s: float
     model: str | None
     base: str | None
+
+
+class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed it, too, and a person says
+    what becomes of it; all else is in the agent's copy by now. `hash` is BLAKE2b-256 of the host's content, where it is a file."""
+
+    path: str
+    what: What
+    hash: str | None
+    at: float
+
+
+class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
+    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that wait for an answer."""
+
+    changes: list[HostChangeFacts]
+    conflicts: list[str]
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +194,16 @@ class AgentApi:
                 base=session.base,
             )
 
+        @get("/v1/changes", responses=_ERRORS, summary="What the person changed on the host", sync_to_thread=False)
+        def list_changes(request: AnyRequest) -> HostChangesView:
+            parts = _parts(request)
+            workspace = parts.workspace_of(self._session_id)
+            found = workspace.host_changes() if workspace is not None else None
+            return HostChangesView(
+                changes=[_host_change(one, parts.redactor) for one in reversed(found.recent)] if found else [],
+                conflicts=[_path(name, parts.redactor) for name in found.conflicts()] if found else [],
+            )
+
         @post(
             "/v1/review",
             status_code=200,
@@ -199,6 +229,7 @@ class AgentApi:
             list_requests,
             get_request,
             get_session,
+            list_changes,
             report_review,
         ]
 
@@ -295,3 +326,11 @@ def _reply(request: AnyRequest, asked: approvals.Request) -> Response[AgentReque
     """202 while a person is asked, else 200: what became of it stands in the body."""
     view = agent_request(asked, _parts(request).redactor)
     return Response(view, status_code=200 if view.decided else 202)
+
+
+def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:
+    return HostChangeFacts(path=_path(change.name, redactor), what=change.what, hash=change.digest, at=change.at)
+
+
+def _path(name: str, redactor: Redactor) -> str:
+    return shown(name_fields(name)[0], redactor)

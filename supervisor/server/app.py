@@ -17,7 +17,7 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import agent_api, operator_api
+from supervisor.server import agent_api, conflict_api, operator_api, undo_api
 from supervisor.server.auth import BadTokens, OperatorAuth
 from supervisor.server.door import AgentDoor, OperatorDoor
 from supervisor.server.errors import HANDLERS, ErrorPage
@@ -47,7 +47,14 @@ def build_operator_app(
     live = Live(parts, auth)
     # The document's path is that of litestar's whole documentation router: its catch-all answers in HTML, and stays below it.
     app = Litestar(
-        route_handlers=[*operator_api.handlers(), live.handler(), *page_handlers, *_static()],
+        route_handlers=[
+            *operator_api.handlers(),
+            *undo_api.handlers(),
+            *conflict_api.handlers(),
+            live.handler(),
+            *page_handlers,
+            *_static(),
+        ],
         guards=[require_caller],
         exception_handlers=dict(HANDLERS),
         request_max_body_size=OPERATOR_BODY_BYTES,

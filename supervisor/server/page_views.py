@@ -12,7 +12,7 @@ import structlog
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
 from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
-from supervisor.core.text_diff import DiffLine
+from supervisor.core.text_diff import DiffLine, TextDiff
 from supervisor.server import action_words
 from supervisor.server.parts import Parts
 from supervisor.server.time_words import clock_text
@@ -80,6 +80,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "workspace_name": workspace_name(session.workspace),
         "change": change(parts, request) if is_now else None,
         "has_later_change": has_change and not is_now,
+        "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "delivery": redact(action_words.delivery(request)),
     }
 
@@ -125,6 +126,12 @@ def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines:
         "lines": len(lines),
         "hidden": len(lines) - len(kept),
     }
+
+
+def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[dict[str, Any]], int]:
+    """The first lines of a difference in their hunks, and how many more there are."""
+    lines = [(hunk.header, line) for hunk in diff.hunks for line in hunk.lines]
+    return _hunks(lines[:most_lines], parts), max(0, len(lines) - most_lines)
 
 
 def _no_change(request: Request) -> dict[str, Any]:

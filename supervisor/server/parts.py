@@ -1,12 +1,14 @@
 """What the server needs of the rest, as types: `app` builds the parts and hands them over, the server never imports `app`."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.approvals import Request
+from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.gate import Gate
@@ -14,6 +16,8 @@ from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
 from supervisor.session_manager import StartSession
 from supervisor.settings import Settings
+from supervisor.workspace.incoming import HostChanges
+from supervisor.workspace.undo import Undo
 
 
 class Sessions(Protocol):
@@ -38,6 +42,10 @@ class Workspace(Protocol):
     async def write(self, path: str, content: bytes, reason: str) -> Request: ...
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request: ...
     def card(self, request: Request) -> Any: ...
+    def host_changes(self) -> HostChanges | None: ...
+    async def conflict_card(self, request: Request) -> ConflictCard: ...
+    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request: ...
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None = None) -> Request: ...
 
 
 class Parts(Protocol):
@@ -62,3 +70,4 @@ class Parts(Protocol):
     @property
     def sessions(self) -> Sessions: ...
     def workspace_of(self, session_id: str) -> Workspace | None: ...
+    def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]: ...

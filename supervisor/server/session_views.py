@@ -45,7 +45,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],
-        "notices": [redact(notice) for notice in session.notices],
+        "notices": [redact(notice) for notice in (*session.notices, *_of_the_host(parts, session))],
         "created_at": session.created_at,
         "created_text": clock_text(session.created_at),
         "deadline_at": session.deadline_at,
@@ -56,6 +56,13 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "progress": _progress(parts, session),
         "review": _review(parts.redactor.data(session.review)) if session.review else None,
     }
+
+
+def _of_the_host(parts: Parts, session: Session) -> list[str]:
+    """What keeps the person's own changes from the agent's copy, or both from one another."""
+    workspace = parts.workspace_of(session.id)
+    changes = workspace.host_changes() if workspace is not None else None
+    return changes.notices() if changes is not None else []
 
 
 def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:

@@ -5,16 +5,18 @@ channel's turn. It must never give a new request an id before an older one for t
 """
 
 import asyncio
+import contextlib
+from collections.abc import Collection
 
-from supervisor.core.actions import content_hash
+from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
-from supervisor.core.changes import EditError, Seen, Want, apply_edit, conflict, to_action
+from supervisor.core.changes import EditError, Seen, Want, apply_edit, conflict, name_of, to_action
 from supervisor.errors import UserError
 from supervisor.gate import Gate
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import decode, encode, read_file
-from supervisor.workspace.placing import stale
+from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import UnsteadyError, look
 from supervisor.workspace.sides import Sides
 
@@ -61,11 +63,42 @@ class AgentChanges:
         try:
             text = apply_edit(decode(before), old, new, replace_all)
         except EditError as error:
-            raise UserError(f"can't edit `{path}`: {error}", "read the file again and give its present text") from error
+            now = f"its content is now {content_hash(before)}"
+            remedy = "read the file again and give its present text"
+            raise UserError(f"can't edit `{path}`: {error} ({now})", remedy) from error
         after = await asyncio.to_thread(self._sides.blobs.keep, encode(text))
         request = self._ask(name, Want("edit", content_hash(before), after, mode), reason)
         self._effects.remember_edit(request.id, (old, new, replace_all))
         return request
+
+    async def host_changed(self, names: Collection[str]) -> None:
+        """The person changed these paths: what waits about them is asked anew, about what the host holds now.
+
+        An edit that still fits is the same edit. A whole file that was written without knowing of the change is a conflict,
+        even where the copy has followed the host by now. What doesn't fit any more is closed with the reason.
+        """
+        if not names:
+            return
+        for request in self._gate.queue.pending(self._session_id):
+            action = request.action
+            if request.origin == "agent_api" and isinstance(action, FileChange) and name_of(action) in names:
+                with contextlib.suppress(UserError, StaleError):  # it is being written to: the next look will tell
+                    await self._ask_anew(request, self._effects.action_of(request), name_of(action))
+
+    async def _ask_anew(self, request: Request, action: FileChange, name: str) -> None:
+        host = await asyncio.to_thread(self._look_at_host, name)
+        before = host.token if host is not None else None
+        if before == action.before:
+            return
+        edit = self._effects.edit_of(request.id)
+        if edit is None:
+            hazards = tuple(dict.fromkeys((*action.hazards, "conflict")))
+            self._ask(name, Want("write", before, action.after, action.mode, hazards=hazards), request.reason)
+        elif why := await asyncio.to_thread(self._effects.why_stale, request, action):
+            try:
+                await self.edit(name, *edit, request.reason)
+            except UserError:
+                self._gate.close(request.id, why)
 
     def _ask(self, name: str, wanted: Want, reason: str) -> Request:
         return self._gate.ask(to_action(name, wanted), session_id=self._session_id, reason=reason, origin="agent_api")

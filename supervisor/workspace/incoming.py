@@ -122,12 +122,14 @@ class HostChanges:
         later, self._later = self._later, set()
         return folders | later
 
-    async def run(self, folders: set[str] | None) -> None:
-        """Look at what is directly in these folders of the host, and in new ones below; None: at everything."""
+    async def run(self, folders: set[str] | None) -> set[str]:
+        """Look at what is directly in these folders of the host, and in new ones below; None: at everything. The paths that
+        the person changed."""
         begun = self._clock.monotonic()
         self._missing = await asyncio.to_thread(self._why_missing)
         if self._missing:
-            return
+            return set()
+        changed: set[str] = set()
         if folders is None:
             self._problems.clear()
         found = await self._candidates(folders)
@@ -141,8 +143,11 @@ class HostChanges:
             chunk = names[at : at + CHUNK]
             for one in await to_end(lambda chunk=chunk: [self._deal_with(name) for name in chunk]):  # type: ignore[misc]
                 self._follow_up(one)
+                if one.what is not None or one.verdict.verdict == "conflict":
+                    changed.add(one.name)
         if folders is None:
             self._pass_s = self._clock.monotonic() - begun
+        return changed
 
     def copy_changed(self, folders: set[str] | None) -> None:
         """The agent changed something there: a path that was a conflict may be none any more."""

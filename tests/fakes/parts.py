@@ -13,6 +13,7 @@ from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
+from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import NotFoundError, UserError
@@ -24,6 +25,8 @@ from supervisor.session_manager import StartSession
 from supervisor.settings import Settings, from_environment
 from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database
+from supervisor.workspace.incoming import HostChanges
+from supervisor.workspace.undo import Undo
 from tests.fakes.clock import FakeClock
 
 POLICY = """\
@@ -154,6 +157,18 @@ class FakeWorkspace:
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
 
+    def host_changes(self) -> HostChanges | None:
+        return None
+
+    async def conflict_card(self, request: Request) -> ConflictCard:
+        raise NotFoundError("nothing was changed on the host", "see the request")
+
+    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request:
+        raise NotFoundError("nothing was changed on the host", "see the request")
+
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None = None) -> Request:
+        raise NotFoundError("nothing was changed on the host", "see the request")
+
 
 class FakeParts:
     """`server.parts.Parts` in a folder. Sessions `one` and `two` are open."""
@@ -196,6 +211,13 @@ class FakeParts:
 
     def workspace_of(self, session_id: str) -> FakeWorkspace | None:
         return FakeWorkspace(self.gate, session_id) if session_id in ("one", "two") else None
+
+    @contextlib.asynccontextmanager
+    async def undoing(self, session_id: str) -> AsyncIterator[Undo]:
+        """Nothing was ever applied in these sessions; tests of undo put in a real one."""
+        self.sessions.get(session_id)
+        raise NotFoundError("nothing was applied by this session", "see the session's page")
+        yield
 
     async def _run(self, request: Request) -> None:
         grant = self.gate.claim(request.id, request.session_id)

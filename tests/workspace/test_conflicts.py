@@ -1,11 +1,9 @@
 """What the person and the agent both changed: nobody's content is lost, and nothing happens without an answer."""
 
 import asyncio
-import os
 import random
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -361,3 +359,45 @@ async def test_the_agents_own_files_in_a_folder_that_the_person_deleted(desk: De
         assert "src/own.py" in desk.pending()
         desk.approve(desk.pending()["src/own.py"])
         await desk.until((desk.host / "src/own.py").exists)
+
+
+async def test_a_write_by_the_api_that_waits_becomes_a_conflict(desk: Desk) -> None:
+    async with desk.running():
+        first = await desk.channel.write(APP, b"agent\n", "a reason")
+        (desk.host / APP).write_text("person\n")
+        request = await conflict_over(desk, APP)
+        assert (request.origin, request.reason) == ("agent_api", "a reason")
+        assert status(desk.gate.get(first.id)) == "superseded"
+        await desk.until(lambda: (desk.copy / APP).read_text() == "person\n")
+        desk.approve(request)
+        assert (await desk.settled(request)).outcome["ok"]  # type: ignore[index]
+        assert (desk.host / APP).read_text() == (desk.copy / APP).read_text() == "agent\n"
+
+
+async def test_an_edit_by_the_api_that_waits_goes_along_with_the_host(desk: Desk) -> None:
+    async with desk.running():
+        first = await desk.channel.edit(APP, "two = 2", "two = 22", False, "a reason")
+        other = await desk.channel.edit("src/util.py", "x = 1", "x = 2", False, "")
+        (desk.host / APP).write_text("zero = 0\n" + BASE)
+        (desk.host / "src/util.py").write_text("y = 1\n")
+        await desk.until(lambda: APP in desk.pending() and desk.pending()[APP].id != first.id)
+        request = desk.pending()[APP]
+        assert request.reason == "a reason"
+        assert "conflict" not in request.action.hazards  # type: ignore[union-attr]
+        await desk.until(lambda: status(desk.gate.get(other.id)) == "expired")
+        why = desk.gate.get(other.id).closed_why
+        assert f"its content is now {content_hash(b'y = 1\n')}" in why
+        assert "the old text isn't in the file" in why
+        desk.approve(request)
+        assert (await desk.settled(request)).outcome["ok"]  # type: ignore[index]
+        both = "zero = 0\n" + BASE.replace("two = 2", "two = 22")
+        assert (desk.host / APP).read_text() == both
+        await desk.until(lambda: (desk.copy / APP).read_text() == both)
+        await desk.compared()
+        assert not desk.pending()
+
+
+async def test_an_edit_that_does_not_fit_names_what_is_there(desk: Desk) -> None:
+    async with desk.running():
+        with pytest.raises(UserError, match=content_hash(BASE.encode())):
+            await desk.channel.edit(APP, "gone", "new", False, "")

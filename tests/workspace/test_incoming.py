@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.approvals import Request
 from supervisor.core.changes import Known, Seen, Signature, want
 from supervisor.core.incoming import incoming
 from supervisor.workspace import incoming as module
+from supervisor.workspace import scan
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.watch import Watcher
 from tests.workspace.conftest import Desk, git, make_repository
 
 
@@ -23,7 +27,7 @@ def tree(folder: Path) -> dict[str, object]:
             continue
         try:
             if path.is_symlink():
-                found[name] = ("link", os.readlink(path))
+                found[name] = ("link", path.readlink())
             elif path.is_dir():
                 found[name] = "dir"
             else:
@@ -31,6 +35,10 @@ def tree(folder: Path) -> dict[str, object]:
         except FileNotFoundError:  # it is being synced while we look
             continue
     return found
+
+
+def _ok(request: Request) -> bool:
+    return request.outcome is not None and bool(request.outcome["ok"])
 
 
 async def same(desk: Desk) -> None:
@@ -141,7 +149,7 @@ async def test_a_checkout_of_another_branch_while_the_agent_works(tmp_path: Path
             git(desk.copy, "rev-parse", "--abbrev-ref", "HEAD") == "main\n"
         )  # the copy's repository is the agent's own
         desk.approve(request)
-        assert (await desk.settled(request)).outcome["ok"]
+        assert _ok(await desk.settled(request))
     desk.close()
 
 
@@ -169,7 +177,7 @@ async def test_a_workspace_deleted_as_a_whole_leaves_the_copy(tmp_path: Path, mo
         (desk.copy / "d1/new.py").write_text("agent\n")
         request = await desk.asked("d1/new.py")
         desk.approve(request)
-        assert not (await desk.settled(request)).outcome["ok"]
+        assert not _ok(await desk.settled(request))
         (desk.copy / "d1/new.py").unlink()
         assert tree(desk.copy) == before
     desk.close()
@@ -196,10 +204,10 @@ async def test_most_files_gone_is_said_and_not_followed(tmp_path: Path, monkeypa
 async def test_names_of_any_bytes_and_odd_things(desk: Desk, tmp_path: Path) -> None:
     names = [b"free/caf\xe9.txt", b"free/new\nline", b"free/" + b"n" * 255, b"free/:(glob)*", b"caf\xe9/x"]
     async with desk.running():
-        os.mkdir(os.fsencode(desk.host) + b"/caf\xe9")
+        (desk.host / os.fsdecode(b"caf\xe9")).mkdir()
         for name in names:
-            Path(os.fsdecode(os.fsencode(desk.host) + b"/" + name)).write_bytes(name)
-        os.symlink(b"caf\xe9-target", os.fsencode(desk.host) + b"/odd-link")
+            (desk.host / os.fsdecode(name)).write_bytes(name)
+        (desk.host / "odd-link").symlink_to(os.fsdecode(b"caf\xe9-target"))
         os.mkfifo(desk.host / "fifo")
         (desk.host / "set").write_text("x")
         (desk.host / "set").chmod(0o4755)
@@ -210,7 +218,7 @@ async def test_names_of_any_bytes_and_odd_things(desk: Desk, tmp_path: Path) -> 
         (tmp_path / "outside/secret").write_text("secret")
         (desk.host / "out").symlink_to(tmp_path / "outside")
         for name in names:
-            there = Path(os.fsdecode(os.fsencode(desk.copy) + b"/" + name))
+            there = desk.copy / os.fsdecode(name)
             await desk.until(there.exists)
             assert there.read_bytes() == name
         await desk.until(lambda: os.path.lexists(desk.copy / "out") and (desk.copy / "set").exists())
@@ -305,7 +313,7 @@ async def test_a_copy_without_room_is_said_and_comes_right(desk: Desk, monkeypat
 
 
 async def test_a_folder_that_cannot_be_read_is_not_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = module.entries
+    real = scan.entries
 
     def entries(root: object, folder: str) -> dict[str, os.stat_result]:
         if folder == "src":
@@ -334,8 +342,8 @@ async def test_without_watches_passes_come_often(desk: Desk, monkeypatch: pytest
 
 def test_watches_are_bounded(tmp_path: Path) -> None:
     async def look() -> None:
-        root = module.Root(tmp_path)
-        watcher = module.Watcher(root, most=3)
+        root = Root(tmp_path)
+        watcher = Watcher(root, most=3)
         for number in range(5):
             (tmp_path / str(number)).mkdir()
             watcher.add(str(number))
