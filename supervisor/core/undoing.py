@@ -8,7 +8,7 @@ content, link target and permissions all count.
 import base64
 import os
 import stat
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -67,6 +67,13 @@ class Restoration(NamedTuple):
     name: str
     to: Held | None
     expected: Held | None
+
+
+class _Stack(NamedTuple):
+    """Effects that lie on each other on one path. Shared between the moments of a history: a file may be changed often."""
+
+    request: str
+    beneath: "_Stack | None"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,20 +167,34 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
     Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
     it took back, whatever that was: so an undo of an undo brings back what that one took.
     """
-    past: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    stacks: dict[str, tuple[str, ...]] = {}
+    past: dict[str, list[tuple[str, _Stack | None]]] = {}
+    stacks: dict[str, _Stack | None] = {}
     for effect in history:
         before = past.setdefault(effect.name, [])
-        stack = beneath = stacks.get(effect.name, ())
+        stack = beneath = stacks.get(effect.name)
         ids = undos.get(effect.request)
         if ids is not None:
             taken = [request in ids or request == effect.request for request, _ in before]
             if True in taken:
                 first = taken.index(True)
-                beneath = before[first][1] if all(taken[first:]) else tuple(one for one in stack if one not in ids)
+                beneath = before[first][1] if all(taken[first:]) else _without(stack, ids)
         before.append((effect.request, stack))
-        stacks[effect.name] = (*beneath, effect.request)
-    return {one for stack in stacks.values() for one in stack}
+        stacks[effect.name] = _Stack(effect.request, beneath)
+    return {request for stack in stacks.values() for request in _requests(stack)}
+
+
+def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
+    rest: _Stack | None = None
+    for request in reversed([one for one in _requests(stack) if one not in ids]):
+        rest = _Stack(request, rest)
+    return rest
+
+
+def _requests(stack: _Stack | None) -> Iterator[str]:
+    """From the top."""
+    while stack is not None:
+        yield stack.request
+        stack = stack.beneath
 
 
 def _swaps(one: Restoration) -> bool:

@@ -1,0 +1,159 @@
+"""What takes effects back, on values alone: in any order of effects the tree before comes out, and what lies on what is known."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.changes import Seen
+from supervisor.core.undoing import (
+    MADE_FOLDER,
+    Effect,
+    Held,
+    Restoration,
+    Selection,
+    chosen,
+    held_link,
+    held_of,
+    in_force,
+    is_as,
+    is_same,
+    made_folders,
+    restorations,
+)
+
+A, B, C = (Held("file", 0o644, digest) for digest in "abc")
+DIR = Held("dir", 0o755)
+
+
+def effect(number: int, name: str, before: Held | None, after: Held | None, request: str = "") -> Effect:
+    return Effect(number, request or f"r{number}", name, "write", before, after, float(number))
+
+
+def test_states_are_told_apart_by_all_that_a_person_sees() -> None:
+    assert is_same(A, Held("file", 0o644, "a", mtime_ns=5, uid=7))
+    for other in (B, Held("file", 0o600, "a"), Held("file", 0o4644, "a"), held_link("a"), DIR, None):
+        assert not is_same(A, other)
+    assert is_same(MADE_FOLDER, DIR)
+    assert is_same(held_link("x"), held_link("x"))
+    assert not is_same(held_link("x"), held_link("y"))
+    assert not is_same(Held("dir", 0o700), DIR)
+
+
+def test_a_look_becomes_a_value_that_a_journal_can_keep() -> None:
+    signature = (3, 1_000_000_007, 2, 5, 0)
+    seen = Seen("file", 0o4750, signature, "a")
+    assert held_of(seen, 7) == Held("file", 0o4750, "a", None, 1_000_000_007, 7)
+    assert is_as(seen, Held("file", 0o4750, "a"))
+    assert not is_as(None, A)
+    link = Seen("symlink", 0o777, signature, None, "\udcff")
+    held = held_of(link)
+    assert held is not None
+    assert held.link_target == "\udcff"
+    assert held.token == link.token
+    assert msgspec.json.decode(msgspec.json.encode(held), type=Held) == held
+
+
+def test_the_first_before_and_the_last_after_count() -> None:
+    history = [effect(1, "x", A, B), effect(2, "x", B, C), effect(3, "y", None, A)]
+    assert restorations(history, history) == [Restoration("y", None, A), Restoration("x", A, C)]
+    assert restorations(history, history[1:2]) == [Restoration("x", B, C)]
+
+
+def test_what_came_back_by_itself_needs_nothing() -> None:
+    history = [effect(1, "x", A, B), effect(2, "x", B, A)]
+    assert restorations(history, history) == []
+
+
+def test_inner_things_go_first_and_outer_things_come_first() -> None:
+    history = [
+        effect(1, "d/e/x", A, None),
+        effect(2, "d/e", DIR, None),
+        effect(3, "d", DIR, None),
+        effect(4, "d", None, B),
+        effect(5, "n", None, MADE_FOLDER),
+        effect(5, "n/x", None, A),
+    ]
+    assert restorations(history, history) == [
+        Restoration("n/x", None, A),
+        Restoration("n", None, MADE_FOLDER),
+        Restoration("d", None, B),
+        Restoration("d", DIR, None),
+        Restoration("d/e", DIR, None),
+        Restoration("d/e/x", A, None),
+    ]
+
+
+def test_folders_that_the_session_made_go_with_their_last_file() -> None:
+    history = [effect(1, "n", None, MADE_FOLDER), effect(1, "n/x", None, A), effect(2, "n/y", None, B)]
+    assert made_folders(history) == {"n"}
+    assert restorations(history, history[2:]) == [Restoration("n/y", None, B), Restoration("n", None, MADE_FOLDER)]
+    existing = [effect(1, "n/y", None, B)]
+    assert restorations(existing, existing) == [Restoration("n/y", None, B)]
+
+
+def test_selections() -> None:
+    history = [effect(1, "x", A, B), effect(2, "y", A, B), effect(2, "z", A, B), effect(3, "x", B, C)]
+    assert chosen(history, Selection()) == history
+    assert chosen(history, Selection(ids=("r2",))) == history[1:3]
+    assert chosen(history, Selection(after=1)) == history[1:]
+    assert chosen(history, Selection(since=2.0)) == history[3:]
+    assert chosen(history, Selection(ids=("other",))) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "undos", "forced"),
+    [
+        ([effect(1, "x", A, B)], {}, {"r1"}),
+        ([effect(1, "x", A, B), effect(2, "x", B, A, "u")], {"u": ("r1",)}, {"u"}),
+        (
+            [effect(1, "x", A, B), effect(2, "x", B, A, "u"), effect(3, "x", A, B, "v")],
+            {"u": ("r1",), "v": ("u",)},
+            {"r1", "v"},
+        ),
+        (
+            [effect(1, "x", A, B), effect(2, "x", B, A, "u"), effect(3, "x", A, B, "v"), effect(4, "x", B, A, "w")],
+            {"u": ("r1",), "v": ("u",), "w": ("r1", "u", "v")},
+            {"w"},
+        ),
+        # Of a request with two paths one is still as it made it.
+        (
+            [effect(1, "x", A, B), effect(1, "y", A, B), effect(2, "x", B, C), effect(3, "x", C, B, "u")],
+            {"u": ("r2",)},
+            {"r1", "u"},
+        ),
+        # An undo of a path that nothing of what it took back touched, as a folder that goes with its last file.
+        ([effect(1, "x", A, B), effect(2, "d", DIR, None, "u")], {"u": ("r9",)}, {"r1", "u"}),
+        # Beneath a change that stays, by a merge.
+        ([effect(1, "x", A, B), effect(2, "x", B, C), effect(3, "x", C, A, "u")], {"u": ("r1",)}, {"r2", "u"}),
+    ],
+)
+def test_what_is_in_force(history: list[Effect], undos: dict[str, tuple[str, ...]], forced: set[str]) -> None:
+    assert in_force(history, undos) == forced
+
+
+STATES = st.sampled_from([None, A, B, C, held_link("t")])
+
+
+@given(st.lists(st.tuples(st.sampled_from("pqr"), STATES), max_size=12), st.data())
+def test_any_suffix_taken_back_gives_the_tree_at_its_beginning(
+    changes: list[tuple[str, Held | None]], data: st.DataObject
+) -> None:
+    tree: dict[str, Held | None] = dict.fromkeys("pqr", A)
+    trees = [dict(tree)]
+    history: list[Effect] = []
+    for number, (name, after) in enumerate(changes, 1):
+        history.append(effect(number, name, tree[name], after))
+        tree[name] = after
+        trees.append(dict(tree))
+    point = data.draw(st.integers(0, len(changes)))
+    for one in restorations(history, chosen(history, Selection(after=point))):
+        assert is_same(tree[one.name], one.expected)
+        tree[one.name] = one.to
+    assert tree == trees[point]
+
+
+def test_a_path_that_is_changed_very_often_is_still_told_at_once() -> None:
+    states = (A, B)
+    history = [effect(number, "x", states[number % 2], states[(number + 1) % 2]) for number in range(30_000)]
+    assert len(in_force(history, {})) == 30_000
