@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -151,11 +151,17 @@ class Parts:
         self.gate.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         self.gate.on_ready("filesystem", "agent_api", self._apply_change)
         self.gate.on_ready("filesystem", "workspace", self._apply_change)
+        self.gate.on_ready_together("filesystem", "workspace", self._apply_changes)
 
     async def _apply_change(self, request: Request) -> None:
         channel = self.workspace_of(request.session_id)
         if channel is not None:
             await channel.carry_out(request)
+
+    async def _apply_changes(self, requests: Sequence[Request]) -> None:
+        channel = self.workspace_of(requests[0].session_id)
+        if channel is not None:
+            await channel.carry_out_all(requests)
 
     async def _serve_agent(self, session_id: str, listener: socket.socket) -> Callable[[], Awaitable[None]]:
         assert self.tasks is not None
@@ -284,7 +290,7 @@ class Supervisor:
                     "ok": False,
                     "error": "the supervisor died while this was carried out; it may or may not have happened",
                 }
-                self.parts.queue.settle(request.id, outcome, self.parts.clock.now())
+                self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
                 self.parts.audit.record("effect_unknown", request=request.id, session=request.session_id)
                 self.findings.append(
                     f"request {request.id} was being carried out when the supervisor died; it may or may not have happened"
