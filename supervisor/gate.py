@@ -81,6 +81,11 @@ class Gate:
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._tasks: asyncio.TaskGroup | None = None
 
+    @property
+    def redactor(self) -> Redactor:
+        """What knows the secrets of this installation."""
+        return self._redactor
+
     # -- wiring -----------------------------------------------------------------------------------------------------
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:

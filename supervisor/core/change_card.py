@@ -10,6 +10,9 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.content_flags import Flags, flags_of
+from supervisor.core.content_types import Image, image_of, type_of
+from supervisor.core.redact import Redactor
 from supervisor.core.text_diff import MOST_TEXT_BYTES, TextDiff, diff
 
 # What a person must know of a hazard before saying yes.
@@ -36,7 +39,9 @@ class Side(msgspec.Struct, frozen=True):
 class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to show (a folder, a link).
 
-    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried out.
+    `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried out. Types say what the
+    content is by its first bytes, images are set where it may be shown as one. `may_choose`: hunks can be approved alone.
+    `flags.names` keep it from being approved along with others, unseen.
     """
 
     path: str
@@ -54,16 +59,27 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     truncated: bool = False
     is_stale: bool = False
+    old_type: str = ""
+    new_type: str = ""
+    old_image: Image | None = None
+    new_image: Image | None = None
+    may_choose: bool = False
+    flags: Flags = Flags()
 
 
-def make_card(action: FileChange, old: Side | None, new: Side | None, host_token: str | None) -> ChangeCard:
-    """The card of an action. `old` and `new` are None where there is no file; `host_token` names the host's state now."""
+def make_card(
+    action: FileChange, old: Side | None, new: Side | None, host_token: str | None, redactor: Redactor | None = None
+) -> ChangeCard:
+    """The card of an action. `old` and `new` are None where there is no file; `host_token` names the host's state now.
+    Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
     is_stale = host_token != action.before
     if is_stale:
         # Only content that the request is bound to is shown: the host's present one is another matter.
         notes.append("the host's file is not as it was when this was asked; it would not be overwritten")
     content, compared, missing = _compare(action, old, new, is_stale)
+    shown_old = None if is_stale else old
+    is_bytes = content in ("binary", "large")
     return ChangeCard(
         path=action.path,
         operation=action.operation,
@@ -80,7 +96,34 @@ def make_card(action: FileChange, old: Side | None, new: Side | None, host_token
         notes=(*notes, *missing),
         truncated=compared.truncated or content == "large",
         is_stale=is_stale,
+        old_type=_type(shown_old) if is_bytes else "",
+        new_type=_type(new) if is_bytes else "",
+        old_image=_image(shown_old) if is_bytes else None,
+        new_image=_image(new) if is_bytes else None,
+        may_choose=_may_choose(action, compared, is_stale),
+        flags=_flags(shown_old, new, redactor or Redactor()),
     )
+
+
+def _may_choose(action: FileChange, compared: TextDiff, is_stale: bool) -> bool:
+    """Whether there is more than one answer to give, and at least one hunk that is shown whole."""
+    if is_stale or action.operation not in ("write", "edit") or action.before is None:
+        return False
+    number = len(compared.hunks) + compared.truncated  # what isn't shown at all can only be left
+    return number > 1 and any(hunk.is_whole for hunk in compared.hunks)
+
+
+def _flags(old: Side | None, new: Side | None, redactor: Redactor) -> Flags:
+    data = new.data if new is not None else None
+    return Flags() if data is None else flags_of((old.data if old else None) or b"", data, redactor)
+
+
+def _type(side: Side | None) -> str:
+    return "" if side is None or side.data is None else type_of(side.data)
+
+
+def _image(side: Side | None) -> Image | None:
+    return None if side is None or side.data is None or side.size is None else image_of(side.data, side.size)
 
 
 def _compare(

@@ -13,14 +13,16 @@ import contextlib
 import posixpath
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import structlog
 
+from supervisor.core.actions import content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.changes import name_of
 from supervisor.core.conflict_card import ConflictCard
+from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.gate import Gate
@@ -234,7 +236,21 @@ class WorkspaceChannel:
         if action.after is not None and action.operation in ("write", "edit", "chmod") and action.after != "dir":
             blobs = self._now.sides.blobs
             new = Side(blobs.read(action.after, MOST_TEXT_BYTES), blobs.size(action.after), action.mode)
-        return make_card(action, old, new, host.token if host else None)
+        return make_card(action, old, new, host.token if host else None, self._gate.redactor)
+
+    def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
+        """One side of a change, where it is an image that may be shown, and still what the request is about."""
+        action = self._now.effects.action_of(request)
+        digest = action.before if side == "old" else action.after
+        if side == "old":
+            try:
+                data = read_file(self._now.sides.host, name_of(action), MOST_IMAGE_BYTES)
+            except (OSError, GatehouseError):
+                return None
+        else:
+            data = self._now.sides.blobs.read(digest or "", MOST_IMAGE_BYTES) or b""
+        found = image_of(data, len(data))
+        return (found, data) if found is not None and content_hash(data) == digest else None
 
     # -- some hunks: only ever called for the operator ------------------------------------------------------------------
 
