@@ -124,7 +124,9 @@ def _name(action: Packages, item: Item | None) -> str:
 def _facts(action: Packages) -> list[tuple[str, str]]:
     facts = [("manager", action.manager), ("operation", action.operation)]
     risky = risky_flags(action) if action.manager in managers() else []
-    harmless = [flag for flag in action.flags if flag not in risky]
+    files = managers()[action.manager].files if action.manager in managers() else frozenset[str]()
+    # A file of requirements is a part of its own.
+    harmless = [flag for flag in action.flags if flag not in risky and flag.partition("=")[0] not in files]
     if risky:
         facts.append(("other flags", " ".join(risky)))
     if harmless:

@@ -13,7 +13,7 @@ from supervisor.core.rules import Policy
 from supervisor.core.suggest import Candidate, suggest
 from supervisor.core.verdicts import Rule, Verdict
 
-MOST_PARTS = 10
+MOST_LACKING = 10
 
 
 def suggestions(
@@ -24,7 +24,10 @@ def suggestions(
     `judge` asks another policy about the same action.
     """
     lacking = [(at, part) for at, part in enumerate(explained.parts) if part.answer == "open" or part.forced]
-    if explained.verdict.decision == "allow" or explained.verdict.rules or not lacking or len(lacking) > MOST_PARTS:
+    if explained.verdict.decision == "allow" or explained.verdict.rules or not 0 < len(lacking) <= MOST_LACKING:
+        return ()
+    if explained.category == "filesystem" and explained.verdict.decision == "deny" and explained.basis == "forced":
+        # A rule that spells a denied name out would lift it, but for `.git` it is never the way: the remedy is.
         return ()
     whole = suggest(action, workspace=workspace)
     offered = [(lacking[0][0], whole)] if whole and _is_enough(whole[:1], policy, judge) else []

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.actions import RULE_CATEGORIES
 from supervisor.core.display import visible
-from supervisor.core.explanation import NEAR, Explanation, Looked, Outcome, Part
+from supervisor.core.explanation import NEAR, Explanation, Looked, Outcome
 from supervisor.core.verdicts import Rule
 
 WIDTH = 100
@@ -33,7 +33,8 @@ def as_text(found: Explanation, on_disk: Mapping[str, str] | None = None) -> str
 
 def _verdict(found: Explanation, on_disk: Mapping[str, str] | None) -> Iterator[str]:
     verdict = found.verdict
-    yield from _wrapped(f"{verdict.decision}: {found.category} {found.action}", "", "     ", most=6)
+    category = "" if found.action.startswith(f"{found.category} ") else f"{found.category} "
+    yield from _wrapped(f"{verdict.decision}: {category}{found.action}", "", "     ", most=6)
     yield from _wrapped(verdict.why, "  ")
     yield from _wrapped(_basis(found), "  ")
     if on_disk is not None:
@@ -63,26 +64,25 @@ def _understood(found: Explanation) -> Iterator[str]:
     if not (found.facts or found.parts):
         return
     yield "understood as"
-    width = max((len(what) for what, _ in found.facts), default=0)
-    width = max(width, 10)
+    shown = found.parts[:MOST_PARTS]
+    numbers = [f" {at}" if len(found.parts) > 1 else "" for at in range(1, len(shown) + 1)]
+    labels = [f"{part.kind}{number}" for part, number in zip(shown, numbers, strict=True)]
+    width = max(map(len, [*(what for what, _ in found.facts), *labels]), default=0)
     for what, value in found.facts:
         yield from _wrapped(value, f"  {what:{width}}  ", " " * (width + 4))
     of_parts = {why for part in found.parts for why in part.forced}
     for why in found.forced:
         if why not in of_parts and why != found.verdict.why:
             yield from _wrapped(why, "  ", "    ")
-    for at, part in enumerate(found.parts[:MOST_PARTS]):
-        yield from _part(at, part, numbered=len(found.parts) > 1)
-    hidden = len(found.parts[MOST_PARTS:]) + found.parts_left_out
+    for label, part in zip(labels, shown, strict=True):
+        head = f"  {label:{width}}  {_ANSWERS[part.answer]:7}  "
+        yield from _wrapped(part.text, head, " " * len(head), most=4)
+        forced = (why for why in part.forced if why != found.verdict.why)
+        said = [*(f"by {rule}" for rule in part.rules[:4]), *forced, *part.notes]
+        yield from _wrapped("; ".join(said), " " * len(head))
+    hidden = len(found.parts) - len(shown) + found.parts_left_out
     if hidden:
         yield f"  and {hidden} more"
-
-
-def _part(at: int, part: Part, *, numbered: bool) -> Iterator[str]:
-    number = f"{part.kind} {at + 1}" if numbered else part.kind
-    yield from _wrapped(part.text, f"  {number:10}  {_ANSWERS[part.answer]:7}  ", " " * 23, most=4)
-    said = [*(f"by {rule}" for rule in part.rules[:4]), *part.forced, *part.notes]
-    yield from _wrapped("; ".join(said), " " * 23)
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------------------
@@ -192,7 +192,8 @@ def _counted(count: int, noun: str) -> str:
 def _changes(found: Explanation) -> Iterator[str]:
     if found.suggestions:
         parts = sorted({one.part for one in found.suggestions})
-        yield "to be asked less, add to `allow` " + ("one of" if len(parts) == 1 else "one for each of these")
+        purpose = "to have it allowed" if found.verdict.decision == "deny" else "to be asked less"
+        yield f"{purpose}, add to `allow` " + ("one of" if len(parts) == 1 else "one for each of these")
         for at in parts:
             if len(parts) > 1:
                 yield from _wrapped(found.parts[at].text, f"  for {found.parts[at].kind} {at + 1}: ", " " * 9, most=2)

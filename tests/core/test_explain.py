@@ -750,6 +750,9 @@ def test_nothing_is_offered_that_would_not_be_enough() -> None:
     assert offered(Exec(command="ls"), allow=["exec(ls)"]) == []
     assert offered(Exec(command="ls"), ask=["exec(ls)"]) == []
     assert offered(connect("169.254.169.254")) == []
+    # A rule that spells it out would lift this, but the git broker is the way.
+    denied = explain(Policy(), file("a", ".git/config"), now=NOW)
+    assert (denied.suggestions, denied.advice) == ((), denied.verdict.remedy)
     # Rules that would do alone, but not here.
     assert offered(parse_command("git push evil x")) == []
     assert offered(parse_command("git push origin"), ask=["git(main)"]) == []

@@ -15,6 +15,7 @@ from supervisor import cli
 from supervisor.core.actions import Action, Exec, FileChange, Proposal
 from supervisor.core.check import action_of
 from supervisor.core.explain import explain as explained
+from supervisor.core.git_refs import parse_command
 from supervisor.core.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.rules import Policy
 from supervisor.errors import UserError
@@ -170,7 +171,7 @@ def test_a_line_s_own_policy_goes_before(run: Run) -> None:
         "policy": {"allow": ["git(x)"]},
         "remotes": ["upstream"],
     }
-    assert run(json.dumps(line), policy=None)[1].startswith("allow: git git push upstream x\n")
+    assert run(json.dumps(line), policy=None)[1].startswith("allow: git push upstream x\n")
 
 
 def test_a_bad_policy_is_one_line(run: Run, tmp_path: Path) -> None:
@@ -222,11 +223,11 @@ def test_the_verdict_comes_first_then_what_was_understood_then_rules() -> None:
         "  no allow rule lifts this",
         "",
         "understood as",
-        "  in          the workspace's root",
-        "  command 1   allow    git log",
-        "                       by exec(git log *); by exec(git log); in a pipe",
-        "  command 2   no rule  sh",
-        "                       no rule may allow input that `sh` would run as a program; in a pipe",
+        "  in         the workspace's root",
+        "  command 1  allow    git log",
+        "                      by exec(git log *); by exec(git log); in a pipe",
+        "  command 2  no rule  sh",
+        "                      no rule may allow input that `sh` would run as a program; in a pipe",
         "",
         "no rule matches (of 4 exec rules)",
         "",
@@ -262,6 +263,21 @@ def test_an_allowed_action_shows_the_rules_that_did_it() -> None:
         "",
         "2 exec rules further off (all with --json)",
     ]
+
+
+def test_what_to_write_where_it_is_denied() -> None:
+    assert "to have it allowed, add to `allow` one of\n  - git(x)\n" in text_of(
+        parse_command("git push origin x"), modes={"git": "deny"}
+    )
+    denied = text_of(FileChange(operation="write", path=".git/config"))
+    assert denied.endswith(
+        "to change it\n  ask for the git operation instead; `.git` itself is never changed from the sandbox"
+    )
+
+
+def test_an_action_is_named_with_its_category_once() -> None:
+    assert text_of(parse_command("git push origin x")).startswith("ask: git push origin x\n")
+    assert text_of(Exec(command="git push")).startswith("ask: exec git push\n")
 
 
 def test_what_to_write() -> None:
