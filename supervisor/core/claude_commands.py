@@ -16,6 +16,7 @@ import re
 from itertools import takewhile
 
 from supervisor.core.exec_patterns import ExecPattern, PatternWord, compile_pattern
+from supervisor.core.exec_tables import basename, tables
 from supervisor.core.git_refs import REACHES
 from supervisor.core.packages import manager_named, managers, operation_named
 from supervisor.core.policy_text import parse_rule
@@ -185,7 +186,9 @@ def _cut(text: str) -> tuple[str, str]:
     if len(words) == 1 and not part:
         # The whole program would be more than anybody meant.
         reason = f"can't be said of words, short of all that `{words[0]}` does: write an exec rule by hand"
-        raise NoCounterpartError(reason, words[0])
+        name = basename(words[0])
+        # What a wrapper runs is allowed by rules for other programs.
+        raise NoCounterpartError(reason, WHOLE_CATEGORY if tables().wrappers.get(name) else name)
     carried = " ".join([*words, *([f"{part}*"] if part else []), "*"])
     try:
         compile_pattern(carried)

@@ -55,19 +55,23 @@ def _checked(pattern: str, *, allows: bool) -> str:
 def _anchored(spec: str, place: Place, *, allows: bool) -> list[str]:
     if spec.startswith("!"):
         raise NoCounterpartError("takes something out of the rules before it; write it as `except` of a rule")
+    is_folder = spec.endswith("/")
     if spec.startswith("//"):
-        return _absolute(_segments(spec), place, allows=allows)
+        return _absolute(_segments(spec), place, is_folder=is_folder, allows=allows)
     if spec == "~" or spec.startswith("~/"):
-        return _absolute([*_home(place, allows=allows), *_segments(spec[1:])], place, allows=allows)
+        below_home = [*_home(place, allows=allows), *_segments(spec[1:])]
+        return _absolute(below_home, place, is_folder=is_folder, allows=allows)
     if spec.startswith("/") and place.is_user:
-        return _absolute([*_home(place, allows=allows), ".claude", *_segments(spec)], place, allows=allows)
+        below_settings = [*_home(place, allows=allows), ".claude", *_segments(spec)]
+        return _absolute(below_settings, place, is_folder=is_folder, allows=allows)
     segments = _segments(spec)
     if ".." in segments:
         if place.root is None:
             raise _unknown_root(allows=allows)
-        return _absolute(_climbed([*_segments(place.root), *segments]), place, allows=allows)
+        climbed = _climbed([*_literal(place.root), *segments])
+        return _absolute(climbed, place, is_folder=is_folder, allows=allows)
     if spec.startswith("/"):
-        return [_below(segments, is_folder=spec.endswith("/"), allows=allows)]
+        return [_below(segments, is_folder=is_folder, allows=allows)]
     return [_relative(spec, segments, allows=allows)]
 
 
@@ -84,6 +88,9 @@ def _relative(spec: str, segments: list[str], *, allows: bool) -> str:
 
 def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
     """The pattern at its place; for ask and deny, and for a folder, with all below it."""
+    if allows and is_folder and segments[-1:] in (["*"], ["**"]):
+        # `*/` and `**/` are every folder, so not what lies beside them.
+        return "/".join([*segments[:-1], "*", "**"])
     if not segments or segments in (["*"], ["**"]):
         return "**"
     text = "/".join(segments)
@@ -131,7 +138,7 @@ def _unknown_root(*, allows: bool) -> NoCounterpartError:
     return NoCounterpartError(reason, None if allows else WHOLE_CATEGORY)
 
 
-def _absolute(pattern: Sequence[str], place: Place, *, allows: bool) -> list[str]:
+def _absolute(pattern: Sequence[str], place: Place, *, is_folder: bool, allows: bool) -> list[str]:
     """What an absolute pattern says of the files below the project's folder."""
     if place.root is None:
         is_anywhere = pattern[:1] == ["**"] and (len(pattern) == 2 or (len(pattern) == 3 and pattern[2] == "**"))
@@ -142,7 +149,7 @@ def _absolute(pattern: Sequence[str], place: Place, *, allows: bool) -> list[str
         rests = _rests(tuple(pattern), tuple(one for one in place.root.split("/") if one))
     if not rests:
         raise NoCounterpartError(_OUTSIDE)
-    return [_below(rest, is_folder=False, allows=allows) for rest in rests]
+    return [_below(rest, is_folder=is_folder, allows=allows) for rest in rests]
 
 
 def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:

@@ -186,6 +186,8 @@ def test_an_allow_rule_falls_with_what_restricts_it() -> None:
     )
     everything = read(allow=["Bash(git log *)", "Bash(ls *)", "Edit(src/**)"], ask=["Bash(*secret*)"])
     assert [one.rule for one in everything.rules] == ["filesystem(src/**)"]
+    for restricted, by in (("./a/git x", "./a/git *t"), ("grep x", "env * y")):
+        assert read(allow=[f"Bash({restricted})"], deny=[f"Bash({by})"]).rules == ()
     assert [one.rule for one in read(allow=["Edit(src/**)"], deny=["Write"]).rules] == []
     assert [
         one.rule for one in read(allow=["WebFetch(domain:a.example)"], deny=["WebFetch(domain:evil.*)"]).rules
@@ -270,6 +272,10 @@ PATHS = [
     ("Edit(*.env)", ["**/*.env"], ["**/*.env/**"]),
     ("Edit(docs/a.md)", ["docs/a.md"], ["docs/a.md/**"]),
     ("Edit(build/)", ["build/**"], ["**/build/**"]),
+    ("Edit(//home/me/work/build/)", ["build/**"], ["build/**"]),
+    ("Edit(a/**/)", ["a/*/**"], ["**/a/**"]),
+    ("Edit(*/)", ["*/**"], ["**"]),
+    ("Edit(**/)", ["*/**"], ["**"]),
     ("Edit(*)", ["**"], ["**"]),
     ("Edit(**)", ["**"], ["**"]),
     ("Edit(/)", ["**"], ["**"]),
