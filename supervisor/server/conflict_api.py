@@ -16,8 +16,9 @@ from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server import page_values
+from supervisor.server.change_views import shown_hunks
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.page_views import card, shown_hunks
+from supervisor.server.page_views import card
 from supervisor.server.parts import Parts, Workspace
 from supervisor.server.views import OperatorRequest, operator_request, shown_data
 

@@ -7,23 +7,16 @@ It must never shorten what would take effect without saying so: a person approve
 import unicodedata
 from typing import Any
 
-import structlog
-
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
 from supervisor.core.approvals import Request, explanation, status
-from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
-from supervisor.core.text_diff import DiffLine, TextDiff
 from supervisor.server import action_words
+from supervisor.server.change_views import change
 from supervisor.server.parts import Parts
 from supervisor.server.time_words import clock_text
 from supervisor.server.views import may_always
 
-log = structlog.get_logger("pages")
-
 # Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
 MOST_CARDS = 60
-# Lines of a diff on a card before "show all".
-FIRST_LINES = 60
 MOST_ODD_LETTERS = 4
 DIFFS_S = 0.2
 _LONG_LINES, _LONG_CHARS = 14, 1200
@@ -97,49 +90,6 @@ def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     ]
 
 
-def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """What a request would change in a file; None where it is about no file, or its session is gone."""
-    workspace = parts.workspace_of(request.session_id)
-    if workspace is None or not isinstance(request.action, FileChange):
-        return None
-    try:
-        shown: ChangeCard = workspace.card(request)
-    except Exception as error:  # one card that can't be compared must not take the inbox away
-        log.warning("no change to show", request=request.id, error=str(error))
-        return _no_change(request)
-    return shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
-
-
-def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
-    """A card of a change for `parts/change.html`, with its first lines, or all of them."""
-    lines = [(hunk.header, line) for hunk in shown.diff.hunks for line in hunk.lines]
-    kept = lines[:most_lines]
-    return {
-        "id": change_id,
-        "path": shown.path,
-        "added": shown.diff.added,
-        "removed": shown.diff.removed,
-        "is_new": shown.old_size is None and shown.new_size is not None,
-        "is_stale": shown.is_stale,
-        "notes": [parts.redactor.text(note) for note in _notes(shown)],
-        "hunks": _hunks(kept, parts),
-        "lines": len(lines),
-        "hidden": len(lines) - len(kept),
-    }
-
-
-def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[dict[str, Any]], int]:
-    """The first lines of a difference in their hunks, and how many more there are."""
-    lines = [(hunk.header, line) for hunk in diff.hunks for line in hunk.lines]
-    return _hunks(lines[:most_lines], parts), max(0, len(lines) - most_lines)
-
-
-def _no_change(request: Request) -> dict[str, Any]:
-    note = "what this would change can't be shown: deny it, or look at the workspace yourself"
-    facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
-    return facts | {"notes": [note], "hunks": [], "lines": 0, "hidden": 0}
-
-
 def odd_letters(text: str) -> str:
     """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a host name. Empty where there are none."""
     found = []
@@ -172,45 +122,3 @@ def _sticky_why(request: Request) -> str:
     if category_of(request.action) == "sandbox":
         return "a change of the policy is always yours to decide"
     return f"the rule {request.rule} says so" if request.rule else "no rule can allow this; approving it holds once"
-
-
-def _notes(shown: ChangeCard) -> list[str]:
-    hazards = {HAZARD_NOTES.get(hazard) for hazard in shown.hazards}  # these have a place of their own
-    notes = [note for note in shown.notes if note not in hazards]
-    if shown.content in ("binary", "large"):
-        kind = "binary content" if shown.content == "binary" else "too large to be shown"
-        notes.append(f"{kind}: {_size(shown.old_size)} before, {_size(shown.new_size)} after")
-        notes.append(f"BLAKE2b of the new content: {shown.after or 'none'}")
-    elif shown.truncated:
-        notes.append("too long to be shown whole: lines are left out or cut")
-    elif shown.content == "text" and not shown.diff.hunks:
-        notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
-    if shown.new_mode is not None and shown.old_mode is not None and shown.new_mode != shown.old_mode:
-        notes.append(f"mode {shown.old_mode & 0o7777:o} becomes {shown.new_mode & 0o7777:o}")
-    return notes
-
-
-def _hunks(lines: list[tuple[str, DiffLine]], parts: Parts) -> list[dict[str, Any]]:
-    hunks: list[dict[str, Any]] = []
-    for header, line in lines:
-        if not hunks or hunks[-1]["header"] != header:
-            hunks.append({"header": header, "lines": []})
-        hunks[-1]["lines"].append(
-            {
-                "kind": line.kind,
-                "old": line.old_number,
-                "new": line.new_number,
-                "spans": _redacted(line, parts),
-            }
-        )
-    return hunks
-
-
-def _redacted(line: DiffLine, parts: Parts) -> list[tuple[str, bool]]:
-    """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
-    whole = parts.redactor.text(line.text)
-    return list(line.spans) if whole == line.text else [(whole, False)]
-
-
-def _size(size: int | None) -> str:
-    return "nothing" if size is None else f"{size:,} bytes"

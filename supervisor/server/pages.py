@@ -12,9 +12,10 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.duration import format_duration
 from supervisor.server import page_actions, page_values
+from supervisor.server.change_views import change
 from supervisor.server.errors import ErrorBody
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.page_views import MOST_CARDS, Budget, card, change
+from supervisor.server.page_views import MOST_CARDS, Budget, card
 from supervisor.server.render import render
 from supervisor.server.session_views import session_data
 

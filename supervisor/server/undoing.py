@@ -13,7 +13,7 @@ from supervisor.core.changes import name_fields
 from supervisor.core.sessions import Session
 from supervisor.core.undoing import Selection
 from supervisor.errors import NotFoundError, UserError
-from supervisor.server.page_views import shown_change
+from supervisor.server.change_views import shown_change
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown, shown_data
 from supervisor.workspace.timeline import Row

@@ -1,0 +1,174 @@
+"""What the pages show of a changed file: its hunks with their check boxes, types and images, and what must not be overlooked.
+
+Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more than before storage; deceptive
+characters are made visible by `render`. It is separate from `page_views` because other pages show changes, too. It must never
+offer a hunk for choosing that isn't on the page whole.
+"""
+
+from typing import Any
+
+import structlog
+
+from supervisor.core.actions import FileChange
+from supervisor.core.approvals import Request
+from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
+from supervisor.core.content_flags import MOST_LINES, Flags
+from supervisor.core.content_types import Image
+from supervisor.core.text_diff import Hunk, TextDiff
+from supervisor.server.parts import Parts
+
+log = structlog.get_logger("pages")
+
+# Lines of a diff on a card before "show all".
+FIRST_LINES = 60
+
+
+def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
+    """What a request would change in a file; None where it is about no file, or its session is gone."""
+    workspace = parts.workspace_of(request.session_id)
+    if workspace is None or not isinstance(request.action, FileChange):
+        return None
+    try:
+        shown: ChangeCard = workspace.card(request)
+    except Exception as error:  # one card that can't be compared must not take the inbox away
+        log.warning("no change to show", request=request.id, error=str(error))
+        return _no_change(request)
+    made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
+    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)}
+
+
+def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
+    """A card of a change for `parts/change.html`, with its first lines, or all of them."""
+    lines = sum(len(hunk.lines) for hunk in shown.diff.hunks)
+    hunks, hidden = shown_hunks(parts, shown.diff, most_lines=lines if most_lines is None else most_lines)
+    return {
+        "id": change_id,
+        "path": shown.path,
+        "added": shown.diff.added,
+        "removed": shown.diff.removed,
+        "is_new": shown.old_size is None and shown.new_size is not None,
+        "is_stale": shown.is_stale,
+        "notes": [parts.redactor.text(note) for note in _notes(shown)],
+        "warnings": [],
+        "sides": _sides(shown),
+        "may_choose": False,
+        "hunks": hunks,
+        "number": len(shown.diff.hunks),
+        "lines": lines,
+        "hidden": hidden,
+    }
+
+
+def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[dict[str, Any]], int]:
+    """The first lines of a difference in their hunks, and how many more there are."""
+    hunks: list[dict[str, Any]] = []
+    room = most_lines
+    for number, hunk in enumerate(diff.hunks, 1):
+        if room > 0:
+            hunks.append(_hunk(parts, number, hunk, room))
+        room -= len(hunk.lines)
+    return hunks, max(0, -room)
+
+
+def _hunk(parts: Parts, number: int, hunk: Hunk, room: int) -> dict[str, Any]:
+    """`number` is what the command line calls it. It may be chosen where all of it is on the page."""
+    shown = [
+        {
+            "kind": line.kind,
+            "old": line.old_number,
+            "new": line.new_number,
+            "spans": _redacted(line.text, line.spans, parts),
+        }
+        for line in hunk.lines[:room]
+    ]
+    is_whole = hunk.is_whole and len(hunk.lines) <= room
+    return {"id": hunk.id, "number": number, "header": hunk.header, "is_whole": is_whole, "lines": shown}
+
+
+def _redacted(text: str, spans: tuple[tuple[str, bool], ...], parts: Parts) -> list[tuple[str, bool]]:
+    """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
+    whole = parts.redactor.text(text)
+    return list(spans) if whole == text else [(whole, False)]
+
+
+def _no_change(request: Request) -> dict[str, Any]:
+    note = "what this would change can't be shown: deny it, or look at the workspace yourself"
+    facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
+    facts |= {"notes": [note], "warnings": [], "sides": [], "may_choose": False}
+    return facts | {"hunks": [], "number": 0, "lines": 0, "hidden": 0}
+
+
+def _warnings(flags: Flags) -> list[tuple[str, str]]:
+    found = []
+    if flags.secret:
+        found.append(("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})"))
+    if flags.hidden:
+        where = _lines(flags.hidden)
+        found.append(("characters that don't show", f"or change the order of others ({where}): they are spelled out"))
+    return found
+
+
+def _lines(numbers: tuple[int, ...]) -> str:
+    more = " and more" if len(numbers) == MOST_LINES else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}{more}"
+
+
+def _notes(shown: ChangeCard) -> list[str]:
+    hazards = {HAZARD_NOTES.get(hazard) for hazard in shown.hazards}  # these have a place of their own
+    notes = [note for note in shown.notes if note not in hazards]
+    if shown.content == "large":
+        notes.append("too large to be shown")
+    elif shown.content == "text" and shown.truncated:
+        notes.append("too long to be shown whole: lines are left out or cut")
+    elif shown.content == "text" and not shown.diff.hunks:
+        notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
+    if replaced := _replaced(shown):
+        notes.append(replaced)
+    if shown.new_mode is not None and shown.old_mode is not None and shown.new_mode != shown.old_mode:
+        notes.append(mode_words(shown.old_mode & 0o7777, shown.new_mode & 0o7777))
+    return notes
+
+
+def _replaced(shown: ChangeCard) -> str:
+    """What of another kind stands in this path now."""
+    before = shown.before or ""
+    if before.startswith("symlink:") and shown.operation != "delete":
+        return "a symbolic link is there now; it is replaced, and what it points to stays"
+    if shown.operation == "symlink" and shown.before is not None and not before.startswith("symlink:"):
+        return "a file is there now; the link takes its place"
+    return ""
+
+
+def mode_words(old: int, new: int) -> str:
+    """A change of permissions as a person reads it."""
+    said = []
+    for bit, words in ((0o111, "be executed"), (0o022, "be changed by others than its owner")):
+        if bool(old & bit) != bool(new & bit):
+            said.append(f"it can {'now' if new & bit else 'no longer'} {words}")
+    return f"mode {old:o} becomes {new:o}" + (f": {', '.join(said)}" if said else "")
+
+
+def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
+    """What is said of content that isn't shown as text: before and after."""
+    if shown.content not in ("binary", "large"):
+        return []
+    sides = [
+        ("before", "old", shown.old_type, shown.old_size, shown.before, shown.old_image),
+        ("after", "new", shown.new_type, shown.new_size, shown.after, shown.new_image),
+    ]
+    return [
+        {
+            "label": label,
+            "side": side,
+            "facts": ", ".join(_facts(kind, size, image)),
+            "hash": digest or "",
+            "image": image,
+        }
+        for label, side, kind, size, digest, image in sides
+        if size is not None
+    ]
+
+
+def _facts(kind: str, size: int | None, image: Image | None) -> list[str]:
+    facts = [kind or "not read", f"{size:,} bytes"]
+    return [*facts[:1], f"{image.width} by {image.height} pixels", *facts[1:]] if image is not None else facts
