@@ -24,7 +24,7 @@ from supervisor.lab.explain_text import WIDTH, as_text
 from tests.core.test_laws import ACTIONS, WIDE, WILD_ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT = str(ROOT / "policy" / "default.yaml")
+POLICY = "version: 1\nallow: [exec(git log *), exec(ls *), exec(git status *)]\nask: [exec(sudo *)]\n"
 NOW = 1_790_000_000.0
 
 type Run = Callable[..., tuple[int, str, str]]
@@ -33,8 +33,10 @@ type Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """`gatehouse policy explain WORDS`: exit code, standard output, standard error. `policy=None`: none is named."""
+    usual = tmp_path / "usual.yaml"
+    usual.write_text(POLICY)
 
-    def call(*words: str, policy: str | None = DEFAULT) -> tuple[int, str, str]:
+    def call(*words: str, policy: str | None = str(usual)) -> tuple[int, str, str]:
         capsys.readouterr()
         named = [] if policy is None else ["--policy", policy]
         code = cli.main(["policy", "explain", "--data-dir", str(tmp_path / "data"), *named, *words])
@@ -383,8 +385,14 @@ def test_json_is_one_object_with_everything(run: Run) -> None:
     found = json.loads(out)
     assert (found["verdict"], found["basis"], found["on_disk"]) == ("ask", "mode", None)
     assert [part["answer"] for part in found["parts"]] == ["allow", "open"]
-    # The policy as it is now: every exec rule is there, not only those that are near.
-    rules = [one["rule"] for one in found["looked_at"]]
-    assert len(rules) > 20
-    assert rules[0] == "exec(git log *)"
-    assert found["looked_at"][0]["outcome"] == "partly"
+    assert [(one["rule"], one["outcome"]) for one in found["looked_at"]] == [
+        ("exec(git log *)", "partly"), ("exec(sudo *)", "missed"), ("exec(ls *)", "missed"), ("exec(git status *)", "missed"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", sorted((ROOT / "policy").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_policy_that_is_shipped_can_be_asked(run: Run, policy: Path) -> None:
+    for words in (["exec", "git log | sh"], ["network", "https://x.example.org/"], ["filesystem", ".env"], ["git", "push -f origin main"], ["packages", "npm install x"]):  # fmt: skip
+        code, out, err = run(*words, policy=str(policy))
+        assert (code, err) == (0, "")
+        assert out.split(":")[0] in ("ask", "deny", "allow")
