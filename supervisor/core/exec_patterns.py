@@ -24,7 +24,7 @@ from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
 # The last word of a pattern: any further arguments, none of which may lie outside of the workspace.
-INSIDE = "./**"
+INSIDE = "{workspace}"
 
 
 class PatternWord(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class PatternWord(msgspec.Struct, frozen=True):
 class ExecPattern(msgspec.Struct, frozen=True):
     """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then leaves it out.
 
-    `stays_inside`: its last word is `./**`, any further arguments that lie inside of the workspace.
+    `stays_inside`: its last word is `{workspace}`, any further arguments that lie inside of the workspace.
     """
 
     text: str

@@ -1,6 +1,6 @@
 """Where a command runs, and which of its operands certainly lie inside of the workspace.
 
-Decides where `cd DIR` is free, and what the last word `./**` of a rule covers (`exec(rm ./**)`: any further arguments, none of which can
+Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm {workspace})`: any further arguments, none of which can
 name anything outside). It is apart from `exec_rules`, which knows rules. It looks at names alone: that a link leads out is the sandbox's
 matter. It must never take a folder or a word for inside that an expansion, a pattern or `..` could lead out.
 """

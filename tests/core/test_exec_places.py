@@ -1,4 +1,4 @@
-"""The last word `./**` of an exec rule: what certainly lies inside of the workspace."""
+"""The last word `{workspace}` of an exec rule: what certainly lies inside of the workspace."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from supervisor.core.exec_places import outside_words
 from supervisor.core.exec_rules import Judgement, judge
 from supervisor.core.shell import parse
 
-RULES = ("rm ./**", "find *", "xargs *", "cd *", "pushd *", "command *", "builtin *")
+RULES = ("rm {workspace}", "find *", "xargs *", "cd *", "pushd *", "command *", "builtin *")
 
 
 def judged(line: str, *rules: str, cwd: str = ".", roots: tuple[str, ...] = ("/w",)) -> Judgement[str]:
@@ -114,10 +114,10 @@ def test_without_a_known_folder_nothing_is_inside() -> None:
 
 
 def test_words_before_it_are_matched_as_ever() -> None:
-    assert judged("rm /tmp/a b", "rm /tmp/* ./**").decision == "allow"
-    assert judged("rm /tmp/a /b", "rm /tmp/* ./**").decision is None
-    assert judged("rm -rf x", "rm -rf ./**").decision == "allow"
-    assert judged("rm x", "rm -rf ./**").decision is None
+    assert judged("rm /tmp/a b", "rm /tmp/* {workspace}").decision == "allow"
+    assert judged("rm /tmp/a /b", "rm /tmp/* {workspace}").decision is None
+    assert judged("rm -rf x", "rm -rf {workspace}").decision == "allow"
+    assert judged("rm x", "rm -rf {workspace}").decision is None
 
 
 def test_a_rule_that_ends_in_a_star_reaches_anywhere() -> None:
@@ -125,19 +125,19 @@ def test_a_rule_that_ends_in_a_star_reaches_anywhere() -> None:
 
 
 def test_it_is_bare_where_a_star_would_be() -> None:
-    assert compile_pattern("* ./**").is_bare
-    assert compile_pattern("** * ./**").is_bare
-    assert not compile_pattern("./**").stays_inside
+    assert compile_pattern("* {workspace}").is_bare
+    assert compile_pattern("** * {workspace}").is_bare
+    assert not compile_pattern("{workspace}").stays_inside
 
 
 def test_in_deny_and_ask_rules_it_is_any_further_word() -> None:
-    found = judge("rm /etc/x", ".", allow=(), ask=(), deny=[("x", compile_pattern("rm ./**"))], workspace_roots=("/w",))
+    found = judge("rm /etc/x", ".", allow=(), ask=(), deny=[("x", compile_pattern("rm {workspace}"))], workspace_roots=("/w",))
     assert found.decision == "deny"
 
 
 def test_an_opaque_argument_is_not_covered_either() -> None:
-    assert judged("sort -o x y", "sort ./**").decision is None
-    assert judged("cat .env", "cat ./**").decision is None
+    assert judged("sort -o x y", "sort {workspace}").decision is None
+    assert judged("cat .env", "cat {workspace}").decision is None
 
 
 def test_a_program_of_the_workspace_is_not_known_where_execdir_runs_it() -> None:

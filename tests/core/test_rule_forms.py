@@ -50,7 +50,7 @@ def test_a_rule_that_is_wider_than_it_looks_is_named(rule: str, why: str) -> Non
 NARROW = [
     "exec(git *)", "exec(npm run *)", "exec(find *)", "exec(ls *)", "exec(pytest *)", "exec(python -m pytest *)", "exec(make test)",
     "exec(bash scripts/build.sh)", "exec(* --version)", "exec(./scripts/* *)", "exec(npm run test:*)",
-    "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)", "exec(rm ./**)", "exec(node server.js *)",
+    "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)", "exec(rm {workspace})", "exec(node server.js *)",
     "filesystem(src/**)", "filesystem(**/*.py)", "network(*.example.org)", "network(10.0.0.0/8)", "network(192.0.2.0/24)",
     "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)", "packages(npm:@team/*)",
     "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)", "packages(npm uninstall zod)",
