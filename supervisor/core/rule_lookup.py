@@ -56,7 +56,8 @@ def _spelled_segments(glob: Glob) -> list[str]:
 
 
 def _longest(glob: Glob) -> str:
-    return max(_spelled_segments(glob), key=len)
+    # Of several the last: rules of one folder differ further below.
+    return max(reversed(_spelled_segments(glob)), key=len)
 
 
 def _host_key(pattern: NetworkPattern) -> tuple[Hashable, ...]:

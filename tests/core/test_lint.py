@@ -1,5 +1,6 @@
 """Lint: each kind of finding, when it stays silent, and the law that what it calls superfluous can be taken away."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -94,6 +95,14 @@ def test_no_pair_is_left_out_that_would_be_a_finding(category: str, data: st.Dat
         for inner in rules:
             if contains(outer, inner, lambda _: None):
                 assert own_key(outer) in set(keys_above(inner))
+
+
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "policy").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_policy_that_we_ship_has_nothing_wrong(path: Path) -> None:
+    assert lint(parse_policy(path.read_text(encoding="utf-8"), path.name), None, NOW).findings == ()
 
 
 # -- covered -----------------------------------------------------------------------------------------------------------------
