@@ -46,7 +46,8 @@ class Reading:
             forced.append(Forced("ask", f"{path.is_odd} is never allowed by a rule"))
         if name is not None and not is_spelled:
             forced.append(force_of(name))
-        notes = tuple(_notes(path, action.to if at else action.path, name if is_spelled else None))
+        written = action.to if at else action.path if action.path_b64 is None else path.text
+        notes = tuple(_notes(path, written, name if is_spelled else None))
         alone = FileChange(operation="write", path=path.text)
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
 

@@ -105,6 +105,10 @@ def fields_of(words: Sequence[str]) -> dict[str, Any]:
         return _line(sys.stdin.buffer.readline(MOST_LINE_BYTES + 1), "standard input")
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _line(words[0].encode("utf-8", "surrogatepass"), "the line")
+    odd = next((word for word in words if re.search("[\ud800-\udfff]", word)), None)
+    if odd is not None:
+        remedy = "give a line as for `policy check`, where `path_b64` stands for such a name"
+        raise UserError(f"`{visible(odd[:60], one_line=True)}` is not UTF-8 text", remedy)
     category, rest = words[0], list(words[1:])
     if category not in _READERS:
         raise UserError(

@@ -655,6 +655,9 @@ def test_the_facts_of_a_file() -> None:
     assert found.parts[0].notes == ("written as `./Src//A`", "deny and ask rules see it as `src/a` too")
     odd = explain(Policy(), file("a\x1b"), now=NOW).parts[0]
     assert odd.forced == ("a name with control or invisible characters is never allowed by a rule",)
+    unnamed = explain(Policy(), FileChange(operation="write", path="", path_b64="Yf8="), now=NOW).parts[0]
+    assert (unnamed.text, unnamed.notes) == ("a\udcff", ())
+    assert unnamed.forced == ("a name that isn't UTF-8 is never allowed by a rule",)
     lifted = explain(policy_from_data({"allow": ["filesystem(.env)"]}), file(".env"), now=NOW)
     assert lifted.verdict.decision == "allow"
     assert "has the protected name `.env*`" in lifted.parts[0].notes[0]

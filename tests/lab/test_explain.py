@@ -86,6 +86,7 @@ BAD: list[tuple[list[str], str]] = [
     (["exex", "ls"], "`exex` is not a category; did you mean `exec`?"),
     (["git log"], "`git log` is not a category; did you mean `git`?"),
     (["x\x1b[2J", "ls"], "`x\\u{1b}[2J` is not a category; known are"),
+    (["exec", "ls \udcff"], "`ls \\u{dcff}` is not UTF-8 text; give a line as for `policy check`, where `path_b64`"),
     (["exec"], "exec: what should be explained isn't said; write exec 'git log | head'"),
     (["packages", " "], "packages: what should be explained isn't said"),
     (["network", "GET", "https://x", "y"], "network: 3 words; write network https://"),
