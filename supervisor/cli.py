@@ -398,7 +398,7 @@ def _add_policy(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
         "action",
         nargs="+",
         metavar="ACTION",
-        help="category and action (network https://...), or a line as for `check`",
+        help="category and action (quote one with options), or a line as for `check`",
     )
     testing.add_argument("folder", metavar="DIR", help="a folder of case files (or one file)")
     linting.add_argument("--audit", metavar="FILE", help="the audit log that tells what was used (this installation's)")
