@@ -1,0 +1,118 @@
+"""A person takes back what an agent did, on the session's page of a whole supervisor: real session, real files."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from supervisor.core.sessions import Session
+from tests.browser.conftest import PATIENCE_MS
+from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+
+POLICY = 'version: 1\nallow: ["filesystem(**)"]\n'
+WORK = (
+    "printf 'one\\nagent\\n' > README.md; sleep 0.7; "
+    "echo '<script>alert(1)</script>' > '<img src=x onerror=alert(2)>.txt'; sleep 1"
+)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def running(tmp_path: Path) -> AsyncIterator[Supervised]:
+    async with supervised(settings_in(tmp_path, POLICY)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def session(running: Supervised, tmp_path: Path) -> Session:
+    """One that has ended, having changed a file and made one with a hostile name."""
+    workspace = make_repository(tmp_path / "project")
+    (workspace / "README.md").write_text("one\n")
+    done, _ = await running.run(workspace, "sh", "-c", WORK)
+    return done
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(browser: Browser, running: Supervised, session: Session) -> AsyncIterator[Page]:
+    context = await browser.new_context(viewport={"width": 1200, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+    made = await context.new_page()
+    made.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    made.on("pageerror", lambda error: complaints.append(str(error)))
+    made.on("dialog", lambda dialog: complaints.append(dialog.message))
+    await made.goto(running.supervisor.login_url())
+    await made.wait_for_url("**/")
+    await made.goto(f"http://127.0.0.1:{running.supervisor.port}/sessions/{session.id}")
+    yield made
+    await context.close()
+    assert complaints == []
+
+
+async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session: Session) -> None:
+    workspace = Path(session.workspace)
+    assert (workspace / "README.md").read_text() == "one\nagent\n"
+    row = page.locator("#timeline tr", has_text="README.md")
+    await expect(row.locator(".sums")).to_have_text("+1 \N{MINUS SIGN}0")
+    await row.get_by_role("button", name="Undo README.md").click()
+    shown = page.locator("[data-role=undo]")
+    await expect(shown.locator(".line.removed")).to_contain_text("agent")
+    assert (workspace / "README.md").read_text() == "one\nagent\n"
+    await shown.locator("[data-role=undo-now]").click()
+    await expect(page.locator("[data-role=undone]")).to_contain_text("Undone")
+    assert (workspace / "README.md").read_text() == "one\n"
+    await expect(row.filter(has_text="taken back")).to_have_count(1)
+    # The undo is on the timeline, and can be undone itself.
+    undone = page.locator("#timeline tr", has_text="by operator (browser)")
+    await undone.get_by_role("button", name="Undo README.md").click()
+    await page.locator("[data-role=undo-now]").click()
+    await expect(row.filter(has_text="taken back")).to_have_count(1)  # now the undo is
+    assert (workspace / "README.md").read_text() == "one\nagent\n"
+
+
+async def test_everything_by_the_keyboard_and_hostile_names_are_text(page: Page, session: Session) -> None:
+    workspace = Path(session.workspace)
+    assert len(list(workspace.glob("<img*"))) == 1
+    await expect(page.locator("#timeline")).to_contain_text("<img src=x onerror=alert(2)>.txt")
+    await page.get_by_role("button", name="Undo everything").focus()
+    await page.keyboard.press("Enter")
+    shown = page.locator("[data-role=undo]")
+    await expect(shown.locator("h3")).to_be_focused()
+    await expect(shown).to_contain_text("<script>alert(1)</script>")
+    button = shown.locator("[data-role=undo-now]")
+    for _ in range(20):
+        await page.keyboard.press("Tab")
+        if await button.evaluate("one => one === document.activeElement"):
+            break
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-role=undone]")).to_contain_text("2 paths")
+    assert (workspace / "README.md").read_text() == "one\n"
+    assert not list(workspace.glob("<img*"))
+
+
+async def test_rewinding_to_a_point_takes_back_what_came_after(page: Page, session: Session) -> None:
+    workspace = Path(session.workspace)
+    row = page.locator("#timeline tr", has_text="README.md")
+    await row.get_by_role("button", name="Rewind to just after README.md").click()
+    await expect(page.locator("[data-role=undo] summary")).to_contain_text(["<img src=x"])
+    await page.locator("[data-role=undo-now]").click()
+    await expect(page.locator("[data-role=undone]")).to_be_visible()
+    assert (workspace / "README.md").read_text() == "one\nagent\n"
+    assert not list(workspace.glob("<img*"))
+
+
+async def test_what_was_edited_since_is_named_and_nothing_is_undone(page: Page, session: Session) -> None:
+    workspace = Path(session.workspace)
+    row = page.locator("#timeline tr", has_text="README.md")
+    await row.get_by_role("button", name="Undo README.md").click()
+    await expect(page.locator("[data-role=undo-now]")).to_be_visible()
+    (workspace / "README.md").write_text("mine\n")  # after the look
+    await page.locator("[data-role=undo-now]").click()
+    shown = page.locator("[data-role=undo]")
+    await expect(shown).to_contain_text("you changed it since")
+    await expect(shown.locator("[data-role=undo-now]")).to_have_count(0)
+    await shown.get_by_role("button", name="Try to merge").click()
+    await expect(shown).to_contain_text("changed both ways")
+    assert (workspace / "README.md").read_text() == "mine\n"
+    await shown.get_by_role("link", name="Cancel").click()
+    await expect(page.locator("[data-role=undo]")).to_have_count(0)
