@@ -5,8 +5,9 @@ one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a tempo
 is replaced or removed is kept first. It is separate because apply and undo must take exactly the same care. It must never
 follow a symlink, write through a hard link, or touch `.git` or the supervisor's data.
 
-What remains: between the last look at the host's file and the rename lie microseconds in which a save by the person
-would be replaced. A new file has no such gap: it is put in place by link(2), which never replaces.
+Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never replaces, any other by a swap
+that is taken back where something else came out (`swap`). What remains: a file system without that, where a save by the
+person within some microseconds would be replaced, and as long for a deletion.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from supervisor.workspace.beneath import FILE, PathError, Root, split
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.kept import write_all
+from supervisor.workspace.swap import replace
 
 TEMPORARY_PREFIX = ".gatehouse-"
 # File systems without hard links answer link(2) with one of these.
@@ -150,8 +152,8 @@ class Placer:
         self.at("checked")
         if host is None:
             _link_new(fd, temporary, leaf)
-        else:
-            os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
+        elif not _replace(fd, temporary, leaf, host):
+            raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
         return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
@@ -201,6 +203,20 @@ def clean_leftovers(root: Root, intents: Iterable[Intent]) -> list[str]:
             os.unlink(intent.temporary, dir_fd=fd)
             removed.append(intent.temporary)
     return removed
+
+
+def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
+    """Put the temporary file in the place of what was seen there; False where that is something else at that instant."""
+    size, mtime_ns, _, inode, mode = host.signature
+
+    def is_it(status: os.stat_result) -> bool:
+        # Not the change time: that is of the swap itself.
+        return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode) == (size, mtime_ns, inode, mode)
+
+    try:
+        return replace(fd, temporary, leaf, is_it)
+    except FileNotFoundError:
+        return False
 
 
 def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:

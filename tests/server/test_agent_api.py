@@ -180,6 +180,7 @@ def test_the_routes_are_these(parts: FakeParts) -> None:
         ("GET", "/v1/requests"),
         ("GET", "/v1/requests/{request_id}"),
         ("GET", "/v1/session"),
+        ("GET", "/v1/changes"),
         ("POST", "/v1/review"),
     }
 

@@ -1,0 +1,66 @@
+"""Replacing a file without losing what was saved there a moment before: swap the two, look at what came out, swap back if
+it isn't what was expected.
+
+rename(2) over a path destroys whatever has that name at that instant, however short before it was looked at. renameat2(2)
+with RENAME_EXCHANGE destroys nothing: what the person saved in between comes out under the temporary name, and goes back.
+It is separate because it is the one place that needs a system call which Python has no name for. It must never leave
+content of the person's under a temporary name.
+
+What remains: a program that holds the old file open and writes to it after it was swapped out writes to a file without
+a name, as with every save by rename.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+
+_RENAME_EXCHANGE = 2  # linux/fs.h
+# What a kernel or a file system without it answers (NFS, FUSE, some network file systems).
+_NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
+# Each further round needs another save by somebody else between two system calls.
+_MOST_ROUNDS = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.stat_result], bool]) -> bool:
+    """Give the finished `temporary` the name `leaf`, where that is what is expected; whether it was.
+
+    What was there is under the temporary name afterwards, for the caller to remove; after False it is our own file again.
+    Raises OSError; FileNotFoundError where nothing has the name any more.
+    """
+    with contextlib.ExitStack() as pins:
+        ours = _pinned(folder, temporary, pins)
+        try:
+            _exchange(folder, temporary, leaf)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            return True
+        if is_expected(os.stat(temporary, dir_fd=folder, follow_symlinks=False)):
+            return True
+        older = None
+        for _ in range(_MOST_ROUNDS):
+            given = _pinned(folder, temporary, pins)
+            _exchange(folder, temporary, leaf)
+            if _pinned(folder, temporary, pins) in (ours, older):
+                break
+            # Saved once more in between: that came out, and is the newest. It goes back in place of the older one.
+            older = given
+    return False
+
+
+def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
+    """The inode's number, which stands for this very file: it isn't given to another as long as it is open."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    pins.callback(os.close, fd)
+    return os.fstat(fd).st_ino
+
+
+def _exchange(folder: int, one: str, other: str) -> None:
+    if _libc.renameat2(folder, os.fsencode(one), folder, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), other)

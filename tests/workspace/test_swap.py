@@ -1,0 +1,148 @@
+"""What the person saves in the very moment of an effect is never destroyed by it."""
+
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.changes import Want, to_action
+from supervisor.workspace import swap
+from supervisor.workspace.apply import Applier
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.placing import StaleError
+
+
+def action(blobs: BlobStore, before: bytes, after: bytes) -> FileChange:
+    return to_action("a.txt", Want("write", content_hash(before), blobs.keep(after), 0o644))
+
+
+def save(path: Path, text: str) -> None:
+    draft = path.with_name("draft")
+    draft.write_text(text)
+    draft.rename(path)
+
+
+@pytest.mark.parametrize("how", ["rename", "in place", "deleted", "folder", "link"])
+def test_a_save_after_the_last_look(tmp_path: Path, how: str) -> None:
+    host, blobs = tmp_path / "host", BlobStore(tmp_path / "blobs")
+    host.mkdir()
+    path = host / "a.txt"
+    path.write_text("old\n")
+
+    def at(step: str) -> None:
+        if step != "checked":
+            return
+        match how:
+            case "rename":
+                save(path, "person\n")
+            case "in place":
+                path.write_text("person's\n")
+            case "deleted":
+                path.unlink()
+            case "folder":
+                path.unlink()
+                path.mkdir()
+                (path / "inner").write_text("person\n")
+            case "link":
+                path.unlink()
+                path.symlink_to("elsewhere")
+
+    root = Root(host)
+    with pytest.raises(StaleError):
+        Applier(root, blobs, None, at=at).apply(action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None)
+    found = {
+        "rename": lambda: path.read_text() == "person\n",
+        "in place": lambda: path.read_text() == "person's\n",
+        "deleted": lambda: not os.path.lexists(path),
+        "folder": lambda: (path / "inner").read_text() == "person\n",
+        "link": lambda: path.is_symlink(),
+    }
+    assert found[how]()
+    assert [one.name for one in host.iterdir()] in (["a.txt"], [])
+    root.close()
+    blobs.close()
+
+
+def test_saved_once_more_while_it_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ours = tmp_path / "a.txt", tmp_path / "ours"
+    path.write_text("1\n")
+    ours.write_text("ours\n")
+    real, calls = swap._exchange, 0
+
+    def exchange(folder: int, one: str, other: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            save(path, f"{calls}\n")
+        real(folder, one, other)
+
+    monkeypatch.setattr(swap, "_exchange", exchange)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert not swap.replace(fd, "ours", "a.txt", lambda status: False)
+    os.close(fd)
+    assert path.read_text() == "3\n"  # the newest, whatever came out meanwhile
+    assert calls == 4
+
+
+def test_a_file_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    (tmp_path / "ours").write_text("ours\n")
+
+    def exchange(folder: int, one: str, other: str) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(swap, "_exchange", exchange)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert swap.replace(fd, "ours", "a.txt", lambda status: True)
+    os.close(fd)
+    assert (tmp_path / "a.txt").read_text() == "ours\n"
+
+
+def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
+    """A person saves by rename as fast as possible while effects are applied: of a save, either the person's next one
+    or an effect that was about exactly it comes after it."""
+    host, blobs = tmp_path / "host", BlobStore(tmp_path / "blobs")
+    host.mkdir()
+    path = host / "a.txt"
+    path.write_text("start\n")
+    replaced: list[str] = []
+    done, lost = threading.Event(), []
+
+    def person() -> None:
+        pick = random.Random(3)
+        for number in range(1500):
+            mine = f"person {number}\n"
+            save(path, mine)
+            for _ in range(pick.randrange(20)):
+                now = path.read_text()
+                if now != mine and mine not in replaced:
+                    # An effect took its place: it must have been about this very save.
+                    threading.Event().wait(0.002)
+                    if mine not in replaced:
+                        lost.append(mine)
+                    break
+        done.set()
+
+    root = Root(host)
+    applier = Applier(root, blobs, None)
+    saving = threading.Thread(target=person)
+    saving.start()
+    applied = 0
+    while not done.is_set():
+        before = path.read_text()
+        try:
+            text = f"agent {applied}\n".encode()
+            applier.apply(action(blobs, before.encode(), text), "r", lambda rebuilt, b=before: replaced.append(b))  # type: ignore[misc]
+            applied += 1
+        except StaleError:
+            continue
+    saving.join()
+    assert applied
+    assert lost == []
+    assert [one.name for one in host.iterdir()] == ["a.txt"]
+    root.close()
+    blobs.close()
