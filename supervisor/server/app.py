@@ -17,7 +17,7 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import agent_api, conflict_api, operator_api, undo_api
+from supervisor.server import agent_api, change_api, conflict_api, operator_api, undo_api
 from supervisor.server.auth import BadTokens, OperatorAuth
 from supervisor.server.door import AgentDoor, OperatorDoor
 from supervisor.server.errors import HANDLERS, ErrorPage
@@ -51,6 +51,7 @@ def build_operator_app(
             *operator_api.handlers(),
             *undo_api.handlers(),
             *conflict_api.handlers(),
+            *change_api.handlers(),
             live.handler(),
             *page_handlers,
             *_static(),

@@ -255,7 +255,12 @@ def _dressed(scope: Scope, send: Send, policy: str, has_all: Callable[[], bool] 
 
     async def dressed(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            headers = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in extra]
+            # A handler's own policy stays beside ours: a browser holds to both, so it can only forbid more.
+            headers = [
+                (name, value)
+                for name, value in message.get("headers", ())
+                if name.lower() not in extra or name.lower() == b"content-security-policy"
+            ]
             if _may_be_long(scope) and not has_all():
                 headers.append((b"connection", b"close"))
             message["headers"] = [*headers, *extra.items()]

@@ -7,7 +7,7 @@ It must never shorten what would take effect without saying so: a person approve
 import unicodedata
 from typing import Any
 
-from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
+from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
 from supervisor.core.approvals import Request, explanation, status
 from supervisor.server import action_words
 from supervisor.server.change_views import change
@@ -75,6 +75,9 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "has_later_change": has_change and not is_now,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "delivery": redact(action_words.delivery(request)),
+        "superseded_by": request.superseded_by or "",
+        # What a newer card is about, too: it takes this one's place on the page.
+        "about": f"{request.session_id} {subject(request.action)}" if isinstance(request.action, FileChange) else "",
     }
 
 

@@ -1,14 +1,15 @@
 """What the server needs of the rest, as types: `app` builds the parts and hands them over, the server never imports `app`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.approvals import Request
 from supervisor.core.conflict_card import ConflictCard
+from supervisor.core.content_types import Image
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.gate import Gate
@@ -17,6 +18,7 @@ from supervisor.policy_files import PolicyFiles
 from supervisor.session_manager import StartSession
 from supervisor.settings import Settings
 from supervisor.workspace.incoming import HostChanges
+from supervisor.workspace.partial import PartAnswered, Rest
 from supervisor.workspace.undo import Undo
 
 
@@ -42,6 +44,10 @@ class Workspace(Protocol):
     async def write(self, path: str, content: bytes, reason: str) -> Request: ...
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request: ...
     def card(self, request: Request) -> Any: ...
+    def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None: ...
+    async def answer_part(
+        self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
+    ) -> PartAnswered: ...
     def host_changes(self) -> HostChanges | None: ...
     async def conflict_card(self, request: Request) -> ConflictCard: ...
     async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request: ...

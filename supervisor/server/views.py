@@ -34,6 +34,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: float
     answered_at: float | None
     outcome: dict[str, Any] | None
+    superseded_by: str | None
 
 
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
         asked_at=request.asked_at,
         answered_at=request.answered_at,
         outcome=request.outcome,
+        superseded_by=request.superseded_by,
     )
 
 

@@ -5,15 +5,16 @@ what needs a sandbox (sessions, the workspace). Built twice on the same folder, 
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.conflict_card import ConflictCard
+from supervisor.core.content_types import Image
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import NotFoundError, UserError
@@ -26,6 +27,7 @@ from supervisor.settings import Settings, from_environment
 from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database
 from supervisor.workspace.incoming import HostChanges
+from supervisor.workspace.partial import PartAnswered, Rest
 from supervisor.workspace.undo import Undo
 from tests.fakes.clock import FakeClock
 
@@ -156,6 +158,14 @@ class FakeWorkspace:
 
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
+
+    def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
+        return None
+
+    async def answer_part(
+        self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
+    ) -> PartAnswered:
+        raise NotFoundError("nothing was changed", "see the request")
 
     def host_changes(self) -> HostChanges | None:
         return None

@@ -1,5 +1,7 @@
-// The keyboard: j and k walk through the waiting cards, and a key of a card presses what carries it in `data-key`.
-import { closeForm, isArmed, waitingCards } from "./cards.js";
+// The keyboard: j and k walk through the waiting cards, a key of a card presses what carries it in `data-key`, and a number ticks
+// that change of its file.
+import { closeForm, isArmed } from "./cards.js";
+import { tickNumber } from "./hunks.js";
 import { $ } from "./say.js";
 
 export function watchKeys() {
@@ -11,18 +13,19 @@ export function watchKeys() {
       if (!cancel || !closeForm(card, cancel.dataset.cancel)) card.focus();
       return;
     }
-    if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
+    if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && !/^(checkbox|radio)$/.test(event.target.type)) {
       // Enter where a reason was typed denies, since a reason is only ever for a denial.
       if (event.key === "Enter" && event.target.dataset.key === "r") press(event, card, "d");
       return;
     }
     if (event.key === "j" || event.key === "k") walk(event, card);
+    else if (card && /^[1-9]$/.test(event.key) && tickNumber(card, event.key)) event.preventDefault();
     else if (card && /^[adrAD]$/.test(event.key) && (isArmed(card) || event.key === "r")) press(event, card, event.key);
   });
 }
 
 function walk(event, current) {
-  const cards = waitingCards();
+  const cards = [...document.querySelectorAll('.card[data-status="pending"]')];
   if (!cards.length) return;
   event.preventDefault();
   const step = event.key === "j" ? 1 : -1;
@@ -33,7 +36,7 @@ function walk(event, current) {
 }
 
 function press(event, card, key) {
-  const found = card && card.querySelector(`[data-key="${key}"]`);
+  const found = card && card.querySelector(`[data-key="${key}"]:not([hidden])`);
   if (!found) return;
   event.preventDefault();
   if (found.tagName === "INPUT") found.focus();

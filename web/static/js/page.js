@@ -3,6 +3,7 @@
 import { watchCards } from "./cards.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchKeys } from "./keys.js";
+import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
 import { $, watchErrors } from "./say.js";
 import { watchTime } from "./time.js";
@@ -12,6 +13,7 @@ watchErrors();
 watchConfirmations();
 watchCards();
 watchKeys();
+watchHunks();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
   if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();

@@ -1,0 +1,132 @@
+"""Routes of one changed file's card: some of its hunks approved, and its images.
+
+The operator's alone: the agent's app has none of these. They are apart from `operator_api` because what they answer is made by
+the session's workspace, not by the gate alone. Each handler parses, calls one function and renders.
+An image is bytes of an agent's: it is served as one of four types that its own first bytes name, and nothing else is served.
+"""
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath, JSONBody, URLEncodedBody
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.approvals import Request
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.server import action_words, page_values
+from supervisor.server.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.page_views import card
+from supervisor.server.parts import Parts, Workspace
+from supervisor.server.views import OperatorRequest, operator_request
+from supervisor.workspace.partial import PartAnswered, Rest
+
+MOST_HUNKS = 4000
+_IMAGE_HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "content-disposition": "inline"}
+
+
+class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's. `rest`: whether the others wait on
+    (`pending`) or are denied (`drop`)."""
+
+    fingerprint: str
+    hunks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_HUNKS)]
+    rest: Rest = "pending"
+
+
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """`request` stands for the chosen hunks and was approved; `rest` for the others, where it was made already: what differs in
+    the agent's copy is asked again a moment later. `taken` of `hunks` were chosen."""
+
+    request: OperatorRequest
+    rest: OperatorRequest | None
+    taken: int
+    hunks: int
+
+
+@post("/api/requests/{request_id:str}/approve-part", status_code=200)
+async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]) -> PartView:
+    """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
+    parts = parts_of(request)
+    workspace = _workspace(parts, parts.gate.get(request_id))
+    done = await workspace.answer_part(
+        request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=data.fingerprint
+    )
+    return PartView(
+        request=operator_request(done.part, parts.redactor),
+        rest=None if done.rest is None else operator_request(done.rest, parts.redactor),
+        taken=done.taken,
+        hunks=done.hunks,
+    )
+
+
+@get("/api/requests/{request_id:str}/image/{side:str}")
+async def image(
+    request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
+) -> Response[bytes]:
+    """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded size is served."""
+    parts = parts_of(request)
+    asked = parts.gate.get(request_id)
+    found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
+    if found is None:
+        raise NotFoundError("this is no image that can be shown", "see the sizes and hashes on the card")
+    shown, data = found
+    return Response(data, media_type=shown.media_type, headers=_IMAGE_HEADERS)
+
+
+# -- part of the page --------------------------------------------------------------------------------------------------------
+
+
+@post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
+async def answer_hunks(
+    request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Approve what is ticked: the card as it is afterwards, with its ticks where the answer didn't count."""
+    parts = parts_of(request)
+    asked = parts.gate.get(request_id)
+    chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
+    rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
+    try:
+        workspace = _workspace(parts, asked)
+        # Never None: what was shown must be named, or nothing is answered.
+        mark = data.get("fingerprint", "")
+        done = await workspace.answer_part(request_id, chosen, rest, by=caller(request).name, fingerprint=mark)
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+        return page_values.html("parts/some_cards.html", cards=[shown])
+    shown = card(parts, parts.gate.get(request_id)) | _said(parts, done, rest)
+    return page_values.html("parts/some_cards.html", cards=[shown])
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [approve_part, image, answer_hunks]
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _said(parts: Parts, done: PartAnswered, rest: Rest) -> dict[str, Any]:
+    """What the answered card says: the request that it showed was superseded by the one of its part."""
+    delivery = parts.redactor.text(action_words.delivery(done.part))
+    if done.taken == done.hunks:
+        return {"delivery": delivery}
+    left = done.hunks - done.taken
+    others = "the other" if left == 1 else f"the other {left}"
+    became = ("was dropped" if left == 1 else "were dropped") if rest == "drop" else "waits" if left == 1 else "wait"
+    return {
+        "status_word": "approved in part",
+        "status_class": "good",
+        "explanation": f"{done.taken} of {done.hunks} changes; {others} {became}",
+        "delivery": delivery,
+    }
+
+
+def _workspace(parts: Parts, asked: Request) -> Workspace:
+    workspace = parts.workspace_of(asked.session_id)
+    if workspace is None or asked.origin == "egress":
+        raise UserError("the session's workspace is not open", "the session has ended, or hasn't begun")
+    return workspace
