@@ -6,7 +6,7 @@ share their policies by YAML anchors. It must never skip a case that it doesn't 
 that passes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,8 @@ from supervisor.core.rules import Policy
 from supervisor.errors import UserError
 
 MAX_DEPTH = 20
+# The list of cases, a case, and what its keys hold.
+_MAX_NESTING = MAX_DEPTH + 2
 # Anchors could make a small text huge: this is what one case may hold, written out.
 MAX_VALUES = 100_000
 _OWN_KEYS = ("name", "verdict", "why", "rule")
@@ -79,17 +81,46 @@ def read_cases(text: str, source: str) -> tuple[Case, ...]:
 
 def _compose(text: str, source: str) -> yaml.Node | None:
     try:
+        _check_nesting(text, source)
         node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{source}:{mark.line + 1}" if mark is not None else source
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         raise UserError(f"{where}: {problem}", "check the indentation and the quotes") from None
-    except (RecursionError, UnicodeEncodeError):
-        raise UserError(
-            f"{source}: can't be read as YAML", "save it as UTF-8, with no more than a few levels"
-        ) from None
+    except UnicodeEncodeError:
+        raise UserError(f"{source}: can't be read as YAML", "save it as UTF-8") from None
     return node
+
+
+def _check_nesting(text: str, source: str) -> None:
+    """Raise `UserError` at the first level too many.
+
+    INVARIANT: this comes before `yaml.compose`, which recurses in C: a text of nothing but `[` would end the process. The events
+    of the parser don't nest.
+    """
+    level = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            level += 1
+            if level > _MAX_NESTING:
+                assert event.start_mark is not None, "the parser marks every event"
+                raise UserError(f"{source}:{event.start_mark.line + 1}: nested too deeply", "a case has a few levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            level -= 1
+
+
+class _Value(NamedTuple):
+    """Plain data: how many values it holds, and how many levels of lists and mappings."""
+
+    value: Any
+    size: int
+    levels: int
+
+    @classmethod
+    def of(cls, value: Any, parts: Collection["_Value"]) -> "_Value":
+        """A list or mapping of such parts."""
+        return cls(value, 1 + sum(part.size for part in parts), 1 + max((part.levels for part in parts), default=0))
 
 
 class _Reader:
@@ -97,8 +128,8 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        # Node (an anchor's is met more than once) and whether all of it is text -> value, and how many values it holds.
-        self.known: dict[tuple[int, bool], tuple[Any, int]] = {}
+        # Node (an anchor's is met more than once) and whether all of it is text -> what it is.
+        self.known: dict[tuple[int, bool], _Value] = {}
 
     def fail(self, node: yaml.Node | None, message: str, remedy: str) -> UserError:
         where = f"{self.source}:{node.start_mark.line + 1}" if node is not None else self.source
@@ -166,37 +197,31 @@ class _Reader:
         return found
 
     def value(self, node: yaml.Node, is_policy: bool) -> Any:
-        value, size = self.convert(node, is_policy, 0)
-        if size > MAX_VALUES:
+        found = self.convert(node, is_policy, 0)
+        if found.size > MAX_VALUES:
             raise self.fail(node, f"anchors make more than {MAX_VALUES} values of this", "write it out")
-        return value
+        return found.value
 
-    def convert(self, node: yaml.Node, is_policy: bool, depth: int) -> tuple[Any, int]:
+    def convert(self, node: yaml.Node, is_policy: bool, depth: int) -> _Value:
         key = (id(node), is_policy)
-        if key not in self.known:
-            if depth > MAX_DEPTH:
-                raise self.fail(node, "nested too deeply, or an anchor inside of itself", "write it out")
+        if key not in self.known and depth <= MAX_DEPTH:
             self.known[key] = self.fresh(node, is_policy, depth)
+        if key not in self.known or depth + self.known[key].levels > MAX_DEPTH:
+            raise self.fail(node, "nested too deeply, or an anchor inside of itself", "write it out")
         return self.known[key]
 
-    def fresh(self, node: yaml.Node, is_policy: bool, depth: int) -> tuple[Any, int]:
+    def fresh(self, node: yaml.Node, is_policy: bool, depth: int) -> _Value:
         if isinstance(node, yaml.ScalarNode):
-            return self.scalar(node, is_policy), 1
-        size = 1
+            return _Value(self.scalar(node, is_policy), 1, 0)
         if isinstance(node, yaml.SequenceNode):
-            items = []
-            for child in node.value:
-                item, part = self.convert(child, is_policy, depth + 1)
-                items.append(item)
-                size += part
-            return items, size
-        fields: dict[str, Any] = {}
+            parts = [self.convert(child, is_policy, depth + 1) for child in node.value]
+            return _Value.of([part.value for part in parts], parts)
+        fields: dict[str, _Value] = {}
         for name, child in node.value:
             if not isinstance(name, yaml.ScalarNode) or name.value in fields:
                 raise self.fail(name, "a key that is no text, or stands here twice", "write each key once")
-            fields[name.value], part = self.convert(child, is_policy, depth + 1)
-            size += part
-        return fields, size
+            fields[name.value] = self.convert(child, is_policy, depth + 1)
+        return _Value.of({name: part.value for name, part in fields.items()}, fields.values())
 
     def scalar(self, node: yaml.ScalarNode, is_policy: bool) -> Any:
         """A number or truth value as JSON has it. In a policy all is text, as in a policy file: there `no` stays `no`."""

@@ -1,6 +1,9 @@
 """Case files: every form that is well formed, every mistake with its line, and answers that are `policy check`'s own."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from supervisor.core.policy_text import parse_policy
 from supervisor.core.rules import Policy
 from supervisor.errors import UserError
 
+ROOT = Path(__file__).parents[2]
 NOW = 1_790_000_000.0
 POLICY = "allow: [exec(ls *)]\ndeny: [exec(sudo *)]\n"
 
@@ -106,6 +110,31 @@ def test_a_mistake_is_told_with_its_line_and_a_remedy(text: str, said: str) -> N
         read_cases(text, "f.yaml")
     assert said in str(error.value)
     assert error.value.remedy
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "? "])
+def test_no_depth_of_nesting_ends_the_process(opening: str) -> None:
+    """`yaml.compose` recurses in C: this text ended the process before anything could be caught."""
+    script = f"""
+from supervisor.core.case_files import read_cases
+from supervisor.errors import UserError
+try:
+    read_cases({opening!r} * 100_000, "f.yaml")
+except UserError as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("f.yaml:1: nested too deeply; ")
+
+
+def test_anchors_cant_make_a_text_deeper_than_it_looks() -> None:
+    levels = "".join(f"    - &l{n} [[[[*l{n - 1}]]]]\n" for n in range(1, 40))
+    text = f"- name: a\n  category: exec\n  verdict: ask\n  policy:\n    allow:\n    - &l0 [x]\n{levels}"
+    with pytest.raises(UserError, match=r"f\.yaml:\d+: nested too deeply"):
+        read_cases(text, "f.yaml")
 
 
 def test_anchors_cant_make_a_small_text_huge() -> None:
