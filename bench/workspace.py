@@ -32,20 +32,25 @@ def main() -> list[Figure]:
         place = Path(folder)
         bare_ms, bare_burst_ms = asyncio.run(_bare(place / "bare"))
         ours_ms, ours_burst_ms = asyncio.run(_ours(place / "ours"))
+        back_ms, back_burst_ms = asyncio.run(_ours(place / "back", back=True))
         copy_ms, tar_ms = asyncio.run(_copies(place / "tree", FILES))
     loop = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
     return [
         Figure("workspace: allowed change on the host, p50", ours_ms, "ms", bare_ms, loop, wanted=1.5),
         Figure(f"workspace: {BURST} allowed files at once", ours_burst_ms, "ms", bare_burst_ms, loop),
+        Figure("workspace: the host's edit in the copy, p50", back_ms, "ms", bare_ms, loop, wanted=2.0),
+        Figure(f"workspace: {BURST} files of the host's at once", back_burst_ms, "ms", bare_burst_ms, loop),
         Figure(f"workspace: private copy of {FILES} files", copy_ms, "ms", tar_ms, "tar | tar", wanted=1.3),
     ]
 
 
-async def _ours(place: Path) -> tuple[float, float]:
+async def _ours(place: Path, *, back: bool = False) -> tuple[float, float]:
+    """From the copy to the host; with `back`, what the person does on the host to the copy."""
     host = make_repository(place / "host", {"free/a.txt": "a\n"})
     desk = Desk(place / "data", host)
     async with desk.running():
-        figures = await _measure(desk.copy / "free", host / "free")
+        sides = desk.copy / "free", host / "free"
+        figures = await _measure(*reversed(sides) if back else sides)
         await desk.until(lambda: all(request.settled_at for request in desk.requests()))
     desk.close()
     return figures
