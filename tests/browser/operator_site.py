@@ -25,6 +25,7 @@ from supervisor.core.actions import (
 )
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
+from supervisor.core.content_types import Image, image_of
 from supervisor.core.sessions import Session
 from supervisor.gate import Refused
 from supervisor.server import pages
@@ -52,10 +53,25 @@ class SampleWorkspace:
     def __init__(self) -> None:
         self.sides: dict[str, tuple[Side | None, Side | None, bool]] = {}
 
+    def content(self, digest: str, limit_bytes: int) -> bytes | None:
+        for _, new, _ in self.sides.values():
+            if new is not None and new.data is not None and content_hash(new.data) == digest:
+                return new.data[:limit_bytes]
+        return None
+
     def card(self, request: Request) -> ChangeCard:
         assert isinstance(request.action, FileChange)
         old, new, is_stale = self.sides[request.fingerprint]
         return make_card(request.action, old, new, "another" if is_stale else request.action.before)
+
+    def image(self, request: Request, side: str) -> tuple[Image, bytes] | None:
+        found = self.sides[request.fingerprint][0 if side == "old" else 1]
+        data = found.data if found is not None else None
+        image = image_of(data or b"", len(data or b""))
+        return None if image is None or data is None else (image, data)
+
+    def host_changes(self) -> None:
+        return None
 
 
 class Site:
