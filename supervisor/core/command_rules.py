@@ -11,9 +11,10 @@ from supervisor.core.actions import Action, Effect, Exec
 from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Judge, Rule, Verdict, by_mode, by_rules
 
 if TYPE_CHECKING:
+    from supervisor.core.exec_commands import Line
     from supervisor.core.exec_rules import Judgement, Rules
-    from supervisor.core.shell import Script
 
+_NONE: frozenset[int] = frozenset()
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
 
 
@@ -30,7 +31,7 @@ class _Seen(NamedTuple):
     """A command line as the rules see it: what it would run, and in which folder."""
 
     action: Exec
-    script: "Script"
+    line: "Line"
 
 
 class CommandJudge(Judge[_Seen]):
@@ -50,10 +51,10 @@ class CommandJudge(Judge[_Seen]):
     @staticmethod
     def canonical(action: Action) -> _Seen:
         """An `Exec` action, parsed."""
-        from supervisor.core.shell import parse
+        from supervisor.core.exec_commands import read_line
 
         assert isinstance(action, Exec)
-        return _Seen(action, parse(action.command))
+        return _Seen(action, read_line(action.command))
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict on a command line: every command in it must be allowed."""
@@ -74,12 +75,14 @@ class CommandJudge(Judge[_Seen]):
             ask=lists["ask"],
             deny=lists["deny"],
             workspace_roots=(context.workspace,),
-            script=seen.script,
+            line=seen.line,
         )
 
     def in_force(self, context: Context) -> "tuple[Sequence[Rule], dict[Effect, Rules[int]]]":
         """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
-        idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
+        idle = _NONE
+        if self._limited:
+            idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
         if self._compiled is None or self._compiled[0] != idle:
             self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
         return self._rules, self._compiled[1]
@@ -118,7 +121,7 @@ class CommandJudge(Judge[_Seen]):
     @staticmethod
     def _why(judgement: "Judgement[int]", rules: Sequence[Rule]) -> str:
         """The judge's own words, with the rule's why behind them; empty: the usual words."""
-        lead = min(rules, key=lambda rule: (rule.text, rule.id))
         if judgement.decision == "allow" or not judgement.why:
             return ""
+        lead = min(rules, key=lambda rule: (rule.text, rule.id))
         return f"{judgement.why}: {lead.why}" if lead.why and lead.why not in judgement.why else judgement.why

@@ -9,14 +9,12 @@ from operator import itemgetter
 
 import msgspec
 
+from supervisor.core.exec_commands import SEPARATOR, ExecCommand
 from supervisor.core.exec_patterns import ExecPattern
 from supervisor.core.exec_tables import basename
 from supervisor.core.prefixes import FEW, Prefixes
-from supervisor.core.shell_words import Word
 
 type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
-
-_SEPARATOR = "\0"
 
 
 class ExecRule[K: Hashable](msgspec.Struct, frozen=True):
@@ -37,35 +35,30 @@ class _Named[K: Hashable]:
         self._by_start: Prefixes[tuple[int, ExecRule[K]]] | None = None
         self._by_operand: dict[str, list[tuple[int, ExecRule[K]]]] | None = None
 
-    def covering(self, words: Sequence[Word]) -> list[ExecRule[K]]:
+    def covering(self, command: ExecCommand) -> list[ExecRule[K]]:
         """Those that could cover the command: its words must start with the ones that the rule spells out."""
-        if len(self.rules) <= FEW or not _is_spelled_out(words):
+        if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_start is None:
             self._by_start = Prefixes()
             for numbered in enumerate(self.rules):
                 self._by_start.add(_start(numbered[1].pattern), numbered)
-        return _in_order(self._by_start.starting([_SEPARATOR.join([word.text for word in words[1:]])]))
+        return _in_order(self._by_start.starting((command.arguments,)))
 
-    def touching(self, words: Sequence[Word]) -> list[ExecRule[K]]:
+    def touching(self, command: ExecCommand) -> list[ExecRule[K]]:
         """Those that could touch the command: an operand that the rule spells out must be among its words."""
-        if len(self.rules) <= FEW or not _is_spelled_out(words):
+        if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_operand is None:
             self._by_operand = {}
             for numbered in enumerate(self.rules):
                 self._by_operand.setdefault(_operand(numbered[1].pattern), []).append(numbered)
         found = [*self._by_operand.get("", ())]
-        for text in {word.text for word in words[1:] if word.text}:
-            found += self._by_operand.get(text, ())
+        for text in command.operands:
+            rules = self._by_operand.get(text)
+            if rules is not None:
+                found += rules
         return _in_order(found)
-
-
-def _is_spelled_out(words: Sequence[Word]) -> bool:
-    for word in words:  # noqa: SIM110 (a generator takes longer than the rest of a look-up)
-        if not word.is_literal:
-            return False
-    return True
 
 
 def _start(pattern: ExecPattern) -> str:
@@ -75,7 +68,7 @@ def _start(pattern: ExecPattern) -> str:
         parts.append(word.parts[0] if word.literal is None else word.literal)
         if word.literal is None:
             break
-    return _SEPARATOR.join(parts)
+    return SEPARATOR.join(parts)
 
 
 def _operand(pattern: ExecPattern) -> str:
@@ -86,6 +79,7 @@ def _operand(pattern: ExecPattern) -> str:
 
 def _in_order[K: Hashable](numbered: list[tuple[int, ExecRule[K]]]) -> list[ExecRule[K]]:
     if len(numbered) > 1:
+        # A new list: the given one may be the index's own.
         numbered = sorted(numbered, key=itemgetter(0))
     return [rule for _, rule in numbered]
 
@@ -123,17 +117,21 @@ class Rules[K: Hashable]:
             if all(_could_be_among(w, texts, letters) for p in rule.pattern.words[1:] if (w := p.literal))
         ]
 
-    def covering(self, words: Sequence[Word]) -> Sequence[ExecRule[K]]:
+    def covering(self, command: ExecCommand) -> Sequence[ExecRule[K]]:
         """The rules that could cover this command."""
-        named = self.by_name.get(basename(words[0].text))
-        found = named.covering(words) if named is not None else ()
+        named = self.by_name.get(command.name)
+        if named is None:
+            return self.anywhere
+        found = named.covering(command)
         return [*found, *self.anywhere] if self.anywhere else found
 
-    def touching(self, words: Sequence[Word], anywhere: Sequence[ExecRule[K]] | None = None) -> Sequence[ExecRule[K]]:
+    def touching(self, command: ExecCommand, anywhere: Sequence[ExecRule[K]] | None = None) -> Sequence[ExecRule[K]]:
         """The rules that could touch this command; `anywhere`: those with a wildcard in the name, where fewer will do."""
-        named = self.by_name.get(basename(words[0].text))
-        found = named.touching(words) if named is not None else ()
         others = self.anywhere if anywhere is None else anywhere
+        named = self.by_name.get(command.name)
+        if named is None:
+            return others
+        found = named.touching(command)
         return [*found, *others] if others else found
 
 

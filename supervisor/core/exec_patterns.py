@@ -68,6 +68,11 @@ class ExecPattern(msgspec.Struct, frozen=True):
     stays_inside: bool = False
 
     @property
+    def has_options(self) -> bool:
+        """Whether it spells out an option, or how one starts."""
+        return any(_starts_with_dash(word) for word in self.words[1:])
+
+    @property
     def is_exact(self) -> bool:
         """Whether every word is spelled out."""
         return not self.has_tail and all(word.literal is not None for word in self.words)
@@ -220,9 +225,10 @@ def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     if not _touches_name(pattern.words[0], words[0]):
         return False
     wanted = pattern.words[1:]
-    return any(_touches_plain(wanted, form, pattern.has_tail) for form in _forms(words)) or _touches_loosely(
-        pattern, words
-    )
+    for form in _forms(words):
+        if _touches_plain(wanted, form, pattern.has_tail):
+            return True
+    return _touches_loosely(pattern, words)
 
 
 def might_touch(pattern: ExecPattern, words: Sequence[Word]) -> bool:
@@ -269,12 +275,15 @@ def _forms(words: Sequence[Word]) -> list[Sequence[Word]]:
 def _touches_plain(wanted: Sequence[PatternWord], given: Sequence[Word], has_tail: bool) -> bool:
     if len(given) < len(wanted) or (len(given) > len(wanted) and not has_tail):
         return False
-    return all(w.matches(g.text) for w, g in zip(wanted, given, strict=False))
+    for word, other in zip(wanted, given, strict=False):  # noqa: SIM110 (a generator takes longer than the rest)
+        if not word.matches(other.text):
+            return False
+    return True
 
 
 def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     """`rm -rf *` means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f` too; `git push --force *` also the last word."""
-    if not any(_starts_with_dash(wanted) for wanted in pattern.words[1:]):
+    if not pattern.has_options:
         return False
     name = basename(words[0].text)
     letters: set[str] = set()

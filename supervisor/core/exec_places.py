@@ -8,6 +8,7 @@ matter. It must never take a folder or a word for inside that an expansion, a pa
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 
 from supervisor.core.shell import Command
 from supervisor.core.shell_words import Word
@@ -48,6 +49,12 @@ def _lies_inside(path: str, roots: Sequence[str]) -> bool:
 
 def _below(path: str, roots: Sequence[str]) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+@lru_cache(maxsize=64)
+def normal(roots: tuple[str, ...]) -> tuple[str, ...]:
+    """The roots as folders are compared with them."""
+    return tuple([posixpath.normpath(root) for root in roots])
 
 
 def join(base: str, path: str) -> str:

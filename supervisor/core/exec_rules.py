@@ -11,29 +11,22 @@ options of git and others passed over. Exceptions turn it round: an exception of
 ask rule covers, so that neither can be talked out of what it guards.
 """
 
-import posixpath
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import msgspec
 
+from supervisor.core.exec_commands import ExecCommand, Line, show
 from supervisor.core.exec_index import Entry, ExecRule, Rules
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
-from supervisor.core.exec_places import Places, join, may_move, outside_words, path_from_root, within
-from supervisor.core.exec_tables import (
-    basename,
-    is_shell_state,
-    opaque_words,
-    plain_form,
-    program_name,
-    runs_input,
-)
-from supervisor.core.exec_wrappers import Payload, Unwrapped, unwrap
-from supervisor.core.shell import Script, parse
+from supervisor.core.exec_places import Places, join, normal, outside_words, path_from_root, within
+from supervisor.core.exec_tables import basename, is_shell_state, program_name, runs_input
+from supervisor.core.exec_wrappers import Payload, Unwrapped
+from supervisor.core.shell import parse
 from supervisor.core.shell_words import Word
 
-__all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge"]
+__all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge", "show"]
 
 MAX_DEPTH = 8
 MAX_JUDGED = 2_000
@@ -71,52 +64,56 @@ def judge[K: Hashable](
     ask: "Sequence[Entry[K]] | Rules[K]",
     deny: "Sequence[Entry[K]] | Rules[K]",
     workspace_roots: Sequence[str],
-    script: Script | None = None,
+    line: Line | None = None,
 ) -> Judgement[K]:
     """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the first root).
 
     An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line, and
-    `script` where `text` is parsed already.
+    `line` where `text` is parsed already.
     Never raises. The strictest wins: deny, ask, allow.
     """
     try:
-        line = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
-        line.script = script
-        return line.judge()
+        judge = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
+        judge.line = line
+        return judge.judge()
     except Exception as error:  # law 3: an exception is never an allow
         return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
 
 
 class LineJudge[K: Hashable]:
+    """One line under three lists of rules. Ask it once."""
+
+    # The text, where the caller has parsed it already.
+    line: Line | None = None
+    spelled = 0
+    # Above 0 where every later word was already looked at as the start of a command.
+    guessed = 0
+    nested_chars = nested_words = 0
+
     def __init__(
         self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
     ) -> None:
         self.text = text
-        # What the text would run, where the caller has parsed it already.
-        self.script: Script | None = None
         self.allow, self.ask, self.deny = allow, ask, deny
-        self.roots = tuple([posixpath.normpath(root) for root in roots])
+        self.roots = normal(tuple(roots))
         root = self.roots[0] if self.roots else "/"
         self.cwd = root if cwd == "." else join(root, cwd)
         # Every folder that the command which is judged now may run in.
-        self.here = frozenset({self.cwd})
+        self.here = frozenset((self.cwd,))
         self.problems: list[str] = []
-        self.found: list[tuple[Word, ...]] = []
+        self.found: list[ExecCommand] = []
         self.denied: dict[K, str] = {}
         self.asked: dict[K, str] = {}
         self.allowed: dict[K, None] = {}
         self.open: dict[tuple[Word, ...], str] = {}
-        self.spelled = 0
-        # Above 0 where every later word was already looked at as the start of a command.
-        self.guessed = 0
-        self.nested_chars = self.nested_words = 0
 
     def judge(self) -> Judgement[K]:
-        if self.roots and not within(self.cwd, self.roots):
+        if self.roots and self.cwd != self.roots[0] and not within(self.cwd, self.roots):
             self.problem("a working directory outside the workspace")
-        self.visit(self.script or parse(self.text), 0)
-        self.bare()
-        shown = tuple([show(words) for words in self.found])
+        self.visit(self.line or Line(parse(self.text)), 0)
+        if self.deny.bare or self.ask.bare:
+            self.bare()
+        shown = tuple([command.shown for command in self.found])
         if self.denied:
             return self.verdict("deny", self.denied, shown)
         if self.asked:
@@ -133,42 +130,43 @@ class LineJudge[K: Hashable]:
 
     # -- finding every command
 
-    def visit(self, script: Script, depth: int) -> bool:
-        """Judge every command of a script; whether each is allowed."""
+    def visit(self, line: Line, depth: int) -> bool:
+        """Judge every command of a text; whether each is allowed."""
+        script = line.script
         self.problems.extend(script.constructs)
         for text in script.deny_texts:
             self.scan(text)
         is_allowed = True
-        if may_move(script.commands):
-            is_allowed = self.visit_moving(script, depth)
+        if line.may_move:
+            is_allowed = self.visit_moving(line, depth)
         else:
-            for command in script.commands:
-                is_allowed = self.command(command.words, script, depth, ()) and is_allowed
-        if script.bodies and any(runs_input(command.words) for command in script.commands):
+            for command in line.commands:
+                is_allowed = self.command(command, line, depth, ()) and is_allowed
+        if script.bodies and any(runs_input(command.words) for command in line.commands):
             for body in script.bodies:
                 self.look_into(body, depth)
         return is_allowed
 
-    def visit_moving(self, script: Script, depth: int) -> bool:
-        """Judge the commands of a script that may change the folder, each where it runs."""
+    def visit_moving(self, line: Line, depth: int) -> bool:
+        """Judge the commands of a text that may change the folder, each where it runs."""
         outside = self.here
         places = Places(self.here, self.roots)
         is_allowed = True
-        for command in script.commands:
-            if places.is_free(command):
-                self.note(command.words)
-                self.restrict(command.words)
+        for place, command in zip(line.script.commands, line.commands, strict=True):
+            if places.is_free(place):
+                self.note(command)
+                self.restrict(command)
                 continue
-            places.before(command)
+            places.before(place)
             self.here = frozenset(places.sure)
-            is_allowed = self.command(command.words, script, depth, ()) and is_allowed
+            is_allowed = self.command(command, line, depth, ()) and is_allowed
         self.here = outside
         return is_allowed
 
     def look_into(self, text: str, depth: int) -> None:
         """Deny and ask rules see a text that a shell would run; that nothing allows it was noted by the caller."""
         if depth < MAX_DEPTH and self.has_budget(text):
-            self.visit(parse(text), depth + 1)
+            self.visit(Line(parse(text)), depth + 1)
         else:
             self.scan(text)
 
@@ -176,8 +174,8 @@ class LineJudge[K: Hashable]:
         self.nested_chars += len(text)
         return self.nested_chars <= MAX_NESTED_CHARS
 
-    def note(self, words: tuple[Word, ...]) -> bool:
-        self.found.append(words)
+    def note(self, command: ExecCommand) -> bool:
+        self.found.append(command)
         if len(self.found) > MAX_JUDGED:
             self.problem("too many commands to judge")
             return False
@@ -187,18 +185,18 @@ class LineJudge[K: Hashable]:
         if what not in self.problems:
             self.problems.append(what)
 
-    def command(
-        self, words: tuple[Word, ...], script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]
-    ) -> bool:
+    def command(self, command: ExecCommand, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         """Judge one command and what it runs; whether it is allowed. `tails`: what is left of rules for a wrapper."""
-        if not self.note(words):
+        words = command.words
+        if not self.note(command):
             self.scan(" ".join(word.text for word in words))
             return False
-        self.restrict(words)
-        self.check_name(words, script, depth)
-        unwrapped = unwrap(words)
+        self.restrict(command)
+        if line.script.has_input or not command.is_program:
+            self.check_name(command, line, depth)
+        unwrapped = command.unwrapped
         if unwrapped is None:
-            return self.cover(words, frozenset(), tails)
+            return self.cover(command, frozenset(), tails)
         self.nested_words += len(words) if depth else 0
         is_deep = depth >= MAX_DEPTH
         if is_deep or self.nested_words > MAX_NESTED_WORDS:
@@ -208,35 +206,35 @@ class LineJudge[K: Hashable]:
             if any(_ROUGH_MARKS.search(word.text) for word in words):
                 self.scan(" ".join(word.text for word in words))
             return False
-        return self.wrapped(words, unwrapped, script, depth, tails)
+        return self.wrapped(command, unwrapped, line, depth, tails)
 
-    def check_name(self, words: tuple[Word, ...], script: Script, depth: int) -> None:
-        name = words[0]
+    def check_name(self, command: ExecCommand, line: Line, depth: int) -> None:
+        words, name = command.words, command.words[0]
         if not name.is_literal:
             self.problem(f"an expansion in the name of a command (`{name.text[:40]}`)")
-        elif is_shell_state(name.text) or (basename(name.text) == "exec" and len(words) == 1):
+        elif is_shell_state(name.text) or (command.name == "exec" and len(words) == 1):
             self.problem(f"`{name.text}`")
             if name.text in ("eval", "trap") and len(words) > 1:
                 self.look_into(" ".join(word.text for word in words[1:]), depth)
         elif not name.text:
             self.problem("a command without a name")
-        elif script.has_input and runs_input(words):
+        elif line.script.has_input and runs_input(words):
             self.problem(f"input that `{name.text}` would run as a program")
-            if len(script.commands) > 1:
-                self.spoken(script)
+            if len(line.commands) > 1:
+                self.spoken(line)
 
-    def spoken(self, script: Script) -> None:
+    def spoken(self, line: Line) -> None:
         """What `echo` and `printf` say to an interpreter: deny rules see it too."""
-        for command in script.commands:
-            if basename(command.words[0].text) in ("echo", "printf"):
+        for command in line.commands:
+            if command.name in ("echo", "printf"):
                 texts = [word.text for word in command.words[1:]]
                 self.scan("\n".join([*texts, " ".join(texts)]))
 
     def wrapped(
         self,
-        words: tuple[Word, ...],
+        command: ExecCommand,
         unwrapped: Unwrapped,
-        script: Script,
+        line: Line,
         depth: int,
         tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
@@ -245,8 +243,8 @@ class LineJudge[K: Hashable]:
         if unwrapped.guesses and self.guessed == 0:
             self.restrict_anywhere([unwrapped.guesses])
             self.scan("\n".join(word.text for word in unwrapped.guesses if " " in word.text))
-        covering = self.covering(words, unwrapped.inside)
-        rules = [*covering, *(t for t in tails if covers(t[1], words, unwrapped.inside))]
+        covering = self.covering(command, unwrapped.inside)
+        rules = [*covering, *(t for t in tails if covers(t[1], command.words, unwrapped.inside, opaque=command.opaque))]
         # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside but what is in force
         # against any rule (constructs, deny and ask).
         spelled = [key for key, pattern in rules if pattern.is_exact]
@@ -258,7 +256,7 @@ class LineJudge[K: Hashable]:
             rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
             here = self.here
             self.here = frozenset({"/"}) if payload.is_elsewhere else here
-            is_allowed = self.payload(payload, script, depth, rest) and is_allowed
+            is_allowed = self.payload(payload, line, depth, rest) and is_allowed
             self.here = here
         self.spelled -= bool(spelled)
         self.guessed -= bool(unwrapped.guesses)
@@ -266,16 +264,16 @@ class LineJudge[K: Hashable]:
             self.allowed.update(dict.fromkeys(spelled))
             return True
         # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more than its payload.
-        if unwrapped.harmless and unwrapped.payloads and program_name(words[0].text):
+        if unwrapped.harmless and unwrapped.payloads and program_name(command.words[0].text):
             return is_allowed
-        return self.cover(words, unwrapped.inside, tails, covering) and is_allowed
+        return self.cover(command, unwrapped.inside, tails, covering) and is_allowed
 
-    def payload(self, payload: Payload, script: Script, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+    def payload(self, payload: Payload, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
         if payload.text is None:
             if " " in payload.words[0].text:
                 # `hyperfine 'rm -rf x'`: a program of this kind gives its words to a shell.
                 self.scan("\n".join(word.text for word in payload.words))
-            return self.command(payload.words, script, depth + 1, tails)
+            return self.command(ExecCommand(payload.words), line, depth + 1, tails)
         if not self.has_budget(payload.text):
             self.problem("too much text inside other text to judge")
             self.scan(payload.text)
@@ -283,101 +281,111 @@ class LineJudge[K: Hashable]:
         inner = parse(payload.text)
         if payload.dialect != "bash" and _NOT_POSIX.search(payload.text):
             self.problem("a shell text that shells read differently")
-        if script.has_input and not inner.has_input:
+        if line.script.has_input and not inner.has_input:
             inner = msgspec.structs.replace(inner, has_input=True)
         guessed, self.guessed = self.guessed, 0
-        is_allowed = self.visit(inner, depth + 1)
+        is_allowed = self.visit(Line(inner), depth + 1)
         self.guessed = guessed
         return is_allowed
 
     # -- rules
 
-    def covering(self, words: tuple[Word, ...], inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
+    def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
         """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
-        found: list[tuple[K, ExecPattern]] = []
-        seen = self.from_root(words) if self.allow else None
-        if seen is None:
-            return found
-        for form in self.forms(seen, inside):
-            rules = self.allow.covering(form)
-            if not rules:
-                continue
-            opaque = opaque_words(form)
-            stays_inside = [rule for rule in rules if rule.pattern.stays_inside]
-            outside = outside_words(form, self.here, self.roots) if stays_inside else None
-            found = [
-                (rule.key, rule.pattern)
-                for rule in rules
-                if covers(rule.pattern, form, inside, opaque=opaque, outside=outside)
-                and not any(touches(e, words) or touches(e, seen) for e in rule.exceptions)
-            ]
-            if found:
-                break
-        return found
+        seen = self.from_root(command)
+        if seen is not None:
+            # What an exception could be about: the command as it was written, and with its name as a rule means it.
+            spellings = (command.words,) if seen is command else (command.words, seen.words)
+            for form in self.forms(seen, inside):
+                rules = self.allow.covering(form)
+                if rules and (found := self.covering_form(rules, form, inside, spellings)):
+                    return found
+        return []
+
+    def covering_form(
+        self,
+        rules: Sequence[ExecRule[K]],
+        form: ExecCommand,
+        inside: frozenset[int],
+        spellings: Sequence[tuple[Word, ...]],
+    ) -> list[tuple[K, ExecPattern]]:
+        words, opaque = form.words, form.opaque
+        stays_inside = [rule for rule in rules if rule.pattern.stays_inside]
+        outside = outside_words(words, self.here, self.roots) if stays_inside else None
+        return [
+            (rule.key, rule.pattern)
+            for rule in rules
+            if covers(rule.pattern, words, inside, opaque=opaque, outside=outside)
+            and not (rule.exceptions and any(touches(e, given) for e in rule.exceptions for given in spellings))
+        ]
 
     def cover(
         self,
-        words: tuple[Word, ...],
+        command: ExecCommand,
         inside: frozenset[int],
         tails: tuple[tuple[K, ExecPattern], ...],
         covering: Sequence[tuple[K, ExecPattern]] | None = None,
     ) -> bool:
         if self.spelled:
             return True
-        seen = self.from_root(words) if tails else None
-        keys = [key for key, pattern in tails if seen is not None and covers(pattern, seen, inside)]
+        if tails and (seen := self.from_root(command)) is not None:
+            keys = [key for key, pattern in tails if covers(pattern, seen.words, inside, opaque=seen.opaque)]
+        else:
+            keys = []
         if not keys:
-            keys = [key for key, _ in (self.covering(words, inside) if covering is None else covering)]
+            keys = [key for key, _ in (self.covering(command, inside) if covering is None else covering)]
         if keys:
             self.allowed.update(dict.fromkeys(keys))
             return True
-        self.open.setdefault(self.from_root(words) or words, show(words))
+        self.open.setdefault((self.from_root(command) or command).words, command.shown)
         return False
 
-    def forms(self, words: tuple[Word, ...], inside: frozenset[int]) -> Iterator[tuple[Word, ...]]:
+    def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
         """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR` into the workspace, which
         is `cd DIR` and free."""
-        yield words
-        plain = plain_form(words) if not inside and program_name(words[0].text) else None
-        if plain is not None:
-            place = self.cwd
-            for folder in plain[1]:
-                place = join(place, folder)
-            if place == self.cwd or (self.cwd_is_known() and within(place, self.roots)):
-                yield plain[0]
+        if inside or command.plain is None:
+            return (command,)
+        form, folders = command.plain
+        place = self.cwd
+        for folder in folders:
+            place = join(place, folder)
+        is_free = place == self.cwd or (self.cwd_is_known() and within(place, self.roots))
+        return (command, form) if is_free else (command,)
 
-    def from_root(self, words: tuple[Word, ...]) -> tuple[Word, ...] | None:
+    def from_root(self, command: ExecCommand) -> ExecCommand | None:
         """The command with its name as a rule means it: `./run` in a rule is the workspace's own, whatever `cd` or `cwd` came
         before. None where that can't be told."""
-        name = words[0].text
-        if "/" not in name or name.startswith("/") or self.here <= set(self.roots[:1]):
-            return words
-        seen = path_from_root(name, next(iter(self.here)), self.roots) if len(self.here) == 1 else None
-        return (msgspec.structs.replace(words[0], text=seen), *words[1:]) if seen else None
+        if not command.has_path or self.here <= set(self.roots[:1]):
+            return command
+        words = command.words
+        seen = path_from_root(words[0].text, next(iter(self.here)), self.roots) if len(self.here) == 1 else None
+        return ExecCommand((msgspec.structs.replace(words[0], text=seen), *words[1:])) if seen else None
 
     def cwd_is_known(self) -> bool:
-        return not any(words[0].text == "cd" for words in self.found)
+        return not any(command.words[0].text == "cd" for command in self.found)
 
-    def restrict(self, words: tuple[Word, ...]) -> None:
+    def restrict(self, command: ExecCommand) -> None:
         """Deny and ask rules: what touches the command, or might once its expansions are known."""
-        seen = self.from_root(words)
-        # `cd scripts && ./x` is what a rule calls `./scripts/x`.
-        for given in (words,) if seen is None or seen is words else (words, seen):
-            if rules := self.deny.touching(given):
-                self.hold(given, rules, self.denied, "denied")
-            if rules := self.ask.touching(given):
-                self.hold(given, rules, self.asked, "asked")
+        if rules := self.deny.touching(command):
+            self.hold(command, rules, self.denied, "denied")
+        if rules := self.ask.touching(command):
+            self.hold(command, rules, self.asked, "asked")
+        if command.has_path and (seen := self.from_root(command)) is not None and seen is not command:
+            # `cd scripts && ./x` is what a rule calls `./scripts/x`.
+            self.hold(seen, self.deny.touching(seen), self.denied, "denied")
+            self.hold(seen, self.ask.touching(seen), self.asked, "asked")
 
-    def hold(self, words: tuple[Word, ...], rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
+    def hold(self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
+        words = command.words
         for rule in rules:
             if rule.key in found:
                 continue
             if rule.exceptions and any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
                 continue
             if touches(rule.pattern, words):
-                found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{show(words)}`"
-            elif might_touch(rule.pattern, words):
-                self.problem(f"an expansion that may make `{show(words)}` what exec({rule.pattern.text}) names")
+                found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{command.shown}`"
+            elif not command.is_spelled_out and might_touch(rule.pattern, words):
+                self.problem(f"an expansion that may make `{command.shown}` what exec({rule.pattern.text}) names")
 
     def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
         """The same for commands that may begin at any word of any of the parts."""
@@ -389,7 +397,7 @@ class LineJudge[K: Hashable]:
             for words in parts:
                 for i, word in enumerate(words):
                     if anywhere or basename(word.text) in rules.by_name:
-                        command = tuple(words[i : i + _WINDOW])
+                        command = ExecCommand(tuple(words[i : i + _WINDOW]))
                         self.hold(command, rules.touching(command, anywhere), found, verb)
 
     def bare(self) -> None:
@@ -397,8 +405,8 @@ class LineJudge[K: Hashable]:
             for rule in rules.bare:
                 excepted = bool(self.found) and not self.problems
                 excepted = excepted and all(
-                    any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions)
-                    for words in self.found
+                    any(covers(e, command.words, frozenset(), is_exception=True) for e in rule.exceptions)
+                    for command in self.found
                 )
                 if not excepted:
                     found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
@@ -426,9 +434,3 @@ _ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
 _ROUGH_QUOTES = re.compile(r"['\"\\]")
 _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
 _ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")
-
-
-def show(words: Sequence[Word]) -> str:
-    """A command in one line, for a reason."""
-    text = " ".join([word.text for word in words]).replace("\n", " ")
-    return text if len(text) <= 120 else text[:117] + "..."

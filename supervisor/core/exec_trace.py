@@ -8,11 +8,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from supervisor.core.exec_commands import ExecCommand, Line
 from supervisor.core.exec_patterns import ExecPattern, covers
-from supervisor.core.exec_rules import Judgement, LineJudge, Rules, show
+from supervisor.core.exec_rules import Judgement, LineJudge, Rules
 from supervisor.core.exec_tables import basename
 from supervisor.core.exec_wrappers import Payload, Unwrapped
-from supervisor.core.shell import Script, contexts
+from supervisor.core.shell import contexts
 from supervisor.core.shell_words import Word
 
 
@@ -75,21 +76,21 @@ class Trace[K: Hashable](LineJudge[K]):
 
     # -- what is found
 
-    def visit(self, script: Script, depth: int) -> bool:
-        for construct in script.constructs:
+    def visit(self, line: Line, depth: int) -> bool:
+        for construct in line.script.constructs:
             self._blame(construct)
-        return super().visit(script, depth)
+        return super().visit(line, depth)
 
-    def note(self, words: tuple[Word, ...]) -> bool:
-        places = self._contexts.get(tuple(word.text for word in words))
+    def note(self, command: ExecCommand) -> bool:
+        places = self._contexts.get(tuple(word.text for word in command.words))
         via = (*self._via, places.pop(0)) if places else self._via
-        self.steps.append(Step(words, tuple(one for one in via if one), self.here))
+        self.steps.append(Step(command.words, tuple(one for one in via if one), self.here))
         self._at = len(self.steps) - 1
-        return super().note(words)
+        return super().note(command)
 
-    def command(self, words: tuple[Word, ...], *rest: Any) -> bool:
+    def command(self, command: ExecCommand, *rest: Any) -> bool:
         outer, first = self._at, len(self.steps)
-        is_allowed = super().command(words, *rest)
+        is_allowed = super().command(command, *rest)
         self.steps[first].is_judged = True
         self._at = outer
         return is_allowed
@@ -133,16 +134,17 @@ class Trace[K: Hashable](LineJudge[K]):
 
     def wrapped(
         self,
-        words: tuple[Word, ...],
+        command: ExecCommand,
         unwrapped: Unwrapped,
-        script: Script,
+        line: Line,
         depth: int,
         tails: tuple[tuple[K, ExecPattern], ...],
     ) -> bool:
         step, first = self.steps[self._at], self._at
         step.unwrapped = unwrapped
-        rules = [*self.covering(words, unwrapped.inside), *(t for t in tails if covers(t[1], words, unwrapped.inside))]
-        is_allowed = super().wrapped(words, unwrapped, script, depth, tails)
+        inside = unwrapped.inside
+        rules = [*self.covering(command, inside), *(t for t in tails if covers(t[1], command.words, inside))]
+        is_allowed = super().wrapped(command, unwrapped, line, depth, tails)
         # A rule that spells out wrapper and payload covers every command in it, and none of them is asked about alone.
         spelling = tuple(dict.fromkeys(key for key, pattern in rules if pattern.is_exact))
         if spelling:
@@ -150,25 +152,25 @@ class Trace[K: Hashable](LineJudge[K]):
                 one.covering, one.needs_rule = one.covering or spelling, True
         return is_allowed
 
-    def cover(self, words: tuple[Word, ...], inside: frozenset[int], *rest: Any) -> bool:
+    def cover(self, command: ExecCommand, inside: frozenset[int], *rest: Any) -> bool:
         step = self.steps[self._at]
-        seen = self.from_root(words)
-        step.forms = tuple(self.forms(seen, inside)) if seen is not None else ()
+        seen = self.from_root(command)
+        step.forms = tuple(form.words for form in self.forms(seen, inside)) if seen is not None else ()
         step.inside, step.needs_rule = inside, True
         kept, self.allowed = self.allowed, {}
-        is_allowed = super().cover(words, inside, *rest)
+        is_allowed = super().cover(command, inside, *rest)
         step.covering = tuple(self.allowed)
         self.allowed = {**kept, **self.allowed}
         return is_allowed
 
-    def hold(self, words: tuple[Word, ...], rules: Sequence[Any], found: dict[K, str], verb: str) -> None:
-        super().hold(words, rules, found, verb)
+    def hold(self, command: ExecCommand, rules: Sequence[Any], found: dict[K, str], verb: str) -> None:
+        super().hold(command, rules, found, verb)
         # The judge asks each rule until it matches once; here every command is told of which it matches.
         blamed, problems = self._blamed(), self.problems
         kept, self.problems = list(blamed), list(problems)
         again: dict[K, str] = {}
-        super().hold(words, rules, again, verb)
+        super().hold(command, rules, again, verb)
         self.problems, blamed[:] = problems, kept
         against = self.steps[self._at].against if self._at >= 0 else self.against_line
         for key in again:
-            against.setdefault(key, show(words))
+            against.setdefault(key, command.shown)

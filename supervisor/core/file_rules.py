@@ -17,7 +17,7 @@ from supervisor.core.globs import check as check_glob
 from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.prefixes import FEW, Prefixes
 from supervisor.core.tables import table
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine, verdict_of
 from supervisor.errors import PolicyError
 
 USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
@@ -100,6 +100,30 @@ class _Entry:
         return any(plain.matches(path.text) for plain, _ in self._exceptions)
 
 
+class _Spelling(NamedTuple):
+    """A path as an index looks it up.
+
+    `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end in that matches it; `names`: its segments.
+    """
+
+    text: str
+    folders: tuple[str, ...]
+    endings: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def _spelling(text: str) -> _Spelling:
+    folders = [text]
+    end = text.rfind("/")
+    while end > 0:
+        folders.append(text[:end])
+        end = text.rfind("/", 0, end)
+    name = text[text.rfind("/") + 1 :]
+    dot = name.rfind(".")
+    endings = ("", name, f"*{name[dot:]}") if dot >= 0 else ("", name)
+    return _Spelling(text, (*folders, ""), endings, tuple(text.split("/")))
+
+
 class _Index:
     """The rules by whole path, or by the folders that they spell out and what they end in: deny and ask rules in folded spelling."""
 
@@ -122,33 +146,25 @@ class _Index:
         endings = self.below.setdefault("/".join(glob.fixed), {})
         endings.setdefault(_ending(glob), []).append(entry)
 
-    def matching(self, path: WorkspacePath, folded: str, context: Context) -> list[Rule]:
+    def matching(self, place: "_Place", context: Context) -> list[Rule]:
         """The rules in force that match."""
-        entries = self._candidates(path.text)
-        if folded != path.text:
+        path, folded = place.path, place.folded
+        entries = self._candidates(place.spelled)
+        if folded is not place.spelled:
             entries = [*{id(entry): entry for entry in (*entries, *self._candidates(folded))}.values()]
-        return [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(path, folded)]
+        return [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(path, folded.text)]
 
-    def _candidates(self, path: str) -> list[_Entry]:
-        found = [*self.by_path.get(path, ()), *self.everything]
-        if not self.below:
-            return found
-        name = path[path.rfind("/") + 1 :]
-        dot = name.rfind(".")
-        keys = ("", name, f"*{name[dot:]}") if dot >= 0 else ("", name)
-        # The path itself, every folder above it, and the root.
-        end, below = len(path), self.below
-        while True:
-            folder = path[:end] if end > 0 else ""
+    def _candidates(self, path: _Spelling) -> list[_Entry]:
+        found = [*self.by_path.get(path.text, ()), *self.everything]
+        below = self.below
+        for folder in path.folders:
             endings = below.get(folder)
-            if endings:
-                for key in keys:
-                    entries = endings.get(key)
+            if endings is not None:
+                for ending in path.endings:
+                    entries = endings.get(ending)
                     if entries is not None:
-                        found += entries if len(entries) <= FEW else self._starting(folder, key, entries, path)
-            if end <= 0:
-                return found
-            end = path.rfind("/", 0, end)
+                        found += entries if len(entries) <= FEW else self._starting(folder, ending, entries, path.text)
+        return found
 
     def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
         """Of many rules for one folder and ending those that the path could match, by what they spell out beyond the folder."""
@@ -204,14 +220,15 @@ class _Names:
                 self.patterns.append((_anywhere([text]), name))
         self.any_pattern = _anywhere([fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
 
-    def of(self, path: str, folded: str) -> Protected | None:
+    def of(self, place: "_Place") -> Protected | None:
         """The strictest name that a path has."""
-        if ("git" in folded or not path.isascii()) and any(is_git_name(segment) for segment in path.split("/")):
+        if place.is_git:
             return self.git
-        found = [self.whole[segment] for segment in folded.split("/") if segment in self.whole]
-        if self.patterns and self.any_pattern.search(folded):
-            found += [name for regex, name in self.patterns if regex.search(folded)]
-        return min(found, key=lambda name: name.decision != "deny", default=None)
+        folded, whole = place.folded, self.whole
+        found = [] if whole.keys().isdisjoint(folded.names) else [whole[one] for one in folded.names if one in whole]
+        if self.patterns and self.any_pattern.search(folded.text):
+            found += [name for regex, name in self.patterns if regex.search(folded.text)]
+        return min(found, key=lambda name: name.decision != "deny") if found else None
 
 
 def _anywhere(texts: Iterable[str]) -> re.Pattern[str]:
@@ -234,11 +251,21 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
 
 
 class _Place(NamedTuple):
-    """One path of a change as the rules see it: as it is, folded, and what of it no rule may allow."""
+    """One path of a change as the rules see it: as it is spelled, folded, whether some name in it is git's own folder, and what of it
+    no rule may allow. `folded` is `spelled` where both are the same."""
 
     path: WorkspacePath
-    folded: str
-    forced: Sequence[Forced]
+    spelled: _Spelling
+    folded: _Spelling
+    is_git: bool
+    forced: Sequence[Forced] = ()
+
+
+def _place(path: WorkspacePath, forced: Sequence[Forced] = ()) -> _Place:
+    folded = path.folded
+    spelled = _spelling(path.text)
+    is_git = ("git" in folded or not path.text.isascii()) and any(map(is_git_name, spelled.names))
+    return _Place(path, spelled, spelled if folded == path.text else _spelling(folded), is_git, forced)
 
 
 type _Seen = Sequence[_Place]
@@ -268,27 +295,29 @@ class FileJudge(Judge[_Seen]):
         if action.link_target is not None and leaves(paths[0].text, action.link_target):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
         hazards = list(hazards_of(action))
-        return [_Place(path, path.folded, [*hazards, *_oddity(path)]) for path in paths]
+        return [_place(path, [*hazards, *_oddity(path)]) for path in paths]
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict: of two paths the stricter."""
-        parts = [self._judge_path(place, mode, context) for place in seen]
-        return parts[0] if len(parts) == 1 else combine(parts)
+        if len(seen) == 1:
+            return self._judge_path(seen[0], mode, context)
+        return combine(self._judge_path(place, mode, context) for place in seen)
 
     def _judge_path(self, place: _Place, mode: Effect, context: Context) -> Verdict:
-        path, folded, _ = place
-        matches = Matches(self._index.matching(path, folded, context), place.forced)
-        protected = self._names.of(path.text, folded)
-        if protected is not None:
-            matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path.text]
-            spelled = bool(matches.allow) or any(_tidy_literal(rule) == path.text for rule in matches.ask)
-            if not spelled:
-                matches.forced = [*place.forced, force_of(protected)]
+        rules = self._index.matching(place, context)
+        protected = self._names.of(place)
+        if protected is None:
+            return verdict_of(rules, place.forced, "filesystem", mode)
+        path, matches = place.path.text, Matches(rules, place.forced)
+        matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path]
+        spelled = bool(matches.allow) or any(_tidy_literal(rule) == path for rule in matches.ask)
+        if not spelled:
+            matches.forced = [*place.forced, force_of(protected)]
         return matches.verdict("filesystem", mode)
 
     def protected(self, path: str) -> Protected | None:
         """The protected name that a canonical path has, the strictest; None for all other paths."""
-        return self._names.of(path, fold(path))
+        return self._names.of(_place(WorkspacePath(path)))
 
 
 def _tidy_literal(rule: Rule) -> str | None:

@@ -28,7 +28,7 @@ from supervisor.core.git_refs import (
     special_flags,
 )
 from supervisor.core.prefixes import Prefixes
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine, verdict_of
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -146,9 +146,11 @@ class _Sought(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `unread`: why no operation can be made out; `sought` is then what it might hold."""
+    """An action as the rules see it. `remotes`: every remote that it names. `unread`: why no operation can be made out; `sought` is
+    then what it might hold."""
 
     action: Git
+    remotes: tuple[str, ...]
     unread: str | None
     sought: tuple[_Sought, ...]
 
@@ -179,11 +181,11 @@ class GitJudge(Judge[_Seen]):
             return Verdict(
                 "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
             )
-        unread = why_unread(action)
+        unread, remotes = why_unread(action), _remotes(action)
         if unread is not None:
-            return _Seen(action, unread, tuple(_rough(action)))
+            return _Seen(action, remotes, unread, tuple(_rough(action)))
         try:
-            return _Seen(action, None, tuple(_sought(action)))
+            return _Seen(action, remotes, None, tuple(_sought(action)))
         except ValueError as error:
             return Verdict("deny", str(error), remedy="name the branch")
 
@@ -191,7 +193,7 @@ class GitJudge(Judge[_Seen]):
         """The verdict: of several refs the strictest."""
         if seen.unread is not None:
             return self._unread(seen, seen.unread, mode, context)
-        refusal = _refusal(seen.action, context)
+        refusal = _refusal(seen, context)
         parts = [self._judge_ref(sought, mode, context) for sought in seen.sought]
         verdict = parts[0] if len(parts) == 1 else combine(parts)
         if refusal is not None and verdict.decision != "deny":
@@ -214,13 +216,10 @@ class GitJudge(Judge[_Seen]):
 
     def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
         flags = sought.flags
-        rules = [
-            entry.rule
-            for entry in (*self._allow.starting(sought.starts), *self._strict.starting(sought.texts))
-            if context.is_active(entry.rule) and entry.matches(sought)
-        ]
-        matches = Matches(rules, self.forced(sought.action, sought.ref, flags, context))
-        verdict = matches.verdict("git", mode)
+        entries = self._allow.starting(sought.starts) + self._strict.starting(sought.texts)
+        rules = [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
+        forced = self.forced(sought.action, sought.ref, flags, context)
+        verdict = verdict_of(rules, forced, "git", mode)
         if flags and not verdict.rule:
             shown = ", ".join(f"`{flag}`" for flag in sorted(flags))
             return Verdict(
@@ -235,8 +234,8 @@ class GitJudge(Judge[_Seen]):
         """What of one ref is never allowed by a rule, as the other rules are."""
         if action.operation != "push" or not self._about_branches:
             return []
-        is_open_ended = (ref is not None and ref.kind == "unknown") or any(
-            flag.partition("=")[0] in _FURTHER for flag in flags
+        is_open_ended = (ref is not None and ref.kind == "unknown") or (
+            bool(flags) and any(flag.partition("=")[0] in _FURTHER for flag in flags)
         )
         if is_open_ended and any(map(context.is_active, self._about_branches)):
             # A push that doesn't say which branches could go around a rule about one.
@@ -295,13 +294,17 @@ def names_a_branch(pattern: GitPattern) -> bool:
     return not is_star(last) and (first not in _OPERATIONS or (first == "push" and len(pattern.words) > 1))
 
 
-def _refusal(action: Git, context: Context) -> str | None:
-    """Why the remote is none that may be reached, None where it is (or where the operation has none)."""
+def _remotes(action: Git) -> tuple[str, ...]:
     repos = [flag.partition("=")[2] for flag in action.flags if flag.startswith("--repo=")]
-    for remote in (*([action.remote] if action.remote is not None else []), *repos):
+    return tuple(repos) if action.remote is None else (action.remote, *repos)
+
+
+def _refusal(seen: _Seen, context: Context) -> str | None:
+    """Why the remote is none that may be reached, None where it is (or where the operation has none)."""
+    for remote in seen.remotes:
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"
-        if action.operation in _NAMES_A_REMOTE and remote not in context.remotes:
+        if seen.action.operation in _NAMES_A_REMOTE and remote not in context.remotes:
             return f"`{remote}` is not a remote that is configured"
         if _RUNS_OR_READS.match(remote):
             return f"the remote `{remote}` would run a program or read files"
@@ -327,9 +330,11 @@ def covers(
         return False
     if pattern.is_bare:
         return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
-    return any(
-        _words_cover(pattern.words, subject) for subject in (subjects(action, ref, flags) if called is None else called)
-    )
+    words, count = pattern.words, len(pattern.words)
+    for subject in subjects(action, ref, flags) if called is None else called:
+        if len(subject) == count and all(map(word_covers, words, subject)):
+            return True
+    return False
 
 
 def options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
@@ -367,19 +372,16 @@ def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[
     return found
 
 
-def _words_cover(pattern: Sequence[str], subject: Sequence[str]) -> bool:
-    return len(pattern) == len(subject) and all(map(word_covers, pattern, subject))
-
-
 def word_covers(pattern: str, word: str) -> bool:
     """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't said (`HEAD`)."""
     if "*" not in pattern:
         return pattern == word
     if word in ("HEAD", "@", ":") or "*" in word:
         return False
-    if (":" in word) != (":" in pattern):
+    has_colon = ":" in word
+    if has_colon != (":" in pattern):
         return False
-    if ":" in word:
+    if has_colon:
         return all(map(word_covers, pattern.split(":", 1), word.split(":", 1)))
     if word.startswith(("refs/", "tags/", "heads/", "remotes/")):
         namespace = "/".join(word.split("/")[: 2 if word.startswith("refs/") else 1]) + "/"

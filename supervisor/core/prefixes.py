@@ -38,14 +38,16 @@ class Prefixes[T]:
     def starting(self, texts: Iterable[str]) -> list[T]:
         """The items whose prefix one of the texts starts with, none twice."""
         parts: list[list[T]] = [self._every] if self._every else []
+        by_stem, short = self._by_stem, self._short
         for text in texts:
-            if self._short:
-                parts += [self._short[start] for start in (text[:1], text[:2]) if start in self._short]
-            of_stem = self._by_stem.get(text[:_STEM_CHARS])
-            if of_stem:
-                parts += [
-                    by_prefix[start] for length, by_prefix in of_stem.items() if (start := text[:length]) in by_prefix
-                ]
+            if short:
+                parts += [short[start] for start in (text[:1], text[:2]) if start in short]
+            of_stem = by_stem.get(text[:_STEM_CHARS])
+            if of_stem is not None:
+                for length, by_prefix in of_stem.items():
+                    part = by_prefix.get(text[:length])
+                    if part is not None:
+                        parts.append(part)
         if len(parts) <= 1:
             return parts[0] if parts else []
         # A list is met twice where two texts start alike; an item is in one list only.

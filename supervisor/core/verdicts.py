@@ -6,6 +6,7 @@ the judges of the categories can build verdicts without knowing the policy. It n
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -142,6 +143,13 @@ class Matches:
         return by_mode(category, mode)
 
 
+def verdict_of(rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Effect) -> Verdict:
+    """The verdict where these rules match: `Matches` knows the order, which most actions don't need."""
+    if forced or len(rules) > 1:
+        return Matches(rules, forced).verdict(category, mode)
+    return by_rules(rules[0].effect, rules) if rules else by_mode(category, mode)
+
+
 def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
     """The verdict that rules make: all are named, the first in alphabetical order leads."""
     ordered = rules if len(rules) == 1 else sorted(rules, key=lambda rule: (rule.text, rule.id))
@@ -158,6 +166,7 @@ def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
     )
 
 
+@cache
 def by_mode(category: Category, mode: Effect) -> Verdict:
     """The verdict where no rule matches."""
     return Verdict(
