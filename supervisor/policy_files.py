@@ -14,12 +14,22 @@ import yaml
 
 from supervisor import whole_files
 from supervisor.clock import Clock
+from supervisor.core import policy_yaml
 from supervisor.core.actions import Effect
 from supervisor.core.policy_text import DENY_ALL, merge, parse_policy, parse_rule
 from supervisor.core.rules import Policy
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError
 
 _HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
+
+
+def _plain(value: Any) -> Any:
+    """Data without its lines, for PyYAML to write. `policy_yaml` bounds how deep it is."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return None if value is None else str(value)
 
 
 class _File:
@@ -131,7 +141,9 @@ class PolicyFiles:
         except FileNotFoundError:
             return {"version": 1}
         parse_policy(text, str(path))  # never build on a file that can't be used
-        return dict(yaml.safe_load(text) or {"version": 1})
+        # As the policy was read: a date, or a why of `no`, stays the text that it is, and nothing recurses.
+        data = _plain(policy_yaml.load(text, str(path)) or {})
+        return {"version": 1} | {key: value for key, value in data.items() if key != "version" and value is not None}
 
     def _write_saved(self, data: dict[str, Any]) -> None:
         path = self._saved.path

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from supervisor.core.actions import Network
 from supervisor.core.rules import evaluate
@@ -95,6 +96,30 @@ def test_a_saved_file_that_a_person_broke_is_not_built_upon(base: Path) -> None:
     with pytest.raises(PolicyError):
         files.add_rule("allow", "network(more.example.org)", why="", by="operator")
     assert verdict(files, "ok.example.org") == "allow"
+
+
+def test_what_a_person_wrote_into_the_saved_file_is_kept_as_it_is_read(base: Path) -> None:
+    files = opened(base)
+    saved = base.with_name("saved.yaml")
+    saved.write_text(
+        "version: 1\nask:\nmodes: {git: ask}\n"
+        "deny:\n- {rule: network(a.example.org), why: no, id: 12345678, expires: 2999-01-31}\n"
+        "allow:\n- {rule: network(b.example.org), why: 2026-13-45, uses: 20, id: b}\n"
+    )
+    before = {rule.id: rule for rule in files.current().rules}
+    assert (before["12345678"].why, before["b"].why) == ("no", "2026-13-45")
+    rule_id = files.add_rule("ask", "network(c.example.org)", why="", by="operator")
+    after = {rule.id: rule for rule in files.current().rules}
+    assert after.pop(rule_id).text == "network(c.example.org)"
+    assert [replace(rule, line=0) for rule in after.values()] == [replace(rule, line=0) for rule in before.values()]
+    assert files.remove_rule("12345678") == "network(a.example.org)"
+
+
+def test_a_saved_file_nested_without_end_is_a_mistake_like_another(base: Path) -> None:
+    files = opened(base)
+    base.with_name("saved.yaml").write_text("allow: " + "[" * 100_000)
+    with pytest.raises(PolicyError, match="nested too deeply"):
+        files.add_rule("deny", "network(a.example.org)", why="", by="operator")
 
 
 def test_a_session_has_rules_of_its_own_and_no_other_session_has_them(base: Path) -> None:
