@@ -233,6 +233,8 @@ class HostChanges:
             except OSError as error:
                 self._note(folder, f"the folder can't be read on the host: {error.strerror}")
                 continue
+            if ".git" in listing:
+                self._ignores.found_repository(folder)
             out[folder] = {
                 f"{folder}/{leaf}" if folder else leaf: found
                 for leaf, found in listing.items()
