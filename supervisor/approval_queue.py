@@ -7,12 +7,13 @@ its request changes, and looks again; so a wait that is begun anew after a resta
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
 from supervisor.core.actions import Category
 from supervisor.core.approvals import Answer, Origin, Request
+from supervisor.core.change_tree import Waiting
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
 
@@ -100,9 +101,9 @@ class ApprovalQueue:
         """Record by id what carrying out gave, once."""
         return self._change_all(lambda c: store.settle_all(c, outcomes, at))
 
-    def note_taken_back(self, request_id: str, why: str | None) -> Request | None:
-        """Say that the person took back what a request did, or with None that it is in force again."""
-        return self._change(lambda c: store.note_taken_back(c, request_id, why))
+    def note_taken_back(self, whys: Mapping[str, str | None]) -> list[Request]:
+        """Say by id that the person took back what requests did, or with None that it is in force again."""
+        return self._change_all(lambda c: store.note_taken_back(c, whys))
 
     def get(self, request_id: str) -> Request | None:
         """The request with all its facts, or None."""
@@ -115,6 +116,32 @@ class ApprovalQueue:
     def pending(self, session_id: str | None = None) -> list[Request]:
         """Those that wait for an answer, oldest first."""
         return self.read(lambda c: store.pending(c, session_id))
+
+    def waiting(self) -> int:
+        """How many wait for an answer."""
+        return self.read(store.count_waiting)
+
+    def waiting_changes(self) -> dict[str, int]:
+        """How many changed files wait, by session."""
+        return self.read(store.waiting_changes)
+
+    def pending_but(
+        self, without_changes_of: Sequence[str], session_id: str | None = None, *, limit: int
+    ) -> list[Request]:
+        """The first that wait, oldest first, without the changed files of these sessions: they are shown as one."""
+        return self.read(lambda c: store.pending_but(c, without_changes_of, session_id, limit))
+
+    def pending_ids_but(self, without_changes_of: Sequence[str], session_id: str | None = None) -> list[str]:
+        """The ids of all of these."""
+        return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id))
+
+    def changes_of(self, session_id: str) -> list[Waiting]:
+        """The changed files of a session that wait, oldest first."""
+        return self.read(lambda c: store.changes_of(c, session_id))
+
+    def last_answered_changes(self, session_id: str) -> list[tuple[Any, dict[str, Any] | None]]:
+        """Answer and outcome of those changed files of a session that were answered last, at once."""
+        return self.read(lambda c: store.last_answered_changes(c, session_id))
 
     def ready(self, session_id: str | None = None) -> list[Request]:
         """Those that may be carried out and weren't, oldest first."""

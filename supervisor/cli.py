@@ -89,10 +89,12 @@ def approvals(options: argparse.Namespace) -> int:
     client = _client(options)
     if options.watch:
         return terminal.watch_approvals(client)
-    waiting = client.get("/api/requests", status="pending")
+    waiting, sets = terminal.waiting(client)
     for request in waiting:
         print(terminal.approval_lines(request))
-    if not waiting:
+    for one in sets:
+        print(terminal.change_set_lines(one))
+    if not waiting and not sets:
         print("nothing waits")
     return 0
 
@@ -108,6 +110,10 @@ def deny(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
+    if options.changes:
+        return _answer_changes(options, "approved" if answer == "approve" else "denied")
+    if options.below:
+        raise UserError("--below is about changed files", "say --changes, and a session's id")
     path = f"/api/requests/{_id(options.id)}"
     client = _client(options)
     rule = options.rule
@@ -146,6 +152,21 @@ def undo(options: argparse.Namespace) -> int:
         merge=options.merge,
         is_agreed=options.yes,
     )
+
+
+def _answer_changes(options: argparse.Namespace, answer: str) -> int:
+    """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
+    from supervisor import terminal
+
+    if options.always or options.rule:
+        raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
+    path, below = f"/api/sessions/{_id(options.id)}/changes", (options.below or "").strip("/")
+    client = _client(options)
+    seen = client.get(path, below=below)
+    shown = seen["level"]["folder"]["shown"]
+    done = client.post(path, answer=answer, below=below, shown=shown, reason=options.reason)
+    print(terminal.changes_answered_line(seen, done, answer))
+    return 0
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -347,7 +368,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     verb("approvals", approvals).add_argument("--watch", action="store_true", help="go on with what comes")
     for parser in (verb("approve", approve), verb("deny", deny)):
-        parser.add_argument("id", metavar="ID")
+        parser.add_argument("id", metavar="ID", help="of a request; with --changes, of a session")
+        parser.add_argument("--changes", action="store_true", help="the session's changed files that wait, all at once")
+        parser.add_argument("--below", metavar="DIR", help="with --changes: only of this folder")
         parser.add_argument("--always", action="store_true", help="save the suggested rule too")
         parser.add_argument("--rule", metavar="RULE", help="save this rule too")
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")

@@ -26,7 +26,7 @@ from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
-from supervisor.core.approvals import Answer, Origin, Request, RequestId, explanation, is_settled, status
+from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, RequestId, explanation, is_settled, status
 from supervisor.core.redact import Redactor, redacted
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
@@ -133,13 +133,17 @@ class Gate:
         reason: str = "",
         origin: Origin = "agent_api",
         hold_s: float | None = None,
+        superseding: str = SUPERSEDED,
     ) -> Request:
         """Judge an action and record the request; what it became is `status(request)`.
 
         An identical action that still waits is the same request; one that the operator denied in this session stays denied;
-        a newer one for the same subject supersedes the older, which is denied before this returns.
+        a newer one for the same subject supersedes the older, which is denied before this returns, and told why in
+        `superseding`.
         """
-        return self.ask_all([action], session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)[0]
+        return self.ask_all(
+            [action], session_id=session_id, reason=reason, origin=origin, hold_s=hold_s, superseding=superseding
+        )[0]
 
     def ask_all(
         self,
@@ -149,6 +153,7 @@ class Gate:
         reason: str = "",
         origin: Origin = "agent_api",
         hold_s: float | None = None,
+        superseding: str = SUPERSEDED,
         offer: bool = True,
     ) -> list[Request]:
         """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied.
@@ -170,7 +175,7 @@ class Gate:
                 room -= 1
                 verdict = verdict if room >= 0 else FULL
             new[at] = self._request(action, verdict, session_id, reason, origin, hold_until)
-        recorded = dict(zip(new, self._record_requests(list(new.values())), strict=True))
+        recorded = dict(zip(new, self._record_requests(list(new.values()), superseding), strict=True))
         for at, request in recorded.items():
             if request.decision != "deny":
                 self._actions[request.id] = actions[at]
@@ -363,9 +368,7 @@ class Gate:
     def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
         """Say with requests, by id, that the operator took back what they did; None: it is in force again."""
         self._unwritten.write()
-        with self.queue.together():
-            for request_id, why in whys.items():
-                self.queue.note_taken_back(request_id, why)
+        self.queue.note_taken_back(whys)
 
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""
@@ -425,11 +428,11 @@ class Gate:
             return self.queue.ask_again(earlier.id, hold_until if current == "pending" else None)
         return None
 
-    def _record_requests(self, requests: Sequence[Request]) -> list[Request]:
+    def _record_requests(self, requests: Sequence[Request], superseding: str) -> list[Request]:
         """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""
         try:
             self.audit.record_all([("request_asked", audit_lines.asked(request)) for request in requests])
-            superseded = self.queue.add_all(requests)
+            superseded = self.queue.add_all(requests, superseding)
         except StorageError as error:
             denial = {"decision": "deny", "why": error.message, "remedy": error.remedy}
             return [msgspec.structs.replace(request, **denial) for request in requests]

@@ -26,6 +26,40 @@ def approval_lines(request: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The requests that wait, and the sessions with so many changed files that these are one line."""
+    sets = client.get("/api/changes")
+    large = {one["session_id"] for one in sets}
+    requests = client.get("/api/requests", status="pending", without_large_sets="true" if large else None)
+    return requests, sets
+
+
+def change_set_lines(one: dict[str, Any]) -> str:
+    """Many changed files of a session: its id, how many of each kind, and how to answer."""
+    view = one["changes"]
+    lines = [f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in {_one(one['workspace'])}"]
+    if careful := view["level"]["folder"]["careful"]:
+        lines.append(f"    {careful} of them are not approved with the rest:")
+        lines += [
+            f"    {leaf['id']}  {_one(leaf['path'])}  ({_one('; '.join(leaf['notes']))})" for leaf in view["careful"]
+        ]
+    lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
+    return "\n".join(lines)
+
+
+def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: str) -> str:
+    """What was answered, and what was left out."""
+    folder = seen["level"]["folder"]
+    said = f"{answer}: {done['answered']} of {_counts(folder)}"
+    left = folder["careful"] if answer == "approved" else 0
+    return f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
+
+
+def _counts(folder: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{number} {what}" for what, number in folder["counts"].items() if number)
+    return f"{folder['files']} changed files ({kinds})"
+
+
 def session_line(session: dict[str, Any]) -> str:
     """A session: id, state, time left or the reason of its end, workspace, command."""
     ended = session["state"] == "ended"
@@ -74,15 +108,18 @@ def watch_approvals(client: "Client") -> int:
     """Print requests as they come and as they are answered, until ^C."""
     shown: dict[str, dict[str, Any]] = {}
     while True:
-        waiting = {request["id"]: request for request in client.get("/api/requests", status="pending")}
-        for request_id in [one for one in shown if one not in waiting]:
-            request = client.get(f"/api/requests/{request_id}")["request"]
-            print(f"{request_id}  {request['status']}: {_one(request['why'])}", flush=True)
+        requests, sets = waiting(client)
+        present = {request["id"]: request for request in requests}
+        present |= {f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one for one in sets}
+        for request_id in [one for one in shown if one not in present]:
+            if "changes" not in shown[request_id]:
+                request = client.get(f"/api/requests/{request_id}")["request"]
+                print(f"{request_id}  {request['status']}: {_one(request['why'])}", flush=True)
             del shown[request_id]
-        for request_id, request in waiting.items():
+        for request_id, one in present.items():
             if request_id not in shown:
-                print(approval_lines(request), flush=True)
-        shown = waiting
+                print(change_set_lines(one) if "changes" in one else approval_lines(one), flush=True)
+        shown = present
         time.sleep(POLL_S)
 
 

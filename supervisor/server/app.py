@@ -17,8 +17,9 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import agent_api, change_api, conflict_api, operator_api, undo_api
+from supervisor.server import agent_api, change_api, change_set_api, conflict_api, operator_api, undo_api
 from supervisor.server.auth import BadTokens, OperatorAuth
+from supervisor.server.change_sets import ChangeSets
 from supervisor.server.door import AgentDoor, OperatorDoor
 from supervisor.server.errors import HANDLERS, ErrorPage
 from supervisor.server.live import Live
@@ -51,6 +52,7 @@ def build_operator_app(
             *operator_api.handlers(),
             *undo_api.handlers(),
             *conflict_api.handlers(),
+            *change_set_api.handlers(),
             *change_api.handlers(),
             live.handler(),
             *page_handlers,
@@ -65,7 +67,9 @@ def build_operator_app(
             path="/api/openapi.json",
             render_plugins=[JsonRenderPlugin(path="/")],
         ),
-        state=State({"parts": parts, "auth": auth, "live": live, "error_page": error_page}),
+        state=State(
+            {"parts": parts, "auth": auth, "live": live, "error_page": error_page, "change_sets": ChangeSets(parts)}
+        ),
         logging_config=None,
     )
     door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)

@@ -17,6 +17,7 @@ from litestar.handlers import WebsocketRouteHandler
 
 import supervisor
 from supervisor.core.approvals import Request
+from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
 from supervisor.server.auth import Caller, OperatorAuth
 from supervisor.server.parts import Parts
@@ -43,11 +44,21 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     audit_failure: str | None
 
 
+class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
+    """Something is new about the changed files of a session, of which so many wait: more than are shown one by one, or more
+    at once. `GET /api/sessions/{id}/changes` has them."""
+
+    session_id: str
+    waiting: int
+
+
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
-    """The present state. `pending_ids` is complete; what a page shows besides is answered by now."""
+    """The present state. `pending_ids` is complete, but for the changed files of the sessions in `changes`, which are shown as
+    one card; what a page shows besides is answered by now."""
 
     status: Status
     pending_ids: list[str]
+    changes: list[ChangesWaiting]
     requests: list[OperatorRequest]
     sessions: list[SessionView]
 
@@ -82,7 +93,9 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_fi
     why: str
 
 
-type Event = Hello | RequestChanged | SessionChanged | OutputGrew | RulesChanged | StatusChanged | Shutdown
+type Event = (
+    Hello | RequestChanged | ChangesWaiting | SessionChanged | OutputGrew | RulesChanged | StatusChanged | Shutdown
+)
 type Gone = Literal["left", "too slow", "shutdown", "signed out"]
 
 
@@ -127,6 +140,7 @@ class Live:
         self._auth = auth
         self._clients: set[_Client] = set()
         self._farewell: str | None = None
+        self._changed_files: dict[str, dict[str, Request]] = {}
         self._last_status = self.status()
         parts.queue.on_change(self._request_changed)
         parts.sessions.on_change(self._session_changed)
@@ -144,11 +158,14 @@ class Live:
 
     def hello(self) -> Hello:
         """The present state, whole."""
-        pending = self._parts.queue.pending()
+        queue = self._parts.queue
+        changes = {one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES}
+        pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS)
         return Hello(
             status=self.status(),
-            pending_ids=[request.id for request in pending],
-            requests=[operator_request(request, self._parts.redactor) for request in pending[:HELLO_REQUESTS]],
+            pending_ids=queue.pending_ids_but(list(changes)),
+            changes=[ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()],
+            requests=[operator_request(request, self._parts.redactor) for request in pending],
             sessions=[self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)],
         )
 
@@ -242,6 +259,26 @@ class Live:
             client.leave("left")
 
     def _request_changed(self, request: Request) -> None:
+        if self._clients and request.origin == "workspace":
+            if not self._changed_files:
+                asyncio.get_running_loop().call_soon(self._tell_changes)
+            self._changed_files.setdefault(request.session_id, {})[request.id] = request
+        elif self._clients:
+            self._tell_request(request)
+
+    def _tell_changes(self) -> None:
+        """One event for many changed files of a session: a formatter must not flood the pages, nor us."""
+        changed, self._changed_files = self._changed_files, {}
+        waiting = self._parts.queue.waiting_changes()
+        for session_id, requests in changed.items():
+            number = waiting.get(session_id, 0)
+            if max(number, len(requests)) > FEW_CHANGES:
+                self.publish(ChangesWaiting(session_id=session_id, waiting=number))
+            else:
+                for request in requests.values():
+                    self._tell_request(request)
+
+    def _tell_request(self, request: Request) -> None:
         if self._clients:
             self.publish(RequestChanged(request=operator_request(request, self._parts.redactor)))
             self.status_changed()

@@ -7,7 +7,8 @@ from litestar.enums import MediaType
 
 from supervisor import audit
 from supervisor.core.actions import RULE_CATEGORIES, title
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import status
+from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.file_rules import built_in as protected_names
 from supervisor.server import rules_view
 from supervisor.server.history_views import record_data
@@ -29,8 +30,11 @@ def html(template: str, **values: Any) -> Response[str]:
 
 def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     """For `parts/cards.html`: what waits, of one session where it is given."""
-    waiting = pending(parts, session_id)
-    return {"sections": sections(parts, waiting), "more": max(0, len(waiting) - MOST_CARDS)}
+    large = {one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES}
+    waiting = parts.queue.pending_but(list(large), session_id, limit=MOST_CARDS + 1)
+    more = len(parts.queue.pending_ids_but(list(large), session_id)) - MOST_CARDS if len(waiting) > MOST_CARDS else 0
+    here = {one: number for one, number in large.items() if session_id in (None, one)}
+    return {"sections": sections(parts, waiting), "more": more, "change_sets": here}
 
 
 def banner(parts: Parts) -> dict[str, Any]:
@@ -40,11 +44,6 @@ def banner(parts: Parts) -> dict[str, Any]:
         "audit_failure": parts.audit.failure,
         "policy_banner": parts.policies.banner,
     }
-
-
-def pending(parts: Parts, session_id: str | None = None) -> list[Request]:
-    """What waits for an answer, oldest first."""
-    return parts.queue.pending(session_id)
 
 
 def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:

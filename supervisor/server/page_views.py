@@ -70,6 +70,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "deadline_at": session.deadline_at,
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
+        "origin": request.origin,
         "workspace_name": workspace_name(session.workspace),
         "change": change(parts, request) if is_now else None,
         "has_later_change": has_change and not is_now,

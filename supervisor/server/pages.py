@@ -156,6 +156,6 @@ def _page(request: AnyRequest, template: str, page: str, **values: Any) -> Respo
         "page": page,
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
-        "pending_count": len(page_values.pending(parts)),
+        "pending_count": parts.queue.waiting(),
     }
     return page_values.html(template, **frame, **page_values.banner(parts), **values)

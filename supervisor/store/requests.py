@@ -7,10 +7,11 @@ and the other is told (an answer given twice, a grant claimed twice, a supersede
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, not_, or_, select, update
 
-from supervisor.core.actions import Action, Category, category_of
+from supervisor.core.actions import Action, Category, FileChange, category_of
 from supervisor.core.approvals import Request
+from supervisor.core.change_tree import Waiting
 from supervisor.store.tables import requests as table
 
 _PENDING: ColumnElement[bool] = and_(
@@ -26,6 +27,7 @@ _READY: ColumnElement[bool] = and_(
     table.c.used_at.is_(None),
 )
 MOST_PARAMETERS = 500
+_IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 
 
@@ -89,6 +91,55 @@ def count_pending(connection: Connection, session_id: str, *, of_workspace: bool
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
     query = select(func.count()).select_from(table).where(_PENDING, table.c.session_id == session_id, is_change)
     return int(connection.execute(query).scalar_one())
+
+
+def count_waiting(connection: Connection) -> int:
+    """How many wait, of all sessions."""
+    return int(connection.execute(select(func.count()).select_from(table).where(_PENDING)).scalar_one())
+
+
+def waiting_changes(connection: Connection) -> dict[str, int]:
+    """How many changed files wait, by session."""
+    query = select(table.c.session_id, func.count()).where(_PENDING, _IS_CHANGE).group_by(table.c.session_id)
+    return {row[0]: int(row[1]) for row in connection.execute(query)}
+
+
+def pending_but(
+    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, limit: int
+) -> list[Request]:
+    """The first that wait, oldest first, without the changed files of these sessions."""
+    condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
+    return _select(connection, condition, session_id, limit)
+
+
+def pending_ids_but(
+    connection: Connection, without_changes_of: Sequence[str], session_id: str | None = None
+) -> list[str]:
+    """The ids of those that wait, oldest first, without the changed files of these sessions."""
+    condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
+    if session_id is not None:
+        condition = and_(condition, table.c.session_id == session_id)
+    return list(connection.execute(select(table.c.id).where(condition).order_by(table.c.asked_at)).scalars())
+
+
+def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
+    """The changed files of a session that wait: only what a card of many needs, since there can be 20,000."""
+    columns = (table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky)
+    rows = connection.execute(
+        select(*columns).where(_PENDING, _IS_CHANGE, table.c.session_id == session_id).order_by(table.c.asked_at)
+    )
+    decode = msgspec.json.Decoder(FileChange).decode
+    return [Waiting(one.id, one.fingerprint, one.asked_at, decode(one.action), one.sticky) for one in rows]
+
+
+def last_answered_changes(connection: Connection, session_id: str) -> list[tuple[str, dict[str, object] | None]]:
+    """Answer and outcome of those changed files of a session that a person answered last, at once."""
+    answered = and_(
+        _IS_CHANGE, table.c.session_id == session_id, table.c.answer.is_not(None), table.c.superseded_by.is_(None)
+    )
+    last = select(func.max(table.c.answered_at)).where(answered).scalar_subquery()
+    query = select(table.c.answer, table.c.outcome).where(answered, table.c.answered_at == last)
+    return [(row.answer, row.outcome) for row in connection.execute(query)]
 
 
 def pending_for_subjects(connection: Connection, session_id: str, subjects: Sequence[str]) -> list[Request]:
@@ -168,18 +219,25 @@ def settle_all(connection: Connection, outcomes: Mapping[str, dict[str, object]]
     return [msgspec.structs.replace(one, settled_at=at, outcome=outcomes[one.id]) for one in open_ones]
 
 
-def note_taken_back(connection: Connection, request_id: str, why: str | None) -> Request | None:
-    """Say in the outcome of a settled request that it was taken back, or with None that it no longer is."""
-    found = get(connection, request_id)
-    if found is None or found.outcome is None:
-        return None
-    outcome = {name: value for name, value in found.outcome.items() if name != "taken_back"}
-    values: dict[str, object] = {"outcome": outcome if why is None else outcome | {"taken_back": why}}
-    return _change(connection, table.c.id == request_id, values)
+def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> list[Request]:
+    """Say by id in the outcomes of settled requests that they were taken back, or with None that they no longer are."""
+    changed = []
+    for request in get_all(connection, list(whys)):
+        if request.outcome is not None:
+            outcome = {name: value for name, value in request.outcome.items() if name != "taken_back"}
+            why = whys[request.id]
+            outcome = outcome if why is None else outcome | {"taken_back": why}
+            changed.append(msgspec.structs.replace(request, outcome=outcome))
+    if changed:
+        changing = update(table).where(table.c.id == bindparam("of"))
+        connection.execute(changing, [{"of": one.id, "outcome": one.outcome} for one in changed])
+    return changed
 
 
-def _select(connection: Connection, condition: ColumnElement[bool], session_id: str | None) -> list[Request]:
-    query = select(table).where(condition).order_by(table.c.asked_at)
+def _select(
+    connection: Connection, condition: ColumnElement[bool], session_id: str | None, limit: int | None = None
+) -> list[Request]:
+    query = select(table).where(condition).order_by(table.c.asked_at).limit(limit)
     if session_id is not None:
         query = query.where(table.c.session_id == session_id)
     return [_request(row) for row in connection.execute(query)]

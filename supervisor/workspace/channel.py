@@ -278,6 +278,10 @@ class WorkspaceChannel:
         async with self._turn:
             return await self._now.conflicts.give_host(request_id, by=by, fingerprint=fingerprint)
 
+    def content(self, digest: str, limit_bytes: int) -> bytes | None:
+        """What a request's new content begins with; None where it isn't here."""
+        return self._now.sides.blobs.read(digest, limit_bytes)
+
     # -- effects ------------------------------------------------------------------------------------------------------
 
     async def carry_out(self, request: Request) -> None:

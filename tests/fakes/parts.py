@@ -159,6 +159,9 @@ class FakeWorkspace:
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
 
+    def content(self, digest: str, limit_bytes: int) -> bytes | None:
+        return None
+
     def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
         return None
 

@@ -1,5 +1,7 @@
-// The waiting requests of the inbox and of a session's page. New cards are put at the end of their category and answered ones shrink
-// in place: what a person is about to click is never replaced under their hand, and a click that a moved card would catch is dropped.
+// The waiting requests of the inbox and of a session's page. New cards are put at the end of their category, answered ones shrink in
+// place, and a newer version takes the place of the older with its ticks: a click or a key that a moved card would catch is dropped.
+import { takePlace } from "./hunks.js";
+import { isInSet, waitingInSets } from "./changes.js";
 import { $, say } from "./say.js";
 import { tick } from "./time.js";
 
@@ -8,30 +10,35 @@ const FEW_CARDS = 20;
 const MOST_ANSWERED = 5;
 const AT_ONCE = 40;
 const STEADY_MS = 400;
+const NEWER_MS = 1500;
 
 // Every waiting request that the server told of: its id and its session's, null where that isn't known.
 export const pending = new Map();
 const wanted = new Set();
 let inFlight = new Set();
 let isFetching = false;
+// A newer request's id -> the id of the card whose place it takes.
+const replaces = new Map();
 
 export const cardOf = (id) => $(`request-${id}`);
-export const waitingCards = (root = document) => [...root.querySelectorAll('.card[data-status="pending"]')];
+export const waitingCards = (root = document) => [...root.querySelectorAll('.card[data-request][data-status="pending"]')];
 const ownSession = () => ($("output") ? $("output").dataset.session : null);
 const isHere = (session) => !ownSession() || !session || session === ownSession();
 
 // -- what the server tells ------------------------------------------------------------------------------------------------
 
 export function requestChanged(request) {
+  if (isInSet(request) && !cardOf(request.id)) return;
   const card = cardOf(request.id);
   if (request.status !== "pending") {
     pending.delete(request.id);
-    if ((card && !card.dataset.busy) || inFlight.has(request.id) || wanted.has(request.id)) want(request.id);
+    if (card && !card.dataset.busy && request.superseded_by) superseded(request.id, request.superseded_by);
+    else if ((card && !card.dataset.busy) || replaces.has(request.id) || inFlight.has(request.id) || wanted.has(request.id)) want(request.id);
   } else {
     const isNew = !pending.has(request.id);
     pending.set(request.id, request.session_id);
     if (card) update(card, request);
-    else if ($("cards") && isHere(request.session_id) && room() > 0) want(request.id);
+    else if ($("cards") && isHere(request.session_id) && (room() > 0 || replaces.has(request.id))) want(request.id);
     if (isNew) say(`A ${request.category} request waits`);
   }
   changed();
@@ -47,6 +54,15 @@ export function presentState(ids, requests) {
     fill();
   }
   changed();
+}
+
+// The card goes when what took its place comes; where nothing does, it is asked what became of it.
+function superseded(id, newer) {
+  replaces.set(newer, id);
+  setTimeout(() => {
+    replaces.delete(newer);
+    if (cardOf(id) && !pending.has(id)) want(id);
+  }, NEWER_MS);
 }
 
 function update(card, request) {
@@ -102,19 +118,29 @@ async function fetchWanted() {
 function place(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
   for (const card of page.querySelectorAll("article.card")) {
-    const old = document.getElementById(card.id);
+    const { request: id, status, supersededBy: newer } = card.dataset;
+    if (pending.has(newer) && !cardOf(newer) && waits(cardOf(id))) {
+      superseded(id, newer);
+      want(newer);
+      continue;
+    }
+    const old = cardOf(id) || cardOf(replaces.get(id));
+    replaces.delete(id);
     const section = document.querySelector(`section[data-category="${CSS.escape(card.dataset.category)}"]`);
-    if (!section || (!old && ownSession() && !isHere(pending.get(card.dataset.request)))) continue;
+    if (!section || (!old && (status !== "pending" || (ownSession() && !isHere(pending.get(id)))))) continue;
     card.removeAttribute("hx-swap-oob");
     document.adoptNode(card);
-    if (old) {
+    if (waits(old) && status === "pending") takeOver(old, card);
+    else if (old) {
       const hadFocus = old.contains(document.activeElement);
       old.replaceWith(card);
-      if (old.dataset.status === "pending" && card.dataset.status !== "pending") say(card.getAttribute("aria-label"));
+      if (waits(old)) say(card.getAttribute("aria-label"));
       // Not on to the next card: a person who is about to press a key would answer what they have not seen.
       if (hadFocus) card.focus({ preventScroll: true });
     } else {
-      section.append(card);
+      const before = [...section.querySelectorAll(".card.answered")].findLast((one) => one.dataset.about && one.dataset.about === card.dataset.about);
+      if (before) before.after(card);
+      else section.append(card);
       card.classList.add("fresh");
     }
     htmx.process(card);
@@ -122,10 +148,30 @@ function place(html) {
   tick();
 }
 
+const waits = (card) => Boolean(card) && card.dataset.status === "pending";
+
+// The newer version of a card. Nobody can have looked at it yet: for a moment no click and no key answers it.
+function takeOver(old, card) {
+  const { had, kept } = takePlace(old, card);
+  if (old.id === card.id) return;
+  const note = document.createElement("p");
+  note.className = "warning";
+  note.dataset.role = "newer";
+  note.textContent = `The agent changed this again: this is the newer version.${had ? ` Of your ${had} ${had === 1 ? "tick" : "ticks"} ${kept} still ${kept === 1 ? "stands" : "stand"}.` : ""}`;
+  card.querySelector(".body").prepend(note);
+  settle(card);
+  say(`A newer version took the place of ${card.getAttribute("aria-label")}`);
+}
+
+function settle(card) {
+  card.dataset.settling = "1";
+  setTimeout(() => { delete card.dataset.settling; }, STEADY_MS);
+}
+
 // -- order on the page ----------------------------------------------------------------------------------------------------
 
 let isChanging = false;
-function changed() {
+export function changed() {
   if (isChanging) return;
   isChanging = true;
   queueMicrotask(() => { isChanging = false; tidy(); });
@@ -143,8 +189,8 @@ function tidy() {
     section.hidden = !section.querySelector(".card");
     section.querySelector('[data-role="bulk"]').hidden = cards.length < 2;
   }
-  const here = [...pending.values()].filter(isHere).length;
-  const more = here - shown;
+  const more = [...pending.values()].filter(isHere).length - shown;
+  const here = more + shown + waitingInSets(isHere);
   $("more").hidden = more <= 0 || shown < MOST_CARDS;
   $("more").textContent = `${more} more wait. They follow as these are answered.`;
   $("nothing").hidden = shown > 0 || here > 0;
@@ -153,7 +199,7 @@ function tidy() {
 }
 
 function count() {
-  const number = pending.size;
+  const number = pending.size + waitingInSets(() => true);
   $("pending-count").textContent = number || "";
   const title = document.title.replace(/^\(\d+\) /, "");
   document.title = number ? `(${number}) ${title}` : title;
@@ -185,10 +231,7 @@ function goOn(card, byPointer) {
   const cards = [...document.querySelectorAll(".card")];
   const after = cards.slice(cards.indexOf(card) + 1).find((one) => one.dataset.status === "pending");
   const next = after || waitingCards()[0];
-  if (next) {
-    next.dataset.settling = "1";
-    setTimeout(() => { delete next.dataset.settling; }, STEADY_MS);
-  }
+  if (next) settle(next);
   say(`${card.getAttribute("aria-label")}. ${next ? `${waitingCards().length} wait.` : "Nothing else waits."}`);
   (next || $("main")).focus({ preventScroll: byPointer });
   if (next && !byPointer) next.scrollIntoView({ block: "nearest" });
@@ -219,7 +262,10 @@ export function watchCards() {
     if (card && card.dataset.status !== "pending") {
       pending.delete(card.dataset.request);
       goOn(card, byPointer);
-    } else if (card && !card.contains(document.activeElement)) card.focus({ preventScroll: true });
+    } else if (card) {
+      if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
+      if (!card.contains(document.activeElement)) card.focus({ preventScroll: true });
+    }
     changed();
   });
   // The form of a new rule takes the focus, and gives it back. Only when htmx has taken it over: until then it submits by itself.

@@ -1,5 +1,6 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
-import { presentState, requestChanged } from "./cards.js";
+import { changed, presentState, requestChanged } from "./cards.js";
+import { isInSet, presentSets, setChanged } from "./changes.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
 
@@ -32,17 +33,26 @@ const handlers = {
     lostTimer = 0;
     $("lost").hidden = true;
     show("on", "live");
+    presentSets(event.changes);
     presentState(event.pending_ids, event.requests);
     // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
-    for (const name of greeted ? ["session", "requests", "rules", "history"] : ["session", "requests"]) fire(name);
+    for (const name of greeted ? ["session", "requests", "rules", "history", "changes"] : ["session", "requests"]) fire(name);
     if (greeted) readBanner();
     greeted = true;
     readOutput();
   },
   request(event) {
     requestChanged(event.request);
+    if (isInSet(event.request)) soon("changes");
     if (!$("output") || event.request.session_id === $("output").dataset.session) soon("requests");
     soon("history");
+  },
+  changes(event) {
+    setChanged(event.session_id, event.waiting);
+    changed();
+    soon("changes");
+    soon("history");
+    if (!$("output") || event.session_id === $("output").dataset.session) soon("requests");
   },
   session() { soon("session"); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },

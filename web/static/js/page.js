@@ -1,6 +1,7 @@
 // The one script of every page: wires the parts together. What an agent wrote is only ever set as text; markup comes from our own
 // templates, where the server escaped it.
 import { watchCards } from "./cards.js";
+import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
@@ -12,6 +13,7 @@ watchTime();
 watchErrors();
 watchConfirmations();
 watchCards();
+watchChanges();
 watchKeys();
 watchHunks();
 document.addEventListener("htmx:afterRequest", (event) => {

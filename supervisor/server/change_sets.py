@@ -1,0 +1,172 @@
+"""Many changed files of a session as one card: reads what waits, and answers what was shown.
+
+Shared by pages, JSON API and CLI. Only rows are counted for most sessions; the changes of one are read when its card is
+looked at, and contents are searched for secrets once each, in a thread. It must never answer for a change that the caller
+didn't see: each answer names what was shown, and an answer to anything else is refused.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from supervisor.core.approvals import Answer, Request
+from supervisor.core.change_tree import FEW_CHANGES, ChangeSet, Leaf, Level, Shown, Waiting
+from supervisor.core.redact import Redactor
+from supervisor.core.text_diff import MOST_TEXT_BYTES
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.server.parts import Parts, Workspace
+from supervisor.server.views import shown as made_visible
+
+# Of those that need a look of their own, what a card lists.
+MOST_CAREFUL = 100
+MOST_REMEMBERED = 100_000
+
+
+class ChangedMeanwhileError(GatehouseError):
+    """What waits isn't what was shown. Nothing was answered."""
+
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what waits is not what was shown: a change was answered, or the agent changed a file again",
+            "look at the list as it is now and answer again",
+        )
+
+
+class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the changes that were answered last, together or alone. `problem` is the first failure's why."""
+
+    answer: Answer
+    number: int
+    done: int
+    failed: int
+    problem: str
+
+
+class SetView(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes of a session that wait, as far as they are shown: one folder of them, and those that need a look of
+    their own. `shown` of a folder goes back with the answer for it."""
+
+    session_id: str
+    waiting: int
+    level: Level
+    careful: tuple[Leaf, ...]
+    more_careful: int
+    last: LastAnswer | None
+
+
+class Secrets:
+    """Which contents look as if they held a secret, by hash: searched once, since what a hash names never changes."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._found: dict[str, bool] = {}
+
+    def learn(self, workspace: Workspace, digests: list[str]) -> None:
+        """Search those that weren't yet. Blocking: call it in a thread."""
+        if len(self._found) > MOST_REMEMBERED:
+            self._found.clear()
+        for one in digests:
+            if one not in self._found:
+                data = workspace.content(one, MOST_TEXT_BYTES)
+                text = (data or b"").decode(errors="replace")
+                self._found[one] = self._redactor.text(text) != text
+
+    def unknown(self, waiting: list[Waiting]) -> list[str]:
+        """The contents that weren't searched yet."""
+        return list({one for change in waiting if (one := _content(change)) is not None and one not in self._found})
+
+    def among(self, waiting: list[Waiting]) -> list[str]:
+        """The ids of those that hold one, or weren't searched: what isn't known needs a look."""
+        return [change.id for change in waiting if (one := _content(change)) is not None and self._found.get(one, True)]
+
+
+class ChangeSets:
+    """Of one operator's door. Calls of `answer` and `read` are one step of the event loop; `learn` comes before them."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._secrets = Secrets(parts.redactor)
+
+    def large(self) -> dict[str, int]:
+        """The sessions whose waiting changes are one card, and how many these are."""
+        return {one: number for one, number in self._parts.queue.waiting_changes().items() if number > FEW_CHANGES}
+
+    async def learn(self, session_id: str) -> None:
+        """Find out what needs a look of its own. `NotFoundError` where there is no such session."""
+        self._parts.sessions.get(session_id)
+        workspace = self._parts.workspace_of(session_id)
+        unknown = self._secrets.unknown(self._waiting(session_id))
+        if unknown and workspace is not None:
+            await asyncio.to_thread(self._secrets.learn, workspace, unknown)
+
+    def read(self, session_id: str, until: float | None = None) -> ChangeSet:
+        """What waits now, or what of it was asked until then."""
+        waiting = self._waiting(session_id)
+        return ChangeSet(waiting, self._secrets.among(waiting), until)
+
+    def view(self, session_id: str, below: str = "") -> SetView:
+        """What waits, as a person sees it before answering."""
+        found = self.read(session_id)
+        level = found.level(below)
+        if below and not level.folder.files:
+            raise NotFoundError(f"nothing below `{below}` waits", "look at the list as it is now")
+        careful = found.careful()
+        return SetView(
+            session_id=session_id,
+            waiting=len(found.waiting),
+            level=level,
+            careful=tuple(careful[:MOST_CAREFUL]),
+            more_careful=max(0, len(careful) - MOST_CAREFUL),
+            last=self.last(session_id),
+        )
+
+    def answer(
+        self,
+        session_id: str,
+        given: Answer,
+        *,
+        by: str,
+        below: str = "",
+        seen: Shown,
+        ticked: Mapping[str, str] | None = None,
+        reason: str = "",
+    ) -> list[Request]:
+        """Answer for a folder, or for all: exactly what was `seen`, as one step. Those answered.
+
+        An approval leaves out what needs a look of its own, unless it was ticked (id to fingerprint); a denial covers all.
+        `ChangedMeanwhileError` where anything else waits than was seen. What was asked after `seen.until` stays as it is.
+        """
+        found = self.read(session_id, seen.until)
+        ids = found.approved_by(below, seen, ticked or {}) if given == "approved" else found.denied_by(below, seen)
+        if ids is None:
+            raise ChangedMeanwhileError
+        if not ids:
+            raise UserError("nothing of this waits for this answer", "tick what needs a look of its own, or reload")
+        return self._parts.gate.resolve_all(ids, given, by=by, reason=reason)
+
+    def last(self, session_id: str) -> LastAnswer | None:
+        """What came of the last answer; None where there was none."""
+        found = self._parts.queue.last_answered_changes(session_id)
+        if not found:
+            return None
+        failed = [one for _, one in found if one is not None and not one.get("ok")]
+        return LastAnswer(
+            answer=found[0][0],
+            number=len(found),
+            done=sum(one is not None and bool(one.get("ok")) for _, one in found),
+            failed=len(failed),
+            problem=made_visible(str(failed[0].get("error") or ""), self._parts.redactor) if failed else "",
+        )
+
+    def _waiting(self, session_id: str) -> list[Waiting]:
+        return self._parts.queue.changes_of(session_id)
+
+
+def _content(change: Waiting) -> str | None:
+    """The hash of the new content, where the change has one."""
+    action = change.action
+    has_content = action.operation in ("write", "edit") and action.after not in (None, "dir")
+    return action.after if has_content else None
