@@ -101,7 +101,7 @@ def make_card(
         old_image=_image(shown_old) if is_bytes else None,
         new_image=_image(new) if is_bytes else None,
         may_choose=_may_choose(action, compared, is_stale),
-        flags=_flags(shown_old, new, redactor or Redactor()),
+        flags=_flags(shown_old, new, redactor or Redactor(), is_text=content == "text"),
     )
 
 
@@ -113,9 +113,10 @@ def _may_choose(action: FileChange, compared: TextDiff, is_stale: bool) -> bool:
     return number > 1 and any(hunk.is_whole for hunk in compared.hunks)
 
 
-def _flags(old: Side | None, new: Side | None, redactor: Redactor) -> Flags:
+def _flags(old: Side | None, new: Side | None, redactor: Redactor, *, is_text: bool) -> Flags:
     data = new.data if new is not None else None
-    return Flags() if data is None else flags_of((old.data if old else None) or b"", data, redactor)
+    before = (old.data if old is not None else None) or b""
+    return Flags() if data is None else flags_of(before, data, redactor, is_text=is_text)
 
 
 def _type(side: Side | None) -> str:

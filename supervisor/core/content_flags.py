@@ -33,12 +33,12 @@ class Flags(msgspec.Struct, frozen=True):
         return tuple(found)
 
 
-def flags_of(old: bytes, new: bytes, redactor: Redactor) -> Flags:
-    """What the new content has and the old one hasn't."""
+def flags_of(old: bytes, new: bytes, redactor: Redactor, *, is_text: bool = True) -> Flags:
+    """What the new content has and the old one hasn't. Only what `is_text` has characters to hide."""
     if old == new:
         return Flags()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")
-    return Flags(_secret_lines(before, after, redactor), _hidden_lines(before, after))
+    return Flags(_secret_lines(before, after, redactor), _hidden_lines(before, after) if is_text else ())
 
 
 def _secret_lines(old: str, new: str, redactor: Redactor) -> tuple[int, ...]:

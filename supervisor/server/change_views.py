@@ -104,7 +104,9 @@ def _warnings(flags: Flags) -> list[tuple[str, str]]:
         found.append(("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})"))
     if flags.hidden:
         where = _lines(flags.hidden)
-        found.append(("characters that don't show", f"or change the order of others ({where}): they are spelled out"))
+        has = "have" if len(flags.hidden) > 1 else "has"
+        note = f"{where} {has} some, or some that change the order of others: they are spelled out"
+        found.append(("characters that don't show", note))
     return found
 
 

@@ -1,0 +1,57 @@
+"""What must not be overlooked in new text: secrets and characters that don't show, and only those that are new."""
+
+import pytest
+
+from supervisor.core.content_flags import MOST_LINES, Flags, flags_of
+from supervisor.core.redact import Redactor
+
+KEY = "ghp_" + "a1B2" * 9
+OWN = "correct-horse-battery"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIBVQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "secret"),
+    [
+        ("", "a\nb\n", ()),
+        ("a\n", f"a\ntoken = '{KEY}'\n", (2,)),
+        ("", f"{OWN}\nx\n{KEY}", (1, 3)),
+        (f"token = '{KEY}'\n", f"first\ntoken = '{KEY}'\n", ()),  # it was there before
+        (f"token = '{KEY}'\n", f"token = '{KEY[:-4]}zzzz'\n", (1,)),
+        ("a\n", f"a\n{PEM}", (2,)),
+        ("two\nlines of it\n", "x\nthe first half\nand the second\n", (2,)),
+    ],
+)
+def test_secrets_are_found_where_they_are_new(old: str, new: str, secret: tuple[int, ...]) -> None:
+    redactor = Redactor([OWN, "first half\nand the second"])
+    assert flags_of(old.encode(), new.encode(), redactor) == Flags(secret=secret)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hidden"),
+    [
+        ("", "tab\tand\r\nform\f feed\n", ()),
+        ("", "naïve 日本 🙂\n", ()),
+        ("", "a\nb\u202egpj.exe\n", (2,)),
+        ("", "ev\u200bil\n", (1,)),
+        ("", "a\u00a0b\n", (1,)),
+        ("", "\x1b[31mred\n", (1,)),
+        ("", "\ufefffirst\n", (1,)),
+        ("old\u200b\n", "new\nold\u200b\n", ()),
+        ("", "\u3164 = 1\n", (1,)),
+    ],
+)
+def test_characters_that_do_not_show_are_found_where_they_are_new(old: str, new: str, hidden: tuple[int, ...]) -> None:
+    found = flags_of(old.encode(), new.encode(), Redactor())
+    assert found.hidden == hidden
+    assert found.names == (("hidden",) if hidden else ())
+
+
+def test_bytes_that_are_no_text_are_searched_for_secrets_only() -> None:
+    found = flags_of(b"", b"\0\xff" + KEY.encode() + b"\0", Redactor(), is_text=False)
+    assert found.names == ("secret",)
+
+
+def test_there_is_an_end_to_it() -> None:
+    assert len(flags_of(b"", "\u200b\n".encode() * 1000, Redactor()).hidden) == MOST_LINES
+    assert len(flags_of(b"", f"{KEY}\n".encode() * 1000, Redactor()).secret) == MOST_LINES
