@@ -50,6 +50,7 @@ class Seen(msgspec.Struct, frozen=True):
     digest: str | None = None
     target: str | None = None
     links: int = 1
+    uid: int = -1
 
     @property
     def token(self) -> str:

@@ -96,12 +96,12 @@ def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
     return list(history)
 
 
-def held_of(seen: Seen | None, uid: int = -1) -> Held | None:
+def held_of(seen: Seen | None) -> Held | None:
     """What a look found, as a value that a journal can keep."""
     if seen is None:
         return None
     target = None if seen.target is None else _encoded(seen.target)
-    return Held(seen.kind, seen.mode, seen.digest, target, seen.signature[1], uid)
+    return Held(seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid)
 
 
 def held_link(target: str) -> Held:

@@ -101,6 +101,24 @@ class BlobStore:
             return os.stat(_name(digest), dir_fd=self._fd).st_size
         return None
 
+    def link(self, digest: str, folder: int) -> int | None:
+        """Give the content a second, durable name in another folder of the session's; its size, None where it isn't here.
+
+        Nothing is ever written into what has a name here, so both names keep meaning these bytes.
+        """
+        try:
+            fd = self.open(digest)
+        except FileNotFoundError:
+            return None
+        try:
+            os.fsync(fd)
+            os.link(digest, digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
+            return os.fstat(fd).st_size
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
     def drop(self, digest: str) -> None:
         """Delete it, if it is here."""
         size = self.size(digest)

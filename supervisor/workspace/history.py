@@ -11,6 +11,7 @@ from pathlib import Path
 
 from supervisor.clock import Clock, RealClock
 from supervisor.core.undoing import MADE_FOLDER, Effect, Held
+from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.journal import (
     BatchBegun,
     BatchEnded,
@@ -40,6 +41,7 @@ class History:
         journal: Journal,
         replayed: Replayed,
         *,
+        snapshots: BlobStore | None = None,
         clock: Clock | None = None,
         most_bytes: int = MOST_KEPT_BYTES,
     ) -> None:
@@ -51,6 +53,7 @@ class History:
         self.open_undo = replayed.open_undo
         self.open_batch = replayed.open_batch
         self._journal = journal
+        self._snapshots = snapshots
         self._clock = clock or RealClock()
         self._most_bytes = most_bytes
         self._uses = Counter(digest for intent in (*self.done, *self.open.values()) if (digest := _digest(intent)))
@@ -66,6 +69,10 @@ class History:
     def now(self) -> float:
         """The time as lines carry it."""
         return round(self._clock.now(), 3)
+
+    def adopt(self, digest: str) -> bool:
+        """Keep what is among the session's snapshots, as what an agent's change made of a file is; False where it isn't."""
+        return self._snapshots is not None and self.kept.adopt(digest, self._snapshots)
 
     def keep(self, source: int, digest: str) -> bool:
         """Keep what an open file holds; False where that is no longer what `digest` names."""

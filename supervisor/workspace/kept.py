@@ -13,17 +13,21 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import zstandard
 
 from supervisor.core.actions import content_hash
 from supervisor.errors import GatehouseError
+from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.scan import BLOCK_BYTES
 
 BEFORE = "before"
 LEVEL = 1
 # Below a block of the disk's, compressing takes time and saves no room.
 SMALLEST_COMPRESSED_BYTES = 4096
+# What is read and packed as a whole.
+SMALL_BYTES = 256 * 1024
 _COMPRESSED = ".zst"
 
 
@@ -33,20 +37,25 @@ class NotKeptError(GatehouseError):
     http_status = 409
 
 
+class _Reads(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
 class KeptContents:
     """One session's, `total_bytes` of it on the disk. Blocking: call it in a thread, one at a time."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self.total_bytes = 0
         for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
             if name.startswith("."):
                 os.unlink(name, dir_fd=self._fd)  # a copy that a crash cut short
             else:
-                size = os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size
-                self._sizes[name.removesuffix(_COMPRESSED)] = size
-        self.total_bytes = sum(self._sizes.values())
+                self._note(name, os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size)
 
     def close(self) -> None:
         """Give the folder's descriptor back. May be called twice."""
@@ -66,6 +75,17 @@ class KeptContents:
         """Store what an open file holds from its position on, durably; False where that isn't what `digest` names."""
         return self.has(digest) or self._store(_blocks(source), digest, os.fstat(source).st_size)
 
+    def adopt(self, digest: str, snapshots: BlobStore) -> bool:
+        """Keep what is among a session's snapshots, without copying it; False where it isn't there."""
+        if self.has(digest):
+            return True
+        size = snapshots.link(digest, self._fd)
+        if size is None:
+            return False
+        os.fsync(self._fd)
+        self._note(digest, size)
+        return True
+
     def keep_bytes(self, data: bytes) -> str:
         """Store `data`, durably; its hash."""
         digest = content_hash(data)
@@ -79,15 +99,14 @@ class KeptContents:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         writing = os.open(temporary, flags, 0o600, dir_fd=self._fd)
         try:
-            if _write(content, writing, compress) != digest:
+            if _write(content, writing, compress, size_bytes) != digest:
                 return False
             os.fsync(writing)
             name = digest + (_COMPRESSED if compress else "")
             size = os.fstat(writing).st_size
             os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             os.fsync(self._fd)
-            self._sizes[digest] = size
-            self.total_bytes += size
+            self._note(name, size)
             return True
         finally:
             os.close(writing)
@@ -97,6 +116,11 @@ class KeptContents:
         """The content in pieces. Raises NotKeptError, at the end too: what came may only be used once all of it has."""
         state = hashlib.blake2b(digest_size=32)
         try:
+            if (data := self._small(digest)) is not None:
+                if content_hash(data) != digest:
+                    raise _damaged()
+                yield data
+                return
             with self._opened(digest) as reading:
                 while block := reading.read(BLOCK_BYTES):
                     state.update(block)
@@ -110,7 +134,7 @@ class KeptContents:
         """Up to `limit_bytes + 1` bytes, so that the caller sees that there is more; None where it isn't here."""
         try:
             with self._opened(digest) as reading:
-                data: bytes = reading.read(limit_bytes + 1)
+                data = reading.read(limit_bytes + 1)
         except (NotKeptError, zstandard.ZstdError):
             return None
         return data
@@ -124,28 +148,38 @@ class KeptContents:
         size = self._sizes.pop(digest, None)
         if size is not None:
             self.total_bytes -= size
-            self._forget(digest)
-            self._forget(digest + _COMPRESSED)
+            self._forget(self._names.pop(digest))
 
     @contextlib.contextmanager
-    def _opened(self, digest: str) -> Iterator[zstandard.ZstdDecompressionReader]:
-        if digest not in self._sizes:
-            raise NotKeptError("what was there before is no longer kept", "take it from a backup or from git")
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    def _opened(self, digest: str) -> Iterator[_Reads]:
+        with os.fdopen(self._open(digest), "rb") as file:
+            is_packed = self._names[digest] != digest
+            yield zstandard.ZstdDecompressor().stream_reader(file) if is_packed else file
+
+    def _open(self, digest: str) -> int:
         try:
-            plain = os.open(digest, flags, dir_fd=self._fd)
-        except FileNotFoundError:
-            pass
-        else:
-            with os.fdopen(plain, "rb") as file:
-                yield file  # type: ignore[misc]  # read(size) is all that is used of it
-            return
-        try:
-            packed = os.open(digest + _COMPRESSED, flags, dir_fd=self._fd)
-        except FileNotFoundError:
+            return os.open(self._names[digest], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        except (KeyError, FileNotFoundError):
             raise NotKeptError("what was there before is no longer kept", "take it from a backup or from git") from None
-        with os.fdopen(packed, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reading:
-            yield reading
+
+    def _small(self, digest: str) -> bytes | None:
+        """The whole content, where it is small: without what takes longer than reading it."""
+        if self._sizes.get(digest, 0) > SMALL_BYTES:
+            return None
+        fd = self._open(digest)
+        try:
+            data = os.read(fd, SMALL_BYTES + 1)
+        finally:
+            os.close(fd)
+        if self._names[digest] == digest:
+            return data
+        return self._unpacker.decompress(data) if 0 < zstandard.frame_content_size(data) <= SMALL_BYTES else None
+
+    def _note(self, name: str, size: int) -> None:
+        digest = name.removesuffix(_COMPRESSED)
+        self._names[digest] = name
+        self._sizes[digest] = size
+        self.total_bytes += size
 
     def _forget(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -157,8 +191,12 @@ def _blocks(fd: int) -> Iterator[bytes]:
         yield block
 
 
-def _write(content: Iterable[bytes], writing: int, compress: bool) -> str:
+def _write(content: Iterable[bytes], writing: int, compress: bool, size_bytes: int) -> str:
     """Copy all of it, packed or as it is; the hash of what was read."""
+    if compress and size_bytes <= SMALL_BYTES:
+        data = b"".join(content)
+        write_all(writing, zstandard.ZstdCompressor(level=LEVEL).compress(data))
+        return content_hash(data)
     state = hashlib.blake2b(digest_size=32)
     packer = zstandard.ZstdCompressor(level=LEVEL).compressobj() if compress else None
     for block in content:

@@ -172,12 +172,14 @@ class Placer:
     def _keep(self, name: str, host: Seen | None) -> Held | None:
         if host is None or host.kind != "file" or self._history is None:
             return held_of(host)
+        if self._history.adopt(host.digest or ""):
+            return held_of(host)  # whether it is still there is looked at once more before it is replaced
         with self.root.parent(name) as (folder, leaf):
             fd = os.open(leaf, FILE, dir_fd=folder)
         try:
             if signature_of(os.fstat(fd)) != host.signature or not self._history.keep(fd, host.digest or ""):
                 raise stale(name)
-            return held_of(host, os.fstat(fd).st_uid)
+            return held_of(host)
         finally:
             os.close(fd)
 

@@ -7,16 +7,18 @@ history. It must never overwrite what isn't as expected, follow a symlink, or gi
 another than before.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
 from supervisor.core.undoing import Held, is_as
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.history import History
-from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner, remedy, stale
+from supervisor.workspace.kept import write_all
+from supervisor.workspace.placing import Applied, Placer, keep_owner, remedy, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 
 OPERATION = "undo"
@@ -31,8 +33,17 @@ class Restorer:
         self._at = at
         self._placer = Placer(root, history, at)
 
-    def restore(self, request_id: str, name: str, held: Held | None, expected: Held | None) -> Applied:
-        """Make a path hold `held` again (None: nothing), where it holds `expected` now.
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Several at once: each folder is synced once, at the end of the block."""
+        with self._placer.sharing_syncs():
+            yield
+
+    def restore(
+        self, request_id: str, name: str, held: Held | None, expected: Held | None, seen: Seen | None = None
+    ) -> Applied:
+        """Make a path hold `held` again (None: nothing), where it holds `expected` now. `seen` is what a look found there
+        just now: the file isn't read again then, and its signature tells whether it is still this one.
 
         Its intent is journaled under `request_id` and what is there is kept, as for any effect; the caller confirms it.
         Doing again what is done already is no error. Raises StaleError, NotKeptError, PathError or another
@@ -40,7 +51,7 @@ class Restorer:
         """
         split(name)
         try:
-            host = look(self._root, name)
+            host = seen if seen is not None else look(self._root, name)
             if is_as(host, held):
                 return self._placer.done_before(request_id, name, None)
             if not is_as(host, expected):
@@ -72,7 +83,6 @@ class Restorer:
                 raise GatehouseError(f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself")
 
     def _file(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
-        content = self._history.kept.blocks(held.digest or "")
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
         with self._placer.placing(name, temporary) as (fd, leaf):
@@ -80,12 +90,13 @@ class Restorer:
             writing = os.open(temporary, flags, 0o600, dir_fd=fd)
             try:
                 self._at("created")
-                copy_verified(content, writing, held.digest or "")
+                for block in self._history.kept.blocks(held.digest or ""):
+                    write_all(writing, block)
                 keep_owner(writing, fd, leaf)
                 os.fchmod(writing, _mode_for(held, os.fstat(writing).st_uid))
                 if held.mtime_ns:
                     os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))
-                os.fsync(writing)
+                self._placer.sync(writing)
             finally:
                 os.close(writing)
             self._at("written")
@@ -109,7 +120,7 @@ class Restorer:
             if host is None:
                 os.mkdir(leaf, dir_fd=fd)
                 self._at("placed")
-                os.fsync(fd)
+                self._placer.sync_folder(fd, name)
         with self._root.directory(name) as inner:
             os.fchmod(inner, stat.S_IMODE(held.mode))
         return begun

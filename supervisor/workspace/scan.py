@@ -118,4 +118,5 @@ def _seen(status: os.stat_result, *, digest: str | None = None, target: str | No
         digest=digest,
         target=target,
         links=status.st_nlink,
+        uid=status.st_uid,
     )

@@ -30,7 +30,7 @@ class Sides:
         self.copy = Root(folder / COPY)
         self.blobs = BlobStore(folder / BLOBS)
         self.journal = Journal(folder)
-        self.history = History(folder, self.journal, replayed)
+        self.history = History(folder, self.journal, replayed, snapshots=self.blobs)
         self._baseline = replayed.baseline
         self._children: dict[str, set[str]] = {}
         for name in self._baseline:

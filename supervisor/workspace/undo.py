@@ -24,7 +24,7 @@ import structlog
 
 from supervisor.core.actions import content_hash
 from supervisor.core.change_card import ChangeCard, Side, make_card
-from supervisor.core.changes import SPECIAL, Want, name_fields, to_action
+from supervisor.core.changes import SPECIAL, Seen, Want, name_fields, to_action
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.core.undoing import Held, Restoration, Selection, chosen, held_of, in_force, is_same, restorations
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
@@ -110,6 +110,7 @@ class Undo:
         self._woken = woken
         self._at = at
         self._restorer = Restorer(sides.host, sides.history, at=at)
+        self._seen: dict[str, Seen] = {}
 
     def timeline(self) -> Timeline:
         """What was applied and can be taken back, oldest first."""
@@ -192,6 +193,7 @@ class Undo:
         swapped = {one.name for one in wanted if one.to is not None} & {one.name for one in wanted if one.to is None}
         gone: set[str] = set()
         files: list[UndoFile] = []
+        self._seen.clear()
         for one in wanted:
             file = self._examine(one, gone, one.name in swapped)
             if one.to is None and file.doing in ("removed", "nothing"):
@@ -201,7 +203,10 @@ class Undo:
 
     def _examine(self, one: Restoration, gone: set[str], is_swapped: bool) -> UndoFile:
         try:
-            now = None if one.name in gone else held_of(look(self._sides.host, one.name))
+            seen = None if one.name in gone else look(self._sides.host, one.name)
+            if seen is not None:
+                self._seen[one.name] = seen
+            now = held_of(seen)
             doing, problem = self._judge(one, now, gone, is_swapped)
         except UnsteadyError:
             now, doing, problem = None, "refused", "it is being written to"
@@ -331,13 +336,15 @@ class Undo:
         history = self._sides.history
         try:
             if resumed:
+                self._seen.clear()
                 self._confirm_what_happened(undo)
             else:
                 self._mark.touch()
                 history.begin_undo(undo)
             self._at("begun")
-            error = self._forward(undo)
-            left = self._back(undo) if error is not None else []
+            with self._restorer.together():
+                error = self._forward(undo)
+                left = self._back(undo) if error is not None else []
             self._at("ending")
             history.end_undo(undo, rolled_back=error is not None and not left)
         except OSError as failure:
@@ -367,8 +374,9 @@ class Undo:
             name = decode_name(step.name)
             if step.name in done and any(is_same(done[step.name], to) for to in (step.to, last[step.name])):
                 continue  # before a crash; what the person made of it since is theirs
+            seen = self._seen.pop(name, None)
             try:
-                if self._restorer.restore(undo.id, name, step.to, step.expected).changed:
+                if self._restorer.restore(undo.id, name, step.to, step.expected, seen).changed:
                     history.confirm_alone(undo.id, name)
                 self._at("step")
             except GatehouseError as error:
@@ -398,15 +406,11 @@ class Undo:
 
     # -- telling ------------------------------------------------------------------------------------------------------------
 
-    def _in_force(self, *, without: str = "") -> set[str]:
-        history = self._sides.history
-        effects = [effect for effect in history.effects() if effect.request != without]
-        return in_force(effects, {undo.id: undo.of for undo in history.undos.values()})
-
     def _tell_agent(self, undo: UndoBegun) -> None:
         """Say it with each request that isn't in force any more, or is again: whoever asks for it hears why."""
-        before, after = self._in_force(without=undo.id), self._in_force()
-        undos = self._sides.history.undos
+        undos, effects = self._sides.history.undos, self._sides.history.effects()
+        of = {one.id: one.of for one in undos.values()}
+        before, after = in_force([one for one in effects if one.request != undo.id], of), in_force(effects, of)
         gone = [one for one in before - after if one not in undos]
         again = [one for one in after - before if one not in undos]
         why = f"taken back by {undo.by}; it is not applied again unless you change it again"

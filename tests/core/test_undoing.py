@@ -42,8 +42,8 @@ def test_states_are_told_apart_by_all_that_a_person_sees() -> None:
 
 def test_a_look_becomes_a_value_that_a_journal_can_keep() -> None:
     signature = (3, 1_000_000_007, 2, 5, 0)
-    seen = Seen("file", 0o4750, signature, "a")
-    assert held_of(seen, 7) == Held("file", 0o4750, "a", None, 1_000_000_007, 7)
+    seen = Seen("file", 0o4750, signature, "a", uid=7)
+    assert held_of(seen) == Held("file", 0o4750, "a", None, 1_000_000_007, 7)
     assert is_as(seen, Held("file", 0o4750, "a"))
     assert not is_as(None, A)
     link = Seen("symlink", 0o777, signature, None, "\udcff")
