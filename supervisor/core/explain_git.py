@@ -130,7 +130,9 @@ def _cases(action: Git) -> list[_Case]:
 
 
 def _alone(case: _Case, at: int) -> Git:
-    """One ref of an operation as an operation of its own."""
+    """One ref of an operation as an operation of its own; all the words of one that takes no refs."""
+    if case.ref is None:
+        return msgspec.structs.replace(case.action, command=None)
     refspecs = joined_tags(case.action.refspecs)[at : at + 1]
     return msgspec.structs.replace(case.action, refspecs=tuple(refspecs), command=None)
 
@@ -141,7 +143,8 @@ def _exception(rule: Rule, case: _Case) -> str | None:
 
 
 def _name(case: _Case) -> str:
-    words = [case.action.operation, case.action.remote or "", case.ref.text if case.ref is not None else ""]
+    words = [case.action.operation, case.action.remote or ""]
+    words += case.action.refspecs if case.ref is None else [case.ref.text]
     return " ".join(word for word in words if word)
 
 

@@ -23,6 +23,8 @@ type Kind = Literal["branch", "mapping", "tag", "ref", "unknown"]
 
 READS = frozenset({"fetch", "pull", "ls-remote"})
 REACHES = frozenset({"push", *READS})
+# The operations whose words after the remote are refs (or, of `clone`, the folder, which is held to the same). All others have words.
+_TAKES_REFS = REACHES | {"clone"}
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 # Options that change nothing that matters here: they are passed over unless a rule names them.
 HARMLESS = frozenset({
@@ -48,6 +50,8 @@ _READ_HARMLESS = re.compile(
 )
 _GLOBAL_HARMLESS = frozenset({"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
+# Remotes that are no other machine: what they name is run or read here.
+RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
 MAX_ROUGH_WORDS = 500
 UNREAD = "--gatehouse-unread="
 
@@ -128,7 +132,7 @@ def _action(operation: str, operands: Sequence[str], flags: Sequence[str], comma
     remote, *refs = operands or [""]
     repo = next((flag.partition("=")[2] for flag in flags if flag.startswith("--repo=")), "")
     names = {flag.partition("=")[0] for flag in flags}
-    refspecs = tuple(joined_tags(refs))
+    refspecs = tuple(joined_tags(refs) if operation in _TAKES_REFS else refs)
     return Git(
         operation=operation,
         remote=remote or repo or None,
@@ -233,13 +237,27 @@ def _names(flags: set[str]) -> set[str]:
 
 
 def refs_of(action: Git) -> list[Ref]:
-    """The refs of an action, one by one; for a push that names none, one that isn't known.
+    """The refs of an action, one by one; for a push that names none, one that isn't known. None of an operation that takes words.
 
-    `ValueError` (a whole why) where a name is none, or could be taken for an option.
+    `ValueError` (a whole why) where a name is none, or a word could be taken for an option or for a remote that runs something.
     """
+    if action.operation not in _TAKES_REFS:
+        for word in action.refspecs:
+            _check_word(word)
+        return []
     if not action.refspecs:
         return [Ref("unknown", "", "")] if action.operation == "push" else []
     return [_ref(text, action) for text in joined_tags(action.refspecs)]
+
+
+def _check_word(word: str) -> None:
+    """That a word of an operation which takes any is one: `git diff a b..c`, `git remote add name url`."""
+    if word.startswith("-"):
+        raise ValueError(f"`{word}` could be taken for an option")
+    if RUNS_OR_READS.match(word):
+        raise ValueError(f"the remote `{word}` would run a program or read files")
+    if first_hidden(word) is not None:
+        raise ValueError(f"`{word}` holds a character that nobody sees")
 
 
 def _ref(text: str, action: Git) -> Ref:

@@ -137,7 +137,8 @@ def _git(action: Git) -> Iterator[Candidate]:
     options = "".join(f" {flag}" for flag in sorted(flags))
     remote = f" {action.remote}" if action.remote else ""
     if not refs:
-        yield Candidate("exact", f"git({action.operation}{options}{remote})", default=True, explains="this operation")
+        words = "".join(f" {_quoted(word)}" for word in ([action.remote] if action.remote else []) + [*action.refspecs])
+        yield Candidate("exact", f"git({action.operation}{options}{words})", default=True, explains="this operation")
     if len(refs) != 1:
         return
     ref = refs[0]

@@ -129,6 +129,34 @@ def test_what_is_no_ref_is_refused(refspec: str) -> None:
         refs_of(Git(operation="push", remote="origin", refspecs=(refspec,)))
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("git remote add x y", ("x", "y")),
+        ("git diff a b..c", ("b..c",)),
+        ("git log main tag v1", ("tag", "v1")),
+        ("git checkout a -- b/../c '*.py' HEAD", ("b/../c", "*.py", "HEAD")),
+    ],
+)
+def test_an_operation_that_reaches_no_remote_has_words_and_no_refs(command: str, words: tuple[str, ...]) -> None:
+    action = parse_command(command)
+    assert action.refspecs == words
+    assert agrees(action)
+    assert refs_of(action) == []
+
+
+@pytest.mark.parametrize("word", ["-x", "--output=x", "ext::sh", "EXT::sh", "file:///x", "fd::7", "a\nb", "a\u200bb"])
+def test_no_word_is_an_option_a_remote_that_runs_or_hidden(word: str) -> None:
+    with pytest.raises(ValueError, match=r"could be taken for an option|would run a program|nobody sees"):
+        refs_of(Git(operation="remote", remote="add", refspecs=("x", word)))
+
+
+@pytest.mark.parametrize("operation", ["push", "fetch", "pull", "ls-remote", "clone"])
+def test_an_operation_that_reaches_a_remote_has_refs_only(operation: str) -> None:
+    with pytest.raises(ValueError, match="not a valid ref"):
+        refs_of(Git(operation=operation, remote="origin", refspecs=("a..b",)))
+
+
 def test_special_flags_come_from_everywhere() -> None:
     assert special_flags(Git(operation="push", force=True)) == {"--force"}
     assert special_flags(Git(operation="push", flags=("-f", "-u"))) == {"--force"}

@@ -73,6 +73,8 @@ def write(path: str) -> FileChange:
         (Git(operation="push", remote="origin", refspecs=("a", "b")), []),
         (Git(operation="push", remote="origin", refspecs=("refs/tags/v1",)), ["git(push origin refs/tags/v1)"]),
         (Git(operation="fetch", remote="origin"), ["git(fetch origin)"]),
+        (Git(operation="diff", remote="a", refspecs=("b..c", "d e")), ["git(diff a b..c 'd e')"]),
+        (Git(operation="add", remote="*.py", refspecs=("x",)), []),
         (
             Packages(manager="npm", operation="install", names=("left-pad@1.3.0",)),
             ["packages(npm install left-pad@1.3.0)", "packages(npm:left-pad)"],
