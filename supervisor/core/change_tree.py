@@ -20,6 +20,13 @@ FEW_CHANGES = 10
 # Of one folder, what is listed at once.
 MOST_LISTED = 200
 
+# What `content_flags` says of a new content, and that nobody could look.
+FLAG_NOTES = {
+    "secret": "its new content looks as if it held a secret",
+    "hidden": "its new content has characters that don't show",
+    "unread": "its new content could not be looked at",
+}
+
 What = Literal["created", "changed", "deleted", "renamed"]
 WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
 
@@ -86,17 +93,18 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeSet:
-    """The changes of a session that wait, as they are shown. `secret` are the ids of those whose new content looks as if
-    it held one; `until` leaves out what was asked later."""
+    """The changes of a session that wait, as they are shown. `found` are notes by id on what new contents hold (`FLAG_NOTES`);
+    `until` leaves out what was asked later."""
 
-    def __init__(self, waiting: Iterable[Waiting], secret: Iterable[str], until: float | None = None) -> None:
+    def __init__(
+        self, waiting: Iterable[Waiting], found: Mapping[str, Sequence[str]], until: float | None = None
+    ) -> None:
         self.waiting = [one for one in waiting if until is None or one.asked_at <= until]
         self.until = max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
         # Where a rule asks for everything each time, that tells none of them from the others.
         tells = not all(one.sticky for one in self.waiting)
-        marked = set(secret)
         self.notes: dict[str, tuple[str, ...]] = {
-            one.id: notes for one in self.waiting if (notes := _notes(one, one.id in marked, tells))
+            one.id: notes for one in self.waiting if (notes := _notes(one, found.get(one.id, ()), tells))
         }
 
     def level(self, below: str = "") -> Level:
@@ -182,10 +190,9 @@ def digest(waiting: Iterable[Waiting]) -> str:
     return hashlib.blake2b(msgspec.msgpack.encode(pairs), digest_size=32).hexdigest()
 
 
-def _notes(one: Waiting, is_secret: bool, sticky_tells: bool) -> tuple[str, ...]:
+def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
     notes = [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
-    if is_secret:
-        notes.append("its new content looks as if it held a secret")
+    notes += found
     if one.sticky and sticky_tells and not notes:
         notes.append("a rule asks for it every time, or it is protected")
     return tuple(notes)

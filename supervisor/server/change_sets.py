@@ -1,17 +1,18 @@
 """Many changed files of a session as one card: reads what waits, and answers what was shown.
 
 Shared by pages, JSON API and CLI. Only rows are counted for most sessions; the changes of one are read when its card is
-looked at, and contents are searched for secrets once each, in a thread. It must never answer for a change that the caller
+looked at, and contents are searched once each, in a thread. It must never answer for a change that the caller
 didn't see: each answer names what was shown, and an answer to anything else is refused.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from supervisor.core.approvals import Answer, Request
-from supervisor.core.change_tree import FEW_CHANGES, ChangeSet, Leaf, Level, Shown, Waiting
+from supervisor.core.change_tree import FEW_CHANGES, FLAG_NOTES, ChangeSet, Leaf, Level, Shown, Waiting
+from supervisor.core.content_flags import flags_of
 from supervisor.core.redact import Redactor
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, NotFoundError, UserError
@@ -57,30 +58,35 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
     last: LastAnswer | None
 
 
-class Secrets:
-    """Which contents look as if they held a secret, by hash: searched once, since what a hash names never changes."""
+class Flagged:
+    """What new contents have that a person must not overlook: looked at once, since what a hash names never changes."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._found: dict[str, bool] = {}
+        self._found: dict[tuple[str | None, str], tuple[str, ...]] = {}
 
-    def learn(self, workspace: Workspace, digests: list[str]) -> None:
-        """Search those that weren't yet. Blocking: call it in a thread."""
+    def learn(self, workspace: Workspace, pairs: Iterable[tuple[str | None, str]]) -> None:
+        """Look at those, each the hash before and after, that weren't yet. Blocking: call it in a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
-        for one in digests:
-            if one not in self._found:
-                data = workspace.content(one, MOST_TEXT_BYTES)
-                text = (data or b"").decode(errors="replace")
-                self._found[one] = self._redactor.text(text) != text
+        for before, after in pairs:
+            new = workspace.content(after, MOST_TEXT_BYTES)
+            old = workspace.content(before, MOST_TEXT_BYTES) if before is not None else None
+            is_text = new is None or b"\0" not in new
+            if new is None or (is_text and len(new) > MOST_TEXT_BYTES):
+                self._found[before, after] = ("unread",)
+            else:
+                self._found[before, after] = flags_of(old or b"", new, self._redactor, is_text=is_text).names
 
-    def unknown(self, waiting: list[Waiting]) -> list[str]:
-        """The contents that weren't searched yet."""
-        return list({one for change in waiting if (one := _content(change)) is not None and one not in self._found})
+    def unknown(self, waiting: Iterable[Waiting]) -> set[tuple[str | None, str]]:
+        """The contents that weren't looked at yet."""
+        return {pair for one in waiting if (pair := _contents(one)) is not None and pair not in self._found}
 
-    def among(self, waiting: list[Waiting]) -> list[str]:
-        """The ids of those that hold one, or weren't searched: what isn't known needs a look."""
-        return [change.id for change in waiting if (one := _content(change)) is not None and self._found.get(one, True)]
+    def notes(self, waiting: Iterable[Waiting]) -> dict[str, list[str]]:
+        """By id, what is to be said; what wasn't looked at needs a look, too."""
+        pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
+        found = {one: [FLAG_NOTES[name] for name in self._found.get(pair, ("unread",))] for one, pair in pairs}
+        return {one: notes for one, notes in found.items() if notes}
 
 
 class ChangeSets:
@@ -88,7 +94,7 @@ class ChangeSets:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._secrets = Secrets(parts.redactor)
+        self._flagged = Flagged(parts.redactor)
 
     def large(self) -> dict[str, int]:
         """The sessions whose waiting changes are one card, and how many these are."""
@@ -98,14 +104,14 @@ class ChangeSets:
         """Find out what needs a look of its own. `NotFoundError` where there is no such session."""
         self._parts.sessions.get(session_id)
         workspace = self._parts.workspace_of(session_id)
-        unknown = self._secrets.unknown(self._waiting(session_id))
+        unknown = self._flagged.unknown(self._waiting(session_id))
         if unknown and workspace is not None:
-            await asyncio.to_thread(self._secrets.learn, workspace, unknown)
+            await asyncio.to_thread(self._flagged.learn, workspace, unknown)
 
     def read(self, session_id: str, until: float | None = None) -> ChangeSet:
         """What waits now, or what of it was asked until then."""
         waiting = self._waiting(session_id)
-        return ChangeSet(waiting, self._secrets.among(waiting), until)
+        return ChangeSet(waiting, self._flagged.notes(waiting), until)
 
     def view(self, session_id: str, below: str = "") -> SetView:
         """What waits, as a person sees it before answering."""
@@ -165,8 +171,9 @@ class ChangeSets:
         return self._parts.queue.changes_of(session_id)
 
 
-def _content(change: Waiting) -> str | None:
-    """The hash of the new content, where the change has one."""
+def _contents(change: Waiting) -> tuple[str | None, str] | None:
+    """The hashes of the old and the new content, where the change has a new one."""
     action = change.action
-    has_content = action.operation in ("write", "edit") and action.after not in (None, "dir")
-    return action.after if has_content else None
+    if action.operation not in ("write", "edit") or action.after in (None, "dir"):
+        return None
+    return action.before, action.after or ""

@@ -23,39 +23,39 @@ TREE = [
 
 
 def test_a_level_has_folders_with_counts_and_its_files() -> None:
-    level = ChangeSet(TREE, []).level()
+    level = ChangeSet(TREE, {}).level()
     assert [(one.path, one.files) for one in level.folders] == [("src", 3), ("srcs", 1)]
     assert level.folders[0].counts == {"created": 1, "changed": 1, "deleted": 1, "renamed": 0}
     assert [one.path for one in level.files] == ["a.txt"]
-    inner = ChangeSet(TREE, []).level("src")
+    inner = ChangeSet(TREE, {}).level("src")
     assert [one.name for one in inner.folders] == ["deep"]
     assert [one.name for one in inner.files] == ["b.py"]
     assert inner.folder.files == 3
 
 
 def test_only_so_many_files_are_listed() -> None:
-    level = ChangeSet([waiting(f"{n}.txt") for n in range(MOST_LISTED + 7)], []).level()
+    level = ChangeSet([waiting(f"{n}.txt") for n in range(MOST_LISTED + 7)], {}).level()
     assert (len(level.files), level.more) == (MOST_LISTED, 7)
 
 
 def test_an_answer_covers_exactly_what_was_shown() -> None:
-    found = ChangeSet(TREE, [])
+    found = ChangeSet(TREE, {})
     seen = found.level("src").folder.shown
     assert found.approved_by("src", seen, {}) == ["id-src/b.py", "id-src/deep/c.py", "id-src/deep/d.py"]
     # Later ones don't count, and don't get in the way.
-    later = ChangeSet([*TREE, waiting("src/new.py", at=2.0)], [], seen.until)
+    later = ChangeSet([*TREE, waiting("src/new.py", at=2.0)], {}, seen.until)
     assert later.approved_by("src", seen, {}) == ["id-src/b.py", "id-src/deep/c.py", "id-src/deep/d.py"]
     # Another folder's digest, one that is gone, another version: none of it is what was shown.
     assert found.approved_by("srcs", seen, {}) is None
-    assert ChangeSet(TREE[:-2], []).approved_by("src", seen, {}) is None
-    assert ChangeSet([*TREE[:3], waiting("src/deep/d.py", mode=0o755)], []).approved_by("src", seen, {}) is None
+    assert ChangeSet(TREE[:-2], {}).approved_by("src", seen, {}) is None
+    assert ChangeSet([*TREE[:3], waiting("src/deep/d.py", mode=0o755)], {}).approved_by("src", seen, {}) is None
     assert found.denied_by("src", seen) == found.approved_by("src", seen, {})
 
 
 def test_what_needs_a_look_is_left_out_unless_it_is_ticked() -> None:
     link = waiting("src/link", operation="symlink", hazards=("symlink",))
     secret, guarded = waiting("src/key.txt"), waiting("src/guarded", sticky=True)
-    found = ChangeSet([*TREE, link, secret, guarded], [secret.id])
+    found = ChangeSet([*TREE, link, secret, guarded], {secret.id: ["secret"]})
     assert [one.path for one in found.careful()] == ["src/guarded", "src/key.txt", "src/link"]
     assert all(one.notes for one in found.careful())
     seen = found.level("src").folder.shown
@@ -69,12 +69,12 @@ def test_what_needs_a_look_is_left_out_unless_it_is_ticked() -> None:
     ]  # fmt: skip
     # A denial covers them; where one came to be careful meanwhile, neither answer holds.
     assert set(found.denied_by("src", seen) or ()) >= {link.id, secret.id, guarded.id}
-    assert ChangeSet([*TREE, link, secret, guarded], []).denied_by("src", seen) is None
-    assert ChangeSet([*TREE, link, secret, guarded], []).approved_by("src", seen, {}) is None
+    assert ChangeSet([*TREE, link, secret, guarded], {}).denied_by("src", seen) is None
+    assert ChangeSet([*TREE, link, secret, guarded], {}).approved_by("src", seen, {}) is None
 
 
 def test_a_rule_that_asks_for_everything_tells_none_from_the_others() -> None:
-    assert ChangeSet([one._replace(sticky=True) for one in TREE], []).careful() == []
+    assert ChangeSet([one._replace(sticky=True) for one in TREE], {}).careful() == []
 
 
 names = st.sampled_from(["a", "b", "a/b", "a/c", "b/c/d", "ab", "a/b c", "\u202e", "<script>", "é/x"])
@@ -91,7 +91,7 @@ def test_two_digests_are_one_only_for_the_same_changes(
 
 @given(sets, st.sampled_from(["", "a", "a/b", "b", "b/c", "\u202e"]))
 def test_every_change_is_counted_once_at_each_level(one: list[tuple[str, str]], below: str) -> None:
-    found = ChangeSet([waiting(name, after=after) for name, after in one], [])
+    found = ChangeSet([waiting(name, after=after) for name, after in one], {})
     level = found.level(below)
     assert level.folder.files == sum(folder.files for folder in level.folders) + len(level.files)
     assert sum(level.folder.counts.values()) == level.folder.files
@@ -101,5 +101,5 @@ def test_every_change_is_counted_once_at_each_level(one: list[tuple[str, str]], 
 
 @pytest.mark.parametrize("below", ["a", "a/b"])
 def test_a_path_itself_can_be_answered_for(below: str) -> None:
-    found = ChangeSet([waiting("a/b"), waiting("ab")], [])
+    found = ChangeSet([waiting("a/b"), waiting("ab")], {})
     assert found.approved_by(below, found.level(below).folder.shown, {}) == ["id-a/b"]
