@@ -177,6 +177,12 @@ def test_a_stricter_rule_that_cant_be_said_is_named(there: str, why: str) -> Non
     assert why in reasons("deny", there)[0]
 
 
+def test_an_allow_rule_with_a_character_that_nobody_sees_is_left_alone() -> None:
+    made = read(allow=["Edit(a\u00a0b/)", "Edit(src/**)"])
+    assert [one.rule for one in made.rules] == ["filesystem(src/**)"]
+    assert [str(one).rpartition(": ")[2] for one in made.left] == ["holds a character that nobody sees"]
+
+
 def test_an_allow_rule_falls_with_what_restricts_it() -> None:
     made = read(allow=["Bash(git log *)", "Bash(ls *)", "Edit(src/**)"], deny=["Bash(git * main)"])
     assert [one.rule for one in made.rules] == ["exec(ls *)", "filesystem(src/**)"]

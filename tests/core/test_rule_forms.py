@@ -4,6 +4,8 @@ import pytest
 
 from supervisor.core.lint import lint
 from supervisor.core.policy_text import policy_from_data
+from supervisor.core.rule_containment import compiled
+from supervisor.core.rule_forms import never, wide
 
 WIDE = [
     ("exec(bash *)", "any script"),
@@ -76,3 +78,19 @@ def test_an_exception_may_keep_a_wildcard_below_its_folder() -> None:
     assert len(lint(policy_from_data({"allow": [other]}), None, 0.0).findings) == 1
     sibling = {"rule": "exec(cat src*)", "except": ["exec(cat src*..*)"]}
     assert len(lint(policy_from_data({"allow": [sibling]}), None, 0.0).findings) == 1, "`src-secret` isn't below `src`"
+
+
+@pytest.mark.parametrize("rule", ["exec(*)", "packages(*)"])
+def test_a_bare_rule_that_allows_nothing_is_not_wide_but_never_matches(rule: str) -> None:
+    bare = compiled(policy_from_data({"allow": [rule]}).rules[0])
+    assert wide(bare) is None
+    remark = never(bare, lambda _: None, "ask")
+    assert remark is not None
+    assert remark.what.startswith("is bare")
+
+
+def test_a_rule_about_what_is_no_package_never_matches_and_is_not_wide() -> None:
+    rule = "packages(npm install 'left;pad')"
+    (found,) = lint(policy_from_data({"allow": [rule]}), None, 0.0).findings
+    assert (found.kind, found.what) == ("never", "is never allowed: `left;pad` is not the name of a package")
+    assert lint(policy_from_data({"allow": [rule], "modes": {"packages": "deny"}}), None, 0.0).findings == ()
