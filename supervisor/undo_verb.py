@@ -63,6 +63,8 @@ def preview_text(seen: dict[str, Any]) -> str:
         f"session {seen['session_id']} on {visible(seen['workspace'], one_line=True)}",
         f"taking back {seen['what']}:",
     ]
+    if seen["forgotten"]:
+        lines.append(f"  ({seen['forgotten']})")
     for file in seen["files"]:
         what = "can't be undone" if file["problem"] else _WORDS.get(file["doing"], file["doing"])
         counts = f"  +{file['added']} -{file['removed']}" if file["added"] or file["removed"] else ""

@@ -56,7 +56,8 @@ class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UndoView(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done, or was, by `undo`. `count` is of all paths; the first of them are listed, problems before the rest."""
+    """What would be done, or was, by `undo`. `count` is of all paths; the first of them are listed, problems before the rest.
+    `forgotten` says that older changes can't be taken back any more."""
 
     session_id: str
     workspace: str
@@ -65,6 +66,7 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
     undo: str
     count: int
     problems: int
+    forgotten: str
     files: list[UndoFileView]
 
 
@@ -187,6 +189,7 @@ def _view(parts: Parts, session: Session, plan: UndoPlan, undo: Undo | None) -> 
         undo=plan.undo,
         count=len(plan.effective),
         problems=len(plan.problems),
+        forgotten=plan.forgotten,
         files=[_file(parts, file, card) for file, card in _with_cards(files, undo)],
     )
 

@@ -26,14 +26,24 @@ from supervisor.core.actions import content_hash
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.changes import SPECIAL, Seen, Want, name_fields, to_action
 from supervisor.core.text_diff import MOST_TEXT_BYTES
-from supervisor.core.undoing import Held, Restoration, Selection, chosen, held_of, in_force, is_same, restorations
+from supervisor.core.undoing import (
+    Effect,
+    Held,
+    Restoration,
+    Selection,
+    chosen,
+    held_of,
+    in_force,
+    is_same,
+    restorations,
+)
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.merging import MOST_MERGED_BYTES, merge_file
 from supervisor.workspace.placing import StaleError, clean_leftovers
-from supervisor.workspace.restore import Restorer
+from supervisor.workspace.restore import OPERATION, Restorer
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.timeline import Timeline, line_counts, timeline
@@ -61,13 +71,14 @@ class UndoFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class UndoPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What an undo would do, in its order. `token` names exactly this: whoever has seen it gives it back to have it done.
-    `undo` is the id of the undo that did it."""
+    `undo` is the id of the undo that did it; `forgotten` says that older changes are no longer kept, and why."""
 
     what: str
     of: tuple[str, ...]
     files: tuple[UndoFile, ...]
     token: str
     undo: str = ""
+    forgotten: str = ""
 
     @property
     def problems(self) -> list[UndoFile]:
@@ -127,6 +138,8 @@ class Undo:
 
         With `merge`, what the person edited since is merged where git can; otherwise those paths are problems.
         """
+        if self._sides.history.open_undo is not None:
+            raise StorageError("an undo was cut short and isn't ended yet", "make room on the disk and start again")
         history = self._sides.history.effects()
         effects = chosen(history, selection)
         if not effects:
@@ -140,7 +153,8 @@ class Undo:
             ]
         of = tuple(dict.fromkeys(effect.request for effect in effects))
         token = content_hash(msgspec.json.encode((of, [_shown(file) for file in files])))
-        return UndoPlan(what=self._words(selection, len(of)), of=of, files=tuple(files), token=token)
+        what, forgotten = self._words(selection, len(of)), "" if selection.ids else self._forgotten()
+        return UndoPlan(what=what, of=of, files=tuple(files), token=token, forgotten=forgotten)
 
     def card(self, file: UndoFile) -> ChangeCard:
         """The difference that an undo would make to a path."""
@@ -173,13 +187,16 @@ class Undo:
         return found if found is not None else self._sides.blobs.read(held.digest, limit_bytes)
 
     def _nothing(self, selection: Selection) -> GatehouseError:
-        forgotten = self._sides.history.forgotten
-        went = f" ({forgotten.number} older changes are no longer kept: {forgotten.why})" if forgotten.number else ""
+        went = f" ({text})" if (text := self._forgotten()) else ""
         if selection.ids:
             return NotFoundError(
                 f"no applied change has the id `{selection.ids[0][:64]}`{went}", "see the session's timeline"
             )
         return UserError(f"no change was applied then that could be undone{went}", "see the session's timeline")
+
+    def _forgotten(self) -> str:
+        gone = self._sides.history.forgotten
+        return f"{gone.number} older changes are no longer kept and stay as they are: {gone.why}" if gone.number else ""
 
     def _words(self, selection: Selection, count: int) -> str:
         many = f"{count} change{'' if count == 1 else 's'}"
@@ -316,11 +333,12 @@ class Undo:
             log.warning("an undo that a crash cut short was not finished", undo=undo.id, error=str(error))
 
     async def _finish(self, undo: UndoBegun, *, resumed: bool) -> None:
+        earlier = [effect for effect in self._sides.history.effects() if effect.request != undo.id]
         error = await to_end(lambda: self._do(undo, resumed=resumed))
         for step in undo.steps:
             self._woken(decode_name(step.name))
         if error is None:
-            self._tell_agent(undo)
+            self._tell_agent(undo, earlier)
         detail = {"outcome": "failed", "error": str(error)} if error else {"outcome": "done"}
         try:
             self._gate.audit.record(
@@ -356,7 +374,9 @@ class Undo:
             return None
         if left:
             named = ", ".join(f"`{_text(name)}`" for name in left[:MOST_NAMED])
-            return UndoRefusedError(f"{error.message}; and {named} changed meanwhile and stays as it is", "look at it")
+            return UndoRefusedError(
+                f"{error.message}; and {named} could not be put back as before the undo", "look at it"
+            )
         return UndoRefusedError(f"{error.message}; nothing was undone", error.remedy)
 
     def _confirm_what_happened(self, undo: UndoBegun) -> None:
@@ -406,11 +426,14 @@ class Undo:
 
     # -- telling ------------------------------------------------------------------------------------------------------------
 
-    def _tell_agent(self, undo: UndoBegun) -> None:
+    def _tell_agent(self, undo: UndoBegun, earlier: Sequence[Effect]) -> None:
         """Say it with each request that isn't in force any more, or is again: whoever asks for it hears why."""
-        undos, effects = self._sides.history.undos, self._sides.history.effects()
-        of = {one.id: one.of for one in undos.values()}
-        before, after = in_force([one for one in effects if one.request != undo.id], of), in_force(effects, of)
+        undos = {one.id: one.of for one in self._sides.history.undos.values()}
+        done = [
+            Effect(0, undo.id, decode_name(step.name), OPERATION, step.expected, step.to, undo.at)
+            for step in undo.steps
+        ]
+        before, after = in_force(earlier, undos), in_force([*earlier, *done], undos)
         gone = [one for one in before - after if one not in undos]
         again = [one for one in after - before if one not in undos]
         why = f"taken back by {undo.by}; it is not applied again unless you change it again"

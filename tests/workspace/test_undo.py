@@ -1,5 +1,6 @@
 """Undo over the real channel: what was applied is taken back exactly, or refused with the reason, and nothing in between."""
 
+import errno
 import json
 import os
 import stat
@@ -9,9 +10,9 @@ import pytest
 
 from supervisor.core.approvals import explanation, status
 from supervisor.core.undoing import Selection
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.workspace.placing import StaleError
-from supervisor.workspace.undo import UndoPlan, UndoRefusedError
+from supervisor.workspace.undo import MARK, UndoPlan, UndoRefusedError
 from tests.workspace.conftest import Desk
 
 ALL = Selection()
@@ -352,3 +353,67 @@ async def test_the_timeline_tells_what_is_in_force(desk: Desk) -> None:
         assert "taken back" not in explanation(desk.gate.get(made.id))
         async with desk.channel.undoing() as it:
             assert [row.in_force for row in it.timeline().rows] == [True, True, False, True]
+
+
+async def test_what_is_no_longer_kept_is_said(desk: Desk) -> None:
+    async with desk.running():
+        async with desk.channel.undoing() as it:
+            it._sides.history._most_bytes = 1 << 20
+        (desk.host / "big.bin").write_bytes(os.urandom(700_000))
+        for number in range(3):
+            await desk.until(lambda: (desk.copy / "big.bin").exists())
+            (desk.copy / "big.bin").write_bytes(os.urandom(700_000 + number))
+            await applied(desk)
+        shown = await plan(desk)
+        assert "2 older changes are no longer kept" in shown.forgotten
+        async with desk.channel.undoing() as it:
+            told = it.timeline()
+        assert (told.forgotten, len(told.rows)) == (2, 1)
+        (*_, last) = desk.requests("big.bin")
+        await undo(desk)
+        assert (desk.host / "big.bin").stat().st_size == 700_001
+        assert "taken back" in explanation(desk.gate.get(last.id))
+
+
+async def test_a_full_disk_in_the_middle_ends_the_undo_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk.running():
+        for name in ("README.md", "src/app.py", "src/util.py"):
+            (desk.copy / name).write_text("agent\n")
+        await applied(desk)
+        shown = await plan(desk)
+        async with desk.channel.undoing() as it:
+            journal = it._sides.journal
+            written = 0
+            write = type(journal).write
+
+            def full(line: object) -> None:
+                nonlocal written
+                written += 1
+                if written > 3:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                write(journal, line)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(it._sides.history, "_journal", type("Full", (), {"write": staticmethod(full)}))
+            with pytest.raises(StorageError, match="cut short"):
+                await it.carry_out(ALL, token=shown.token, by="tester")
+            monkeypatch.undo()
+            assert (desk.folder / MARK).exists()
+            # Nothing else is undone before this one has ended.
+            with pytest.raises(StorageError, match="cut short"):
+                await it.plan(ALL)
+            await it.recover()
+            assert not (desk.folder / MARK).exists()
+        assert (desk.host / "README.md").read_text() == "hello\n"
+        assert (desk.host / "src/util.py").read_text() == "x = 1\n"
+        assert events(desk, "undo_settled")[-1]["outcome"] == "done"
+
+
+async def test_what_can_not_be_made_again_is_refused(desk: Desk) -> None:
+    os.mkfifo(desk.host / "pipe")
+    async with desk.running():
+        (desk.copy / "pipe").write_text("agent\n")
+        await applied(desk)
+        assert (desk.host / "pipe").read_text() == "agent\n"
+        with pytest.raises(UndoRefusedError, match="it was a fifo"):
+            await undo(desk)
+        assert (desk.host / "pipe").read_text() == "agent\n"
