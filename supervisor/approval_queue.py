@@ -6,13 +6,13 @@ its request changes, and looks again; so a wait that is begun anew after a resta
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.actions import Category
-from supervisor.core.approvals import Answer, Origin, Request
+from supervisor.core.actions import Category, targets
+from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request
 from supervisor.core.change_tree import Waiting
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
@@ -61,17 +61,18 @@ class ApprovalQueue:
         for request in changed:
             self.announce(request)
 
-    def add_all(self, requests: Sequence[Request]) -> list[tuple[Request, Request]]:
-        """Record new requests. Those that wait for the same thing were denied in the same transaction; they are given back,
-        each with the one that superseded it."""
+    def add_all(self, requests: Sequence[Request], why: str = SUPERSEDED) -> list[tuple[Request, Request]]:
+        """Record new requests. Those that wait for the same thing were denied in the same transaction, and told `why`; they
+        are given back, each with the one that superseded it. The same thing is any path of a move's two: of what waits,
+        no two requests are about one path."""
         superseded: list[tuple[Request, Request]] = []
         with self._transaction() as (connection, changed):
             for part in _of_distinct_subjects(requests):
-                asked = {one.subject: one for one in part if one.decision != "deny"}
+                asked = {about: one for one in part if one.decision != "deny" for about in targets(one.subject)}
                 sessions = {one.session_id for one in part}
-                older = [o for one in sessions for o in store.pending_for_subjects(connection, one, list(asked))]
-                pairs = [(one, asked[one.subject]) for one in older]
-                denied = store.supersede_all(connection, pairs)
+                older = [o for one in sessions for o in store.pending_about(connection, one, asked)]
+                pairs = [(one, asked[next(about for about in targets(one.subject) if about in asked)]) for one in older]
+                denied = store.supersede_all(connection, pairs, why)
                 store.add_all(connection, part)
                 superseded += [(one, newer) for one, (_, newer) in zip(denied, pairs, strict=True)]
                 changed.extend([*denied, *part])
@@ -112,6 +113,10 @@ class ApprovalQueue:
     def get_all(self, request_ids: Sequence[str]) -> list[Request]:
         """Those of the requests that there are, in the order of their ids."""
         return self.read(lambda c: store.get_all(c, request_ids))
+
+    def pending_about(self, session_id: str, subjects: Collection[str]) -> list[Request]:
+        """Those of a session that wait and are about any of these: what a new request about them supersedes."""
+        return self.read(lambda c: store.pending_about(c, session_id, subjects))
 
     def pending(self, session_id: str | None = None) -> list[Request]:
         """Those that wait for an answer, oldest first."""
@@ -241,10 +246,10 @@ def _of_distinct_subjects(requests: Sequence[Request]) -> Iterator[list[Request]
     part: list[Request] = []
     subjects: set[str] = set()
     for request in requests:
-        if request.subject in subjects:
+        if not subjects.isdisjoint(targets(request.subject)):
             yield part
             part, subjects = [], set()
         part.append(request)
-        subjects.add(request.subject)
+        subjects.update(targets(request.subject))
     if part:
         yield part

@@ -17,6 +17,8 @@ RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git",
 
 FileOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
 Effect = Literal["allow", "ask", "deny"]
+# What the subject of a move begins with, and of nothing else.
+MOVES = "filesystem-move:"
 
 
 def content_hash(data: bytes) -> str:
@@ -40,7 +42,7 @@ class FileChange(
     `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
     `path_b64`, and `path` is then only for show. `before` and `after` are `content_hash` of the file as it
     must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
-    `symlink:HASH` for a link. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
+    `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
     `setuid`, `new-executable`, and `conflict`: the person changed the path on the host since the copy was made.
     """
 
@@ -138,11 +140,24 @@ def fingerprint(action: Action) -> str:
 def subject(action: Action) -> str:
     """What an action is about: at most one request per session and subject is pending; a newer one supersedes it.
 
-    Two different requests for one file share it; for all else the subject is the action itself.
+    Two different requests for one file share it; for all else the subject is the action itself. A move is about two paths:
+    its subject names both, and `targets` takes it apart.
     """
     if isinstance(action, FileChange):
-        return f"filesystem:{action.path_b64 or action.path}"
+        path = _subject_of(action.path_b64 or action.path)
+        return path if action.to is None else MOVES + msgspec.json.encode((path, _subject_of(action.to))).decode()
     return f"{category_of(action)}:{fingerprint(action)}"
+
+
+def _subject_of(path: str) -> str:
+    return f"filesystem:{path}"
+
+
+def targets(subject: str) -> tuple[str, ...]:
+    """The subjects that a newer request must not share with one that waits: a move's are those of both of its paths."""
+    if not subject.startswith(MOVES):
+        return (subject,)
+    return msgspec.json.decode(subject.removeprefix(MOVES), type=tuple[str, str])
 
 
 def title(action: Action) -> str:

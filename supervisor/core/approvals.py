@@ -20,6 +20,8 @@ Status = Literal["pending", "allowed", "approved", "denied", "superseded", "expi
 Answer = Literal["approved", "denied"]
 # Who asked: it decides who carries an approved action out. `egress` claims its own when the client tries again.
 Origin = Literal["agent_api", "workspace", "egress"]
+# What a request is told whose place a newer one took, unless that one's maker knows better.
+SUPERSEDED = "superseded by a newer request for the same thing"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,8 @@ def explanation(request: Request) -> str:
     """The one-line why that travels with the present status (law 5)."""
     current = status(request)
     if current == "superseded":
-        return "superseded by a newer request for the same thing"
+        said = request.answer_reason if request.answered_by == "gatehouse" else ""
+        return said or SUPERSEDED
     if current == "expired":
         return request.closed_why
     if request.outcome is not None and request.outcome.get("taken_back"):

@@ -11,6 +11,7 @@ host's for one of the agent's, and never show a diff that isn't what would be ap
 import base64
 import os
 import stat
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -24,6 +25,7 @@ Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
 SET_ID = stat.S_ISUID | stat.S_ISGID
+MOST_EDITED_CHARS = 16 << 20
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
@@ -213,7 +215,16 @@ def name_of(action: FileChange) -> str:
     return os.fsdecode(base64.b64decode(action.path_b64, validate=True))
 
 
+def names_of(action: FileChange) -> tuple[str, ...]:
+    """The names of every path that an action changes: a rename's are two."""
+    return (name_of(action),) if action.to is None else (name_of(action), action.to)
+
+
 # --- edits -----------------------------------------------------------------------------------------------------------
+
+
+# What an edit asks for: old text, new text, whether all of it.
+type Edit = tuple[str, str, bool]
 
 
 class EditError(ValueError):
@@ -224,7 +235,8 @@ def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
     """`text` with `old` replaced by `new`: all-or-nothing. Raises EditError.
 
     `old` must be there exactly once, or at least once with `replace_all`. Overlapping occurrences count as several,
-    because which one was meant can't be known.
+    because which one was meant can't be known. The outcome is bounded before it is made: a short text that is replaced
+    by a long one, often, must not fill the memory.
     """
     if not old:
         raise EditError("the old text is empty")
@@ -233,8 +245,23 @@ def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
     first = text.find(old)
     if first < 0:
         raise EditError("the old text isn't in the file")
+    number = text.count(old) if replace_all else 1
+    if len(text) + number * (len(new) - len(old)) > MOST_EDITED_CHARS:
+        raise EditError(f"the file would have more than {MOST_EDITED_CHARS >> 20} million characters")
     if replace_all:
         return text.replace(old, new)
     if text.find(old, first + 1) >= 0:
         raise EditError("the old text is in the file more than once; give more of its surroundings, or use replace_all")
     return text[:first] + new + text[first + len(old) :]
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """Several edits, each on what the one before it made: all of them or none. Raises EditError."""
+    for number, edit in enumerate(edits, 1):
+        try:
+            text = apply_edit(text, *edit)
+        except EditError as error:
+            if len(edits) == 1:
+                raise
+            raise EditError(f"edit {number} of {len(edits)}: {error}") from error
+    return text

@@ -29,9 +29,11 @@ from supervisor.errors import NotFoundError, RefusedError
 from supervisor.server.agent_bodies import (
     FILE_BYTES,
     WORKSPACE,
+    DeleteBody,
     EditBody,
     ExecBody,
     GitBody,
+    MoveBody,
     PackagesBody,
     ProposalBody,
     ReviewBody,
@@ -105,6 +107,12 @@ _ASKED = {
 }
 
 
+_FILES = {
+    **_ASKED,
+    409: ResponseSpec(ErrorBody, description="The file is being changed on the host right now; read it again"),
+}
+
+
 class AgentApi:
     """The handlers of one session's door."""
 
@@ -133,33 +141,6 @@ class AgentApi:
         @post("/v1/policy-proposals", status_code=200, responses=_ASKED, summary="Propose a rule")
         async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
             return await self._ask(request, Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
-
-        @post(
-            "/v1/files/write",
-            status_code=200,
-            responses=_ASKED,
-            summary="Write a file",
-            request_max_body_size=FILE_BODY_BYTES,
-        )
-        async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
-            content = content_of(data)
-            workspace = self._workspace(request)
-            path = in_workspace(data.path)
-            return await self._once(request, lambda: workspace.write(path, content, data.reason))
-
-        @post(
-            "/v1/files/edit",
-            status_code=200,
-            responses=_ASKED,
-            summary="Replace text in a file",
-            request_max_body_size=FILE_BODY_BYTES,
-        )
-        async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
-            workspace = self._workspace(request)
-            path = in_workspace(data.path)
-            return await self._once(
-                request, lambda: workspace.edit(path, data.old, data.new, data.replace_all, data.reason)
-            )
 
         @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first", sync_to_thread=False)
         def list_requests(
@@ -224,14 +205,56 @@ class AgentApi:
             ask_packages,
             ask_git,
             propose,
-            ask_write,
-            ask_edit,
+            *self._file_handlers(),
             list_requests,
             get_request,
             get_session,
             list_changes,
             report_review,
         ]
+
+    def _file_handlers(self) -> list[ControllerRouterHandler]:
+
+        @post(
+            "/v1/files/write",
+            status_code=200,
+            responses=_FILES,
+            summary="Write a file",
+            request_max_body_size=FILE_BODY_BYTES,
+        )
+        async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
+            content = content_of(data)
+            workspace = self._workspace(request)
+            path = in_workspace(data.path)
+            return await self._once(request, lambda: workspace.write(path, content, data.reason))
+
+        @post(
+            "/v1/files/edit",
+            status_code=200,
+            responses=_FILES,
+            summary="Replace text in a file",
+            request_max_body_size=FILE_BODY_BYTES,
+        )
+        async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
+            workspace = self._workspace(request)
+            path = in_workspace(data.path)
+            return await self._once(
+                request, lambda: workspace.edit(path, data.old, data.new, data.replace_all, data.reason)
+            )
+
+        @post("/v1/files/delete", status_code=200, responses=_FILES, summary="Delete a file")
+        async def ask_delete(request: AnyRequest, data: JSONBody[DeleteBody]) -> Response[AgentRequest]:
+            workspace = self._workspace(request)
+            path = in_workspace(data.path)
+            return await self._once(request, lambda: workspace.delete(path, data.reason))
+
+        @post("/v1/files/move", status_code=200, responses=_FILES, summary="Move a file")
+        async def ask_move(request: AnyRequest, data: JSONBody[MoveBody]) -> Response[AgentRequest]:
+            workspace = self._workspace(request)
+            path, to = in_workspace(data.path), in_workspace(data.to)
+            return await self._once(request, lambda: workspace.move(path, to, data.reason))
+
+        return [ask_write, ask_edit, ask_delete, ask_move]
 
     async def _ask(self, request: AnyRequest, action: Action, reason: str) -> Response[AgentRequest]:
         """Ask the gate."""

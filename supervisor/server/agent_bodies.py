@@ -52,12 +52,31 @@ class WriteBody(_Body, frozen=True, kw_only=True):
 
 
 class EditBody(_Body, frozen=True, kw_only=True):
-    """Replace text in a file of the host's workspace. It is denied as stale where `old` isn't there (any more)."""
+    """Replace text in a file of the host's workspace: `old` must be in it exactly once, or with `replace_all` at least once.
+
+    While an earlier write or edit of the file waits for an answer, this one is made on its content, and one request holds both.
+    It is denied as stale, with the hash of what is there, where `old` isn't there (any more).
+    """
 
     path: _Path
     old: Annotated[str, msgspec.Meta(min_length=1, max_length=FILE_BYTES)]
     new: _Text
     replace_all: bool = False
+    reason: _Reason = ""
+
+
+class DeleteBody(_Body, frozen=True, kw_only=True):
+    """Delete a file, a symbolic link or an empty folder of the host's workspace. Files in a folder are named one by one."""
+
+    path: _Path
+    reason: _Reason = ""
+
+
+class MoveBody(_Body, frozen=True, kw_only=True):
+    """Give a file of the host's workspace another path, `to`, where nothing may be. Missing folders on the way are made."""
+
+    path: _Path
+    to: _Path
     reason: _Reason = ""
 
 

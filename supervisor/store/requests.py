@@ -4,18 +4,32 @@ INVARIANT: every change of a fact is a compare-and-swap on the facts it relies o
 and the other is told (an answer given twice, a grant claimed twice, a superseded request approved).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, insert, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    not_,
+    or_,
+    select,
+    update,
+)
 
-from supervisor.core.actions import Action, Category, FileChange, category_of
+from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
 from supervisor.core.change_tree import Waiting
 from supervisor.store.tables import requests as table
 
+# A literal, not a parameter: only then does the index of those that wait serve (https://www.sqlite.org/partialindex.html).
 _PENDING: ColumnElement[bool] = and_(
-    table.c.decision == "ask",
+    table.c.decision == literal_column("'ask'"),
     table.c.answer.is_(None),
     table.c.superseded_by.is_(None),
     table.c.closed_at.is_(None),
@@ -142,13 +156,22 @@ def last_answered_changes(connection: Connection, session_id: str) -> list[tuple
     return [(row.answer, row.outcome) for row in connection.execute(query)]
 
 
-def pending_for_subjects(connection: Connection, session_id: str, subjects: Sequence[str]) -> list[Request]:
-    """Those of a session that wait and are about one of these."""
+def pending_about(connection: Connection, session_id: str, subjects: Collection[str]) -> list[Request]:
+    """Those of a session that wait and are about one of these; a move is about two.
+
+    All moves that wait are looked at: there are few, and their subjects lie side by side in the index.
+    """
     found: list[Request] = []
-    for part in _parts(subjects):
-        query = select(table).where(_PENDING, table.c.session_id == session_id, table.c.subject.in_(part))
-        found += [_request(row) for row in connection.execute(query)]
+    of_session = and_(_PENDING, table.c.session_id == session_id)
+    for part in _parts(list(subjects)):
+        found += map(_request, connection.execute(select(table).where(of_session, table.c.subject.in_(part))))
+    moves = select(table).where(of_session, table.c.subject >= MOVES, table.c.subject < MOVES + "\U0010ffff")
+    found += [one for one in map(_request, connection.execute(moves)) if not _disjoint(one, subjects)]
     return found
+
+
+def _disjoint(request: Request, subjects: Collection[str]) -> bool:
+    return not any(about in subjects for about in targets(request.subject))
 
 
 def latest_for_fingerprints(connection: Connection, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:
@@ -189,9 +212,9 @@ def answer_all(
     return _change_all(connection, _PENDING, request_ids, values)
 
 
-def supersede_all(connection: Connection, pairs: Sequence[tuple[Request, Request]]) -> list[Request]:
+def supersede_all(connection: Connection, pairs: Sequence[tuple[Request, Request]], why: str) -> list[Request]:
     """Answer pending requests denied, each in favour of the newer one beside it."""
-    same = {"answer": "denied", "answered_by": "gatehouse", "answer_reason": "superseded by a newer request"}
+    same = {"answer": "denied", "answered_by": "gatehouse", "answer_reason": why}
     changes = [{"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs]
     if pairs:
         changing = update(table).where(_PENDING, table.c.id == bindparam("of"))

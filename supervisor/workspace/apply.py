@@ -21,6 +21,7 @@ from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.history import History
+from supervisor.workspace.moving import Mover
 from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner, remedy, stale
 from supervisor.workspace.scan import BLOCK_BYTES, TooLargeError, UnsteadyError, digest_fd, look
 
@@ -63,6 +64,7 @@ class Applier:
         self._blobs = blobs
         self._at = at
         self._placer = Placer(root, history, at, durable=durable)
+        self._mover = Mover(root, self._placer, at)
 
     def apply(self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None) -> Applied:
         """Do what the action says; what the host then holds, and what it held. `use` is the grant's.
@@ -71,7 +73,14 @@ class Applier:
         hide the change from whoever goes by times. Raises StaleError, PathError, RefusedError or another
         GatehouseError, after which nothing has changed (but perhaps new empty folders on the way).
         """
+        if action.operation == "rename":
+            return self.move(action, request_id, use)
         return self.carry_out(action, self.check(action), request_id, use, mtime_ns=mtime_ns)
+
+    def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
+        """Do a rename; see `Mover`. Raises as `apply`."""
+        with _as_errors(name_of(action)):
+            return self._mover.carry_out(action, self._mover.check(action, request_id), request_id, use)
 
     # -- the same in steps, for several changes that happen together: check all, stage all, then the rest -------------
 
@@ -156,9 +165,7 @@ class Applier:
             case "delete":
                 return self._delete(action, name, host, request_id, use)
             case _:
-                raise GatehouseError(
-                    f"`{action.operation}` is not carried out", "delete the old path and write the new one"
-                )
+                raise GatehouseError(f"`{action.operation}` is not carried out with others", "move the file alone")
 
     # -- effects ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The workspace channel of one session: glues comparison, gate and effects together.
 
     agent writes to the copy -> watch -> compare -> gate.ask -> (a person) -> carry_out -> apply -> host
-    agent API write, edit    ->          gate.ask -> (a person) -> carry_out -> apply -> host, and then the copy
+    agent API write, edit, delete, move  -> gate.ask -> (a person) -> carry_out -> apply -> host, and then the copy
 
 Each step holds `_turn`, so that the comparison never sees an effect half done. What is applied is the snapshot that the
 request is bound to; it is never read from the copy again. It is separate so that its parts stay testable alone. It must
@@ -226,11 +226,24 @@ class WorkspaceChannel:
         async with self._turn:
             return await (await self._open()).agent.edit(path, old, new, replace_all, reason)
 
+    async def delete(self, path: str, reason: str) -> Request:
+        """See `AgentChanges.delete`."""
+        async with self._turn:
+            return await (await self._open()).agent.delete(path, reason)
+
+    async def move(self, path: str, to: str, reason: str) -> Request:
+        """See `AgentChanges.move`."""
+        async with self._turn:
+            return await (await self._open()).agent.move(path, to, reason)
+
     def card(self, request: Request) -> ChangeCard:
         """What a person needs to see of a request for a file change. Reads at most a megabyte of each side."""
         action = self._now.effects.action_of(request)
         host = look_quietly(self._now.sides.host, name_of(action))
         old = new = None
+        if action.to is not None:  # nothing of the content changes
+            is_free = look_quietly(self._now.sides.host, action.to) is None
+            return make_card(action, None, None, host.token if host and is_free else None, self._gate.redactor)
         if host is not None and host.kind == "file":
             old = Side(self._read_host(name_of(action)), host.signature[0], host.mode)
         if action.after is not None and action.operation in ("write", "edit", "chmod") and action.after != "dir":

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.changes import EditError, Want, apply_edit, name_of, to_action
+from supervisor.core.changes import EditError, Want, apply_edits, name_of, names_of, to_action
 from supervisor.errors import GatehouseError
 from supervisor.gate import Gate, Grant, Outcome, Refused
+from supervisor.workspace.agent_edits import AgentEdits
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.batch import Batch, BatchError, Change, order
+from supervisor.workspace.into_copy import IntoCopy
 from supervisor.workspace.journal import BatchBegun
-from supervisor.workspace.looking import decode, encode, look_quietly, read_file
+from supervisor.workspace.looking import decode, look_quietly, read_file
+from supervisor.workspace.moving import Ends, is_moved, look_at_ends
 from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
 from supervisor.workspace.scan import signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
-
-# What an edit asked for: old text, new text, whether all of it.
-type Edit = tuple[str, str, bool]
 
 _READY = ("allowed", "approved")
 # Changes that are claimed or settled in one go: what else the loop has to do waits for it.
@@ -64,16 +64,9 @@ class Effects:
         self._applier = Applier(sides.host, sides.blobs, sides.history, at=at)
         self._copy_applier = Applier(sides.copy, sides.blobs, None)
         self._batch = Batch(sides, self._applier, at)
-        self._edits: dict[str, Edit] = {}
+        self.edits = AgentEdits()
+        self._into_copy = IntoCopy(sides, self._copy_applier, self.edits)
         self._followers: dict[str, str | None] = {}
-
-    def remember_edit(self, request_id: str, edit: Edit) -> None:
-        """What the request's edit was: to say why it no longer fits, and to make it in a copy that moved on."""
-        self._edits[request_id] = edit
-
-    def edit_of(self, request_id: str) -> Edit | None:
-        """What the request's edit was, where it is one of this run."""
-        return self._edits.get(request_id)
 
     def follow_with_copy(self, request_id: str, expected: str | None) -> None:
         """Once the request is carried out the copy gets its content, too, if it holds `expected` (a token) still."""
@@ -217,17 +210,19 @@ class Effects:
             applied = await to_end(lambda: self._apply(request, action, grant))
         except GatehouseError as error:
             self._gate.settle(grant, "failed", _failure(error))
-            self._settled(name, True)
+            for touched in names_of(action):
+                self._settled(touched, True)
             return
         detail = _success(action)
         if request.origin == "agent_api":
-            detail["copy"] = await asyncio.to_thread(self._into_copy, request, action)
+            detail["copy"] = await asyncio.to_thread(self._into_copy.bring, request, action)
         await self._agree(request, action, applied)
-        if action.operation == "delete":
+        if action.operation in ("delete", "rename"):
             detail["folders_removed"] = await asyncio.to_thread(self._prune, name, request.id)
         self._gate.settle(grant, "done", detail)
-        self._edits.pop(request.id, None)
-        self._settled(name, False)
+        for changed in names_of(action):
+            self.edits.forget(changed)
+            self._settled(changed, False)
 
     def _apply(self, request: Request, action: FileChange, grant: Grant) -> Applied:
         return self._applier.apply(action, request.id, grant.use, mtime_ns=self._time_of(request, action))
@@ -241,8 +236,25 @@ class Effects:
         """Put on record what both sides agree on now. INVARIANT: after a conflict they do only where the copy holds the same:
         else the copy's version would count as a change of the agent's alone, and a rule could apply it over the person's."""
         name = name_of(action)
-        if "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
+        if action.operation == "rename":
+            await asyncio.to_thread(self._agree_on_both, request, action, applied)
+        elif "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
             self._sides.agreed(name, applied.known, request.id)
+        else:
+            self._sides.history.confirm_alone(request.id, name)
+
+    def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
+        """A move: each of its two paths for itself. Where the copy has nothing at the new one, nothing is agreed about it: it
+        counts as made on the host, and is brought."""
+        old, new = look_at_ends(self._sides.copy, action)
+        name, to = names_of(action)
+        has_all = old is None and new is not None and new.token == action.after
+        if new is not None and (has_all or "conflict" not in action.hazards):
+            self._sides.agreed(to, applied.known, request.id)
+        else:
+            self._sides.history.confirm_alone(request.id, to)
+        if old is None or "conflict" not in action.hazards:
+            self._sides.agreed(name, None, request.id)
         else:
             self._sides.history.confirm_alone(request.id, name)
 
@@ -263,52 +275,35 @@ class Effects:
             self._sides.agreed(folder, None, request_id)
         return removed
 
-    def _into_copy(self, request: Request, action: FileChange) -> str:
-        """After the host, the copy: what the agent sees then. What it wrote there itself meanwhile is kept where it
-        can't be merged, and becomes a change of its own."""
-        name = name_of(action)
-        mine = look_quietly(self._sides.copy, name)
-        after = action.after
-        if action.operation == "edit" and (mine is None or mine.token != action.before):
-            after = self._edited_copy(request, name) if mine is not None and mine.kind == "file" else None
-            if after is None:
-                return "left as it was: it holds other text"
-        wanted = Want("write", mine.token if mine else None, after, action.mode)
-        try:
-            self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
-        except GatehouseError as error:
-            return f"left as it was: {error.message}"
-        return "changed too"
-
-    def _edited_copy(self, request: Request, name: str) -> str | None:
-        edit = self._edits.get(request.id)
-        if edit is None:
-            return None
-        try:
-            text = apply_edit(decode(read_file(self._sides.copy, name)), *edit)
-        except (EditError, OSError, GatehouseError):
-            return None
-        return self._sides.blobs.keep(encode(text))
-
     def why_stale(self, request: Request, action: FileChange) -> str | None:
-        """Why an approved write or edit no longer fits the host; None where it does, or is done already."""
+        """Why what was approved no longer fits the host; None where it does, or is done already."""
         name = name_of(action)
         host = look_quietly(self._sides.host, name)
         token = host.token if host else None
-        if token in (action.before, action.after):
+        if action.operation == "rename":
+            ends = Ends(host, look_quietly(self._sides.host, action.to or ""))
+            if is_moved(action, ends):
+                return None
+            if ends.new is not None and token == action.before:
+                return f"stale: there is something at `{action.to}` on the host now; nothing was overwritten"
+            if token == action.before:
+                return None
+        elif token in (action.before, action.after):
             return None
-        now = f"its content is now {token}" if token else "there is nothing now"
+        # Of a file that the session doesn't have, not even the hash is told: a short content can be guessed from it.
+        told = self._sides.known(name) is not None
+        now = ("its content is now " + token if told else "there is something else now") if token else "it is gone"
         why = f"stale: `{action.path}` changed on the host since this was asked ({now}); nothing was overwritten"
-        edit = self.edit_of(request.id)
-        if edit is not None:
-            try:
-                apply_edit(decode(read_file(self._sides.host, name)), *edit)
-            except EditError as error:
-                return f"{why} ({error})"
-            except (OSError, GatehouseError):
-                return why
-            return f"{why} (the old text is still there: ask for the edit again)"
-        return why
+        edits = self.edits.of(name, request.id)
+        if edits is None:
+            return f"{why} (read it again and ask anew)"
+        try:
+            apply_edits(decode(read_file(self._sides.host, name)), edits.edits)
+        except EditError as error:
+            return f"{why} ({error}; read it again and ask anew)"
+        except (OSError, GatehouseError):
+            return why
+        return f"{why} (the old text is still there: ask for the edit again)"
 
 
 def _success(action: FileChange) -> dict[str, object]:

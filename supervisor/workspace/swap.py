@@ -1,5 +1,5 @@
-"""Replacing a file without losing what was saved there a moment before: swap the two, look at what came out, swap back if
-it isn't what was expected.
+"""Replacing or moving a file without losing what was saved there a moment before: swap the two, look at what came out,
+swap back if it isn't what was expected; move only where nothing is.
 
 rename(2) over a path destroys whatever has that name at that instant, however short before it was looked at. renameat2(2)
 with RENAME_EXCHANGE destroys nothing: what the person saved in between comes out under the temporary name, and goes back.
@@ -16,7 +16,8 @@ import errno
 import os
 from collections.abc import Callable
 
-_RENAME_EXCHANGE = 2  # linux/fs.h
+_RENAME_NOREPLACE = 1  # linux/fs.h
+_RENAME_EXCHANGE = 2
 # What a kernel or a file system without it answers (NFS, FUSE, some network file systems).
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 # Each further round needs another save by somebody else between two system calls.
@@ -60,7 +61,25 @@ def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
     return os.fstat(fd).st_ino
 
 
+def move_new(folder: int, leaf: str, to_folder: int, to_leaf: str) -> None:
+    """Give a file another name, in another folder perhaps. FileExistsError where something has that name.
+
+    Where the file system can't do it in one step, the file has both names for a moment, and for good after a crash.
+    """
+    try:
+        _rename(folder, leaf, to_folder, to_leaf, _RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        os.link(leaf, to_leaf, src_dir_fd=folder, dst_dir_fd=to_folder, follow_symlinks=False)
+        os.unlink(leaf, dir_fd=folder)
+
+
 def _exchange(folder: int, one: str, other: str) -> None:
-    if _libc.renameat2(folder, os.fsencode(one), folder, os.fsencode(other), _RENAME_EXCHANGE):
+    _rename(folder, one, folder, other, _RENAME_EXCHANGE)
+
+
+def _rename(folder: int, one: str, other_folder: int, other: str, flags: int) -> None:
+    if _libc.renameat2(folder, os.fsencode(one), other_folder, os.fsencode(other), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)

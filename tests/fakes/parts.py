@@ -156,6 +156,15 @@ class FakeWorkspace:
         )
         return self._gate.ask(action, session_id=self._session_id, reason=reason)
 
+    async def delete(self, path: str, reason: str) -> Request:
+        action = FileChange(operation="delete", path=path, before=content_hash(b"old"))
+        return self._gate.ask(action, session_id=self._session_id, reason=reason)
+
+    async def move(self, path: str, to: str, reason: str) -> Request:
+        same = content_hash(b"old")
+        action = FileChange(operation="rename", path=path, to=to, before=same, after=same)
+        return self._gate.ask(action, session_id=self._session_id, reason=reason)
+
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
 

@@ -1,0 +1,82 @@
+"""After the host, the copy: what the agent sees of a change that it asked for through its API.
+
+What it wrote there itself meanwhile is kept where it can't be merged, and becomes a change of its own. It is separate from
+`effects` because it has no effect on the host. It must never fail an effect that has happened: what can't follow is said.
+"""
+
+from supervisor.core.actions import FileChange
+from supervisor.core.approvals import Request
+from supervisor.core.changes import EditError, Seen, Want, apply_edits, name_of, to_action
+from supervisor.errors import GatehouseError
+from supervisor.workspace.agent_edits import AgentEdits
+from supervisor.workspace.apply import Applier
+from supervisor.workspace.looking import decode, encode, look_quietly, read_file
+from supervisor.workspace.sides import Sides
+
+DONE = "changed too"
+OTHER_TEXT = "left as it was: it holds other text"
+
+
+class IntoCopy:
+    """Of one session. Blocking: call it in a thread. `applier` is the copy's."""
+
+    def __init__(self, sides: Sides, applier: Applier, edits: AgentEdits) -> None:
+        self._sides = sides
+        self._applier = applier
+        self._edits = edits
+
+    def bring(self, request: Request, action: FileChange) -> str:
+        """Do in the copy what was done on the host; what came of it, for the agent."""
+        mine = look_quietly(self._sides.copy, name_of(action))
+        try:
+            match action.operation:
+                case "delete":
+                    return self._delete(request, action, mine)
+                case "rename":
+                    return self._move(request, action, mine)
+                case _:
+                    return self._write(request, action, mine)
+        except GatehouseError as error:
+            return f"left as it was: {error.message}"
+
+    def _write(self, request: Request, action: FileChange, mine: Seen | None) -> str:
+        name = name_of(action)
+        after = action.after
+        if action.operation == "edit" and (mine is None or mine.token != action.before):
+            after = self._edited(request, name) if mine is not None and mine.kind == "file" else None
+            if after is None:
+                return OTHER_TEXT
+        wanted = Want("write", mine.token if mine else None, after, action.mode)
+        return self._apply(request, to_action(name, wanted))
+
+    def _delete(self, request: Request, action: FileChange, mine: Seen | None) -> str:
+        if mine is not None and mine.token != action.before:
+            return OTHER_TEXT
+        return self._apply(request, to_action(name_of(action), Want("delete", action.before)))
+
+    def _move(self, request: Request, action: FileChange, mine: Seen | None) -> str:
+        """The agent's own file goes along with what it wrote into it."""
+        if mine is None or mine.kind != "file":
+            there = look_quietly(self._sides.copy, action.to or "")
+            return DONE if there is not None and there.token == action.after else "left as it was: it has no such file"
+        token = mine.token
+        return self._apply(
+            request,
+            FileChange(
+                operation="rename", path=action.path, path_b64=action.path_b64, to=action.to, before=token, after=token
+            ),
+        )
+
+    def _apply(self, request: Request, action: FileChange) -> str:
+        self._applier.apply(action, request.id, lambda rebuilt: None)
+        return DONE
+
+    def _edited(self, request: Request, name: str) -> str | None:
+        held = self._edits.of(name, request.id)
+        if held is None:
+            return None
+        try:
+            text = apply_edits(decode(read_file(self._sides.copy, name)), held.edits)
+        except (EditError, OSError, GatehouseError):
+            return None
+        return self._sides.blobs.keep(encode(text))

@@ -1,0 +1,148 @@
+"""Moving a file of a side to another path of it: one rename, never over anything, into folders that are opened one by one.
+
+The file keeps its inode, owner, times and mode. The journal has an intent for each of the two paths, with what both held
+before, so that undo and a batch put them back like any other change.
+
+It is separate from `apply` because only here one effect has two paths, and each can be in the way. It must never replace
+what is at the new path, nor move anything but what was looked at: what was saved at the old path in the last moment goes
+back there.
+"""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import FileChange
+from supervisor.core.changes import PERMISSIONS, Known, Seen, name_fields, name_of, signature_of
+from supervisor.core.undoing import held_of
+from supervisor.errors import GatehouseError
+from supervisor.workspace.beneath import Root, split
+from supervisor.workspace.placing import Applied, Placer, StaleError, check_still, stale
+from supervisor.workspace.scan import look
+from supervisor.workspace.swap import move_new
+
+
+class Ends(NamedTuple):
+    """What is at the two paths of a move."""
+
+    old: Seen | None
+    new: Seen | None
+
+
+class _Place(NamedTuple):
+    """An open folder and a name in it."""
+
+    folder: int
+    leaf: str
+
+
+class Mover:
+    """Carries out renames below `root`. Blocking: call it in a thread, one at a time. `at` is `Applier`'s."""
+
+    def __init__(self, root: Root, placer: Placer, at: Callable[[str], None]) -> None:
+        self._root = root
+        self._placer = placer
+        self._at = at
+
+    def check(self, action: FileChange, request_id: str) -> Ends:
+        """What is at both paths, where the action fits it or is done. Raises StaleError, PathError or OSError."""
+        name, to = _paths(action)
+        ends = look_at_ends(self._root, action)
+        if is_moved(action, ends) or self._has_both_names(request_id, to, ends):
+            return ends
+        if ends.old is None or ends.old.token != action.before:
+            raise stale(name)
+        if ends.new is not None:
+            raise _taken(to)
+        if ends.old.kind != "file":
+            raise GatehouseError(f"`{name}` is a {ends.old.kind}: only files are moved", "move the files in it")
+        return ends
+
+    def carry_out(self, action: FileChange, ends: Ends, request_id: str, use: Callable[[FileChange], None]) -> Applied:
+        """Do it, where `ends` is what `check` gave. `known` of the outcome is the new path's, `before` the old one's."""
+        name, to = _paths(action)
+        moved = ends.old or ends.new
+        assert moved is not None
+        use(_rebuilt(action, name, to, moved))
+        known = Known(moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature)
+        if ends.old is None:
+            return self._placer.done_before(request_id, name, known)
+        if ends.new is not None:
+            self._placer.remove(name, moved)
+            return self._placer.done_before(request_id, name, known)
+        begun = self._placer.begin(request_id, name, action.operation, moved, None)
+        self._placer.begin(request_id, to, action.operation, None, held_of(moved))
+        self._at("both intended")
+        status = self._move(name, to, moved)
+        return begun._replace(known=msgspec.structs.replace(known, host_signature=signature_of(status)))
+
+    def _has_both_names(self, request_id: str, to: str, ends: Ends) -> bool:
+        """Whether this request's move was cut short where the file system takes two steps for it."""
+        if ends.old is None or ends.new is None or ends.old.signature != ends.new.signature:
+            return False
+        return self._placer.done_before(request_id, to, None).changed
+
+    def _move(self, name: str, to: str, moved: Seen) -> os.stat_result:
+        with self._root.parent(name) as here, self._root.parent(to, create=True) as there:
+            check_still(*here, name, moved)
+            self._at("checked")
+            try:
+                move_new(*here, *there)
+            except FileExistsError:
+                raise _taken(to) from None
+            self._at("placed")
+            status = os.stat(there[1], dir_fd=there[0], follow_symlinks=False)
+            size, mtime_ns, _, inode, mode = moved.signature  # not the change time: that is of the rename itself
+            if (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode) != (size, mtime_ns, inode, mode):
+                self._go_back(_Place(*here), name, _Place(*there), to)
+            self._placer.sync_folder(there[0], to)
+            self._placer.sync_folder(here[0], name)
+            return status
+
+    def _go_back(self, here: _Place, name: str, there: _Place, to: str) -> None:
+        """Something was saved at the old path between the look and the rename: that was moved."""
+        try:
+            move_new(*there, *here)
+        except FileExistsError:  # and once more since
+            raise StaleError(
+                f"`{name}` was saved meanwhile: an older version is at `{to}` now", "look at both"
+            ) from None
+        raise stale(name)
+
+
+def look_at_ends(root: Root, action: FileChange) -> Ends:
+    """What is at both paths of a rename. Raises as `look`, PathError where one is no path."""
+    name, to = _paths(action)
+    return Ends(look(root, name), look(root, to))
+
+
+def is_moved(action: FileChange, ends: Ends) -> bool:
+    """Whether the paths are as the action would make them."""
+    return ends.old is None and ends.new is not None and ends.new.token == action.after
+
+
+def _paths(action: FileChange) -> tuple[str, str]:
+    name, to = name_of(action), action.to or ""
+    split(name)
+    split(to)
+    return name, to
+
+
+def _rebuilt(action: FileChange, name: str, to: str, moved: Seen) -> FileChange:
+    """The action anew, from what is about to be done; see `apply`."""
+    shown, encoded = name_fields(name)
+    return FileChange(
+        operation="rename",
+        path=shown,
+        path_b64=encoded,
+        to=name_fields(to)[0],
+        before=moved.token,
+        after=moved.token,
+        hazards=action.hazards,
+    )
+
+
+def _taken(to: str) -> StaleError:
+    return StaleError(f"there is something at `{to}` on the host; nothing was overwritten", "choose another name")
