@@ -8,7 +8,7 @@ or free text. What is hidden from the person who answers must not be able to act
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -37,6 +37,13 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 
+# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it. Looking for them takes a
+# hundredth of the time of the search.
+_PARTS = (
+    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "npm_", "pypi-", "eyJ",
+    "PRIVATE KEY-----", "Bearer ", "://",
+)  # fmt: skip
+
 
 class Redactor:
     """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent."""
@@ -53,25 +60,38 @@ class Redactor:
         """`value` without secrets."""
         for secret in self._secrets:
             value = value.replace(secret, MARK)
-        return _SHAPES.sub(MARK, value)
+        return _SHAPES.sub(MARK, value) if any(part in value for part in _PARTS) else value
 
     def data(self, value: Any) -> Any:
         """JSON-like data without secrets, keys included."""
-        texts: list[str] = []
-        same = _mapped(value, lambda text: texts.append(text) or text)  # type: ignore[func-returns-value]
         # One search instead of one for each text. INVARIANT: no shape matches the character between them, or looks at it.
-        joined = _BETWEEN.join(texts)
-        return same if self.text(joined) == joined else _mapped(value, self.text)
+        joined = _BETWEEN.join(_texts(value))
+        return value if self.text(joined) == joined else self._data(value)
+
+    def _data(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self._data(key): self._data(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._data(item) for item in value]
+        return value
 
 
-def _mapped(value: Any, of_text: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return of_text(value)
-    if isinstance(value, dict):
-        return {_mapped(key, of_text): _mapped(item, of_text) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mapped(item, of_text) for item in value]
-    return value
+def _texts(value: Any) -> list[str]:
+    """Every text in JSON-like data."""
+    texts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            texts.append(one)
+        elif isinstance(one, dict):
+            left.extend(one)
+            left.extend(one.values())
+        elif isinstance(one, list | tuple):
+            left.extend(one)
+    return texts
 
 
 def redacted(action: Action, redactor: Redactor) -> Action:

@@ -121,9 +121,8 @@ def news_part(
     careful: FromQuery[str],
 ) -> Response[str]:
     """Whether what is shown is still what waits; the card itself is only replaced when the person says so."""
-    found = sets_of(request).read(session_id)
-    later = sum(one.asked_at > until for one in found.waiting)
-    before = sets_of(request).read(session_id, until)
+    now, before = (sets_of(request).read(session_id, one) for one in (None, until))
+    later = len(now.waiting) - len(before.waiting)
     is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
     return page_values.html("parts/changes_news.html", session_id=session_id, later=later, is_same=is_same)
 
@@ -169,8 +168,8 @@ def handlers() -> list[ControllerRouterHandler]:
 def _card(request: AnyRequest, session_id: str, data: dict[str, str], error: str = "") -> Response[str]:
     parts, sets = parts_of(request), sets_of(request)
     session = parts.sessions.get(session_id)
-    view = sets.view(session_id)
     found = sets.read(session_id)
+    view = sets.view_of(found, session_id)
     opened = [_decode(one) for one in data.get("open", "").split(",")[:MOST_OPEN] if one]
     levels = {one: found.level(one) for one in opened if found.below(one)}
     return page_values.html(

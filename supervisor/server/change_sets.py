@@ -115,7 +115,10 @@ class ChangeSets:
 
     def view(self, session_id: str, below: str = "") -> SetView:
         """What waits, as a person sees it before answering."""
-        found = self.read(session_id)
+        return self.view_of(self.read(session_id), session_id, below)
+
+    def view_of(self, found: ChangeSet, session_id: str, below: str = "") -> SetView:
+        """The same of what was read."""
         level = found.level(below)
         if below and not level.folder.files:
             raise NotFoundError(f"nothing below `{below}` waits", "look at the list as it is now")

@@ -188,6 +188,6 @@ def _visible_data(data: Any) -> Any:
         return visible(data)
     if isinstance(data, dict):
         return {visible(str(key)): _visible_data(value) for key, value in data.items()}
-    if isinstance(data, list):
+    if isinstance(data, list | tuple):
         return [_visible_data(item) for item in data]
     return data

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec, FileChange
-from supervisor.core.redact import MARK, Redactor, redacted
+from supervisor.core.redact import _SHAPES, MARK, Redactor, redacted
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -116,3 +116,30 @@ def test_a_short_value_that_is_added_later_is_not_taken_either() -> None:
     redactor = Redactor()
     redactor.add("short")
     assert redactor.text("a short text") == "a short text"
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.integers(), st.sampled_from(["plain", "hunter2-hunter2", "sk-" + "a" * 20, "x\0y", "Bearer ", "eyJ"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["key", "sk-" + "b" * 20]), inner, max_size=3)),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(JSON)
+def test_data_is_redacted_as_each_of_its_texts_is(value: object) -> None:
+    """They are searched together: what one has must not hide, or make up, what is in another."""
+    redactor = Redactor(["hunter2-hunter2"])
+
+    def each(one: object) -> object:
+        if isinstance(one, str):
+            return redactor.text(one)
+        if isinstance(one, dict):
+            return {each(key): each(item) for key, item in one.items()}
+        return [each(item) for item in one] if isinstance(one, list) else one
+
+    assert redactor.data(value) == each(value)
+
+
+@given(st.from_regex(_SHAPES))
+def test_nothing_that_a_shape_matches_is_passed_over(text: str) -> None:
+    assert Redactor().text(text) == _SHAPES.sub(MARK, text)
