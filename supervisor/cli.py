@@ -99,8 +99,19 @@ def approvals(options: argparse.Namespace) -> int:
     return 0
 
 
+def show(options: argparse.Namespace) -> int:
+    """Print one request whole, with the numbered changes of its file."""
+    from supervisor import card_verbs
+
+    return card_verbs.show(_client(options), _id(options.id))
+
+
 def approve(options: argparse.Namespace) -> int:
     """Approve one request; with --always, save the rule that is suggested first."""
+    if options.hunks is not None or options.drop_rest:
+        from supervisor import card_verbs
+
+        return card_verbs.approve_hunks(_client(options), _id(options.id), options)
     return _answer(options, "approve", "allow")
 
 
@@ -111,7 +122,9 @@ def deny(options: argparse.Namespace) -> int:
 
 def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
     if options.changes:
-        return _answer_changes(options, "approved" if answer == "approve" else "denied")
+        from supervisor import card_verbs
+
+        return card_verbs.answer_changes(_client(options), _id(options.id), options, answer)
     if options.below:
         raise UserError("--below is about changed files", "say --changes, and a session's id")
     path = f"/api/requests/{_id(options.id)}"
@@ -152,21 +165,6 @@ def undo(options: argparse.Namespace) -> int:
         merge=options.merge,
         is_agreed=options.yes,
     )
-
-
-def _answer_changes(options: argparse.Namespace, answer: str) -> int:
-    """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
-    from supervisor import terminal
-
-    if options.always or options.rule:
-        raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
-    path, below = f"/api/sessions/{_id(options.id)}/changes", (options.below or "").strip("/")
-    client = _client(options)
-    seen = client.get(path, below=below)
-    shown = seen["level"]["folder"]["shown"]
-    done = client.post(path, answer=answer, below=below, shown=shown, reason=options.reason)
-    print(terminal.changes_answered_line(seen, done, answer))
-    return 0
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -367,7 +365,11 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     verb("approvals", approvals).add_argument("--watch", action="store_true", help="go on with what comes")
-    for parser in (verb("approve", approve), verb("deny", deny)):
+    verb("show", show).add_argument("id", metavar="ID", help="of a request")
+    approving, denying = verb("approve", approve), verb("deny", deny)
+    approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")
+    approving.add_argument("--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)")
+    for parser in (approving, denying):
         parser.add_argument("id", metavar="ID", help="of a request; with --changes, of a session")
         parser.add_argument("--changes", action="store_true", help="the session's changed files that wait, all at once")
         parser.add_argument("--below", metavar="DIR", help="with --changes: only of this folder")

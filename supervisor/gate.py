@@ -72,7 +72,7 @@ class Gate:
         self.queue = queue
         self.audit = audit
         self._clock = clock
-        self._redactor = redactor
+        self.redactor = redactor
         self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._group_handlers: dict[tuple[Category, Origin], GroupHandler] = {}
         self._actions: dict[str, Action] = {}
@@ -80,11 +80,6 @@ class Gate:
         self._unwritten = Unwritten(queue, clock)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._tasks: asyncio.TaskGroup | None = None
-
-    @property
-    def redactor(self) -> Redactor:
-        """What knows the secrets of this installation."""
-        return self._redactor
 
     # -- wiring -----------------------------------------------------------------------------------------------------
 
@@ -193,13 +188,13 @@ class Gate:
             id=RequestId(secrets.token_hex(16)),
             session_id=session_id,
             origin=origin,
-            action=redacted(action, self._redactor),
+            action=redacted(action, self.redactor),
             fingerprint=fingerprint(action),
             subject=subject(action),
             asked_at=self._clock.now(),
             decision=verdict.decision,
-            why=self._redactor.text(verdict.why),
-            reason=self._redactor.text(reason)[:2000],
+            why=self.redactor.text(verdict.why),
+            reason=self.redactor.text(reason)[:2000],
             rule=verdict.rule,
             remedy=verdict.remedy,
             sticky=verdict.sticky,
@@ -266,7 +261,7 @@ class Gate:
 
     def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
         """Answer those that are pending still, as one step: what is approved together is offered together. Those answered."""
-        said = self._redactor.text(reason)[:2000]
+        said = self.redactor.text(reason)[:2000]
         return self._answer_all([_Answering(one, answer, said) for one in request_ids], by)
 
     def rejudge_pending(self, by: str) -> list[Request]:
@@ -356,7 +351,7 @@ class Gate:
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
         """`settle` for each, in one write to the record and one to the database."""
-        facts = [(grant, self._redactor.data({"ok": said == "done", **detail})) for grant, said, detail in settled]
+        facts = [(grant, self.redactor.data({"ok": said == "done", **detail})) for grant, said, detail in settled]
         self._unwritten.settle({grant.request_id: fact for grant, fact in facts if grant.request_id is not None})
         for grant, _ in facts:
             self._actions.pop(grant.request_id or "", None)
@@ -486,11 +481,11 @@ class Gate:
             await work
         except Exception as error:  # a channel that fails must not take the others along
             log.exception("carrying out failed", requests=[request.id for request in requests])
-            facts = {"ok": False, "error": f"carrying it out failed: {self._redactor.text(str(error))[:500]}"}
+            facts = {"ok": False, "error": f"carrying it out failed: {self.redactor.text(str(error))[:500]}"}
             self._unwritten.settle({request.id: facts for request in requests})
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
-        shown = redacted(action, self._redactor)
+        shown = redacted(action, self.redactor)
         self.audit.record("verdict_given", **audit_lines.judged(action, shown, verdict, session_id, by))
 
 

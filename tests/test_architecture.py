@@ -53,8 +53,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab": BASE | {"core", "workspace"},
     "doctor": BELOW_SERVER | {"server"},
     "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
+    "card_verbs": BASE | {"core", "client", "terminal"},
     "undo_verb": BASE | {"core", "app", "client", "server"},
-    "cli": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab", "undo_verb"},
+    "cli": BELOW_SERVER
+    | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab", "card_verbs", "undo_verb"},
 }
 
 # Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.

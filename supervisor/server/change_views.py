@@ -7,6 +7,7 @@ offer a hunk for choosing that isn't on the page whole.
 
 from typing import Any
 
+import msgspec
 import structlog
 
 from supervisor.core.actions import FileChange
@@ -89,6 +90,21 @@ def _redacted(text: str, spans: tuple[tuple[str, bool], ...], parts: Parts) -> l
     """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
     whole = parts.redactor.text(text)
     return list(spans) if whole == text else [(whole, False)]
+
+
+def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
+    """The card with its diff's lines as they may be shown."""
+    hunks = tuple(
+        msgspec.structs.replace(
+            hunk,
+            lines=tuple(
+                msgspec.structs.replace(line, spans=tuple(_redacted(line.text, line.spans, parts)))
+                for line in hunk.lines
+            ),
+        )
+        for hunk in shown.diff.hunks
+    )
+    return msgspec.structs.replace(shown, diff=msgspec.structs.replace(shown.diff, hunks=hunks))
 
 
 def _no_change(request: Request) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from litestar.types import ControllerRouterHandler
 from supervisor import audit
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
+from supervisor.core.change_card import ChangeCard
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
 from supervisor.server import decisions, rule_previews, rules_view
 from supervisor.server.auth import COOKIE_S, Caller, OperatorAuth
+from supervisor.server.change_views import without_secrets
 from supervisor.server.live import Live, Status
 from supervisor.server.operator_bodies import (
     AnswerBody,
@@ -163,6 +165,8 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     workspace = parts.workspace_of(found.session_id) if found.origin != "egress" else None
     is_file = workspace is not None and "operation" in found.action.__struct_fields__ and hasattr(found.action, "path")
     card = workspace.card(found) if workspace is not None and is_file else None
+    if isinstance(card, ChangeCard):
+        card = without_secrets(card, parts)
     return RequestDetail(
         request=operator_request(found, parts.redactor), card=shown_data(msgspec.to_builtins(card), parts.redactor)
     )
