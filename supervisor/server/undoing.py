@@ -17,7 +17,8 @@ from supervisor.server.change_views import shown_change
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown, shown_data
 from supervisor.workspace.timeline import Row
-from supervisor.workspace.undo import Undo, UndoFile, UndoPlan
+from supervisor.workspace.undo import Undo
+from supervisor.workspace.undo_plan import UndoFile, UndoPlan
 
 # Of one undo: files whose differences are shown, lines of each, and files that are named.
 MOST_DIFFS = 50
