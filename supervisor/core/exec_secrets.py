@@ -7,7 +7,8 @@ no wildcard covers, as with the protected names of `filesystem` rules; so it can
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 
 import msgspec
@@ -17,12 +18,15 @@ from supervisor.core.tables import table
 
 # A longer word is a message or a program, no name of a file.
 _MAX_NAME_CHARS = 500
+# A word whose braces stand for more names than this may hold any.
+_MOST_SPELLINGS = 1_000
 
 
 class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields are explained at the top of secret_names.yaml."""
 
     secrets: dict[str, str]
+    found: tuple[str, ...]
     samples: tuple[str, ...]
     names_only: frozenset[str]
     unless: str
@@ -55,9 +59,45 @@ def _naming(texts: Sequence[str]) -> list[int]:
     return [i for i, text in enumerate(texts) if len(text) <= _MAX_NAME_CHARS and any(n.search(text) for n in likely)]
 
 
+def _may_become_one(text: str) -> bool:
+    """Whether the shell may make such a name of a word with braces or wildcards. It errs to the side of "yes"."""
+    if len(text) > _MAX_NAME_CHARS:
+        return True
+    spellings = _spellings(re.sub(r"[\\\\'\"]", "", text))
+    return spellings is None or any(names_a_secret(each) or any(map(_finds_one, _patterns(each))) for each in spellings)
+
+
+def _spellings(text: str) -> list[str] | None:
+    """What the braces of a word stand for; None where that is too much."""
+    done: list[str] = []
+    rest = [re.sub(r"\{[^{},]*\.\.[^{},]*\}", "*", text)]
+    while rest:
+        if len(done) + len(rest) > _MOST_SPELLINGS:
+            return None
+        each = rest.pop()
+        braces = re.search(r"\{([^{}]*,[^{}]*)\}", each)
+        if braces is None:
+            done.append(each)
+        else:
+            rest += [each[: braces.start()] + part + each[braces.end() :] for part in braces[1].split(",")]
+    return done
+
+
+def _patterns(text: str) -> Iterator[str]:
+    """The parts of a path that are patterns, in small letters; what brackets hold is not looked at."""
+    parts = re.split("[/:=@,]", re.sub(r"\[[^/]*\]", "*", text.lower()))
+    return (part for part in parts if "*" in part or "?" in part)
+
+
+def _finds_one(pattern: str) -> bool:
+    # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to find these.
+    return pattern[0] not in "*?" and any(fnmatchcase(name, pattern) for name in _names().found)
+
+
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that name a secret which the command would read or hand on."""
     found = [i for i in _naming([word.text for word in words]) if i]
+    found += [i for i, word in enumerate(words) if i and word.globs and i not in found and _may_become_one(word.text)]
     if not found:
         return frozenset()
     names = _names()

@@ -126,7 +126,9 @@ def _unknown_option(words: Sequence[Word], option: str) -> Unwrapped | None:
     ):
         return None
     texts = [w.text for w in words[1:] if " " in w.text]
-    attached = [w.text[2:] for w in words[1:] if w.text.startswith("-S")]
+    # `-S'x y'`, also bundled, and `--split-string='x y'`, also shortened.
+    splits = [re.match(r"(?:-[A-Za-z0]*?S|--s[a-z-]*=)(.+)", w.text, re.DOTALL) for w in words[1:]]
+    attached = [split[1] for split in splits if split]
     return Unwrapped(
         problem=f"`{words[0].text} {option}`: what it runs can't be told",
         guesses=tuple(words[1:]),
@@ -185,6 +187,9 @@ def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapp
         text = words[i].text
         if not words[i].is_literal and text.startswith("-"):
             return Unwrapped(problem=f"an expansion among the options of `{name}`", guesses=tuple(words[1:]))
+        if name == "runuser" and not (text.startswith("-") and text != "--") and words[1].text in ("-u", "--user"):
+            start = i + (text == "--")
+            return Unwrapped((Payload(words=tuple(words[start:]), start=start),)) if start < len(words) else None
         if not text.startswith(("-", "+")) and name not in ("su", "runuser", "script"):
             return None
         bundled = re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", text)

@@ -44,7 +44,6 @@ _CONSTRUCTS = {
     "case_statement": "`case`",
     "c_style_for_statement": "an arithmetic `for`",
     "translated_string": "a translated string",
-    "brace_expression": "a brace expansion",
     "ERROR": "something that can't be parsed",
 }
 _STRUCTURE = frozenset(
@@ -58,6 +57,7 @@ _STRUCTURE = frozenset(
         "string",
         "string_content",
         "concatenation",
+        "brace_expression",
         "list",
         "pipeline",
         "subshell",

@@ -57,6 +57,8 @@ SECRETS = [
     "config/private-key.pem",
     "app/auth_token.txt",
     "infra/terraform.tfstate",
+    "keys/service-account.json",
+    "prod_serviceaccount_1.json",
 ]
 PLAIN = [
     "README.md",
