@@ -12,7 +12,6 @@ the agent's own. It must never write to the host, follow a link on either side, 
 import asyncio
 import errno
 import os
-import stat
 from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -25,16 +24,16 @@ from supervisor.core.changes import PERMISSIONS, Known, Seen, Signature, Want, s
 from supervisor.core.incoming import NOTHING, Incoming, incoming, steps
 from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply import Applier
-from supervisor.workspace.beneath import FILE, PathError, Root, is_git_name
+from supervisor.workspace.beneath import FILE, PathError, Root
+from supervisor.workspace.host_walk import HostWalk
 from supervisor.workspace.ignores import Ignores
-from supervisor.workspace.placing import TEMPORARY_PREFIX, StaleError, stale
+from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, entries, look, steady_digest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.watch import Watcher
 
 CHUNK = 32
-MOST_PATHS = 500_000
 FULL_PASS_S = 60.0
 IMPATIENT_S = 1.0
 # Where the host can't be watched whole, passes come so often that they take at most this share of the time.
@@ -92,6 +91,7 @@ class HostChanges:
         self._sides = sides
         self._ignores = ignores
         self._watcher = Watcher(sides.host)
+        self._walk = HostWalk(sides, ignores, self._watcher, self._note)
         self._asked_anew = asked_anew
         self._clock = clock or RealClock()
         self._conflicts: dict[str, Signature | None] = {}
@@ -132,7 +132,7 @@ class HostChanges:
         changed: set[str] = set()
         if folders is None:
             self._problems.clear()
-        found = await self._candidates(folders)
+        found = await self._walk.candidates(folders)
         if folders is None:
             self._conflicts = {name: signature for name, signature in self._conflicts.items() if name in found}
         gone = sorted((name for name, is_there in found.items() if not is_there), reverse=True)
@@ -198,90 +198,6 @@ class HostChanges:
         except OSError as error:
             return f"the workspace can't be read on the host ({error.strerror}): the copy keeps what it has"
         return ""
-
-    async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
-        """Paths that need a look, and whether something is there on the host."""
-        found: dict[str, bool] = {}
-        new_folders: dict[str, bool] = {}
-        visited: set[str] = set()
-        waiting = {""} if folders is None else set(folders)
-        paths = 0
-        while waiting and paths < MOST_PATHS:
-            level = sorted(waiting - visited)
-            visited |= waiting
-            waiting = set()
-            listings = await asyncio.to_thread(self._list, level)
-            ignored = await self._ignores.among(self._unknown(listings))
-            for folder, listing in listings.items():
-                paths += len(listing)
-                waiting |= self._differing(folder, listing, ignored, found, everything=folders is None)
-                if found.get(folder) and self._sides.known(folder) is None:
-                    new_folders[folder] = not listing
-        _drop_unneeded(found, new_folders)
-        if folders is None:
-            self._watcher.keep_only(visited)
-        return found
-
-    def _list(self, folders: list[str]) -> dict[str, dict[str, os.stat_result]]:
-        """Each folder's entries by path. Watched first, so that nothing falls between. One that can't be read is left
-        out: that isn't the same as empty."""
-        out: dict[str, dict[str, os.stat_result]] = {}
-        for folder in folders:
-            self._watcher.add(folder)
-            try:
-                listing = entries(self._sides.host, folder)
-            except OSError as error:
-                self._note(folder, f"the folder can't be read on the host: {error.strerror}")
-                continue
-            if ".git" in listing:
-                self._ignores.found_repository(folder)
-            out[folder] = {
-                f"{folder}/{leaf}" if folder else leaf: found
-                for leaf, found in listing.items()
-                if not is_git_name(leaf) and not leaf.startswith(TEMPORARY_PREFIX)
-            }
-        return out
-
-    def _unknown(self, listings: dict[str, dict[str, os.stat_result]]) -> list[str]:
-        return [
-            f"{name}/" if stat.S_ISDIR(found.st_mode) else name
-            for listing in listings.values()
-            for name, found in listing.items()
-            if self._sides.known(name) is None
-        ]
-
-    def _differing(
-        self,
-        folder: str,
-        listing: dict[str, os.stat_result],
-        ignored: set[str],
-        found: dict[str, bool],
-        *,
-        everything: bool,
-    ) -> set[str]:
-        """Put what needs a look into `found`; the folders to go into next."""
-        into: set[str] = set()
-        for name, there in listing.items():
-            is_folder = stat.S_ISDIR(there.st_mode)
-            if (f"{name}/" if is_folder else name) in ignored:
-                continue
-            known = self._sides.known(name)
-            was_folder = known is not None and known.kind == "dir"
-            if is_folder and (everything or not was_folder or not self._watcher.is_watched(name)):
-                into.add(name)
-            if was_folder and not is_folder:
-                into.add(name)  # not there any more as a folder: neither is what was in it
-            if is_folder:
-                if not was_folder:
-                    found[name] = True
-            elif known is None or known.host_signature != signature_of(there):
-                found[name] = True
-        for name in self._sides.children(folder) - listing.keys():
-            known = self._sides.known(name)
-            if known is not None and known.kind == "dir":
-                into.add(name)
-            found[name] = False
-        return into
 
     def _believed(self, gone: list[str]) -> list[str]:
         """The vanished paths that may be deleted from the copy now. Many at once must stay away for a while first; where
@@ -426,17 +342,6 @@ def _unless_same(known: Known | None, signature: Signature | None) -> Callable[[
         return None
     digest = known.digest
     return lambda fd, status: digest if signature_of(status) == signature else steady_digest(fd, status)
-
-
-def _drop_unneeded(found: dict[str, bool], new_folders: dict[str, bool]) -> None:
-    """Of new folders only those that are empty, or have something in them that is brought: not those of ignored files.
-    `new_folders`: whether each is empty."""
-    holds: set[str] = {_folder(name) for name, is_there in found.items() if is_there and name not in new_folders}
-    for name in sorted(new_folders, reverse=True):
-        if new_folders[name] or name in holds:
-            holds.add(_folder(name))
-        else:
-            found.pop(name, None)
 
 
 def _folder(name: str) -> str:
