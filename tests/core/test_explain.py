@@ -25,7 +25,7 @@ from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.verdicts import Rule
 from supervisor.errors import PolicyError
-from tests.core.test_laws import ACTIONS, EFFECTS, MODES, PATTERNS, WIDE, WILD_ACTIONS
+from tests.fakes.law_worlds import ACTIONS, EFFECTS, MODES, PATTERNS, WIDE, WILD_ACTIONS
 
 NOW = 1_790_000_000.0
 CASES = Path(__file__).resolve().parents[1] / "golden" / "policy_cases"

@@ -1,6 +1,5 @@
 """The laws of the engine, searched by Hypothesis: what must hold for every policy and every action."""
 
-import json
 from typing import Any
 
 import pytest
@@ -8,113 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, Proposal, fingerprint
-from supervisor.core.check import answer_line
-from supervisor.core.git_refs import refs_of
+from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, fingerprint
 from supervisor.core.hosts import canonical_host
-from supervisor.core.packages import folded_spec
-from supervisor.core.paths import canonical, fold
-from supervisor.core.policy_text import entry_of, merge, parse_policy, parse_rule, policy_from_data
+from supervisor.core.paths import canonical
+from supervisor.core.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.shell import parse
 from supervisor.core.suggest import Candidate, suggest
-from supervisor.core.urls import normalise_path
 from supervisor.core.verdicts import STRICTNESS
 from supervisor.errors import PolicyError
+from tests.fakes.law_worlds import ACTIONS, EFFECTS, HOST_PATTERNS, HOSTS, LISTS, MODES, RULES, WILD_ACTIONS
 from tests.fakes.naive_rules import naive_verdict
-from tests.fakes.shell_scripts import insert, random_script
 
 NOW = 1_790_000_000.0
-EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
-
-# -- small worlds, in which rules and actions meet often ---------------------------------------------------------------------
-SEGMENT = st.sampled_from(["a", "b", "src", "x.py", "y.md", "A", "café", "cafe\u0301"])
-PATHS = st.lists(SEGMENT, min_size=1, max_size=4).map("/".join)
-GLOBS = st.lists(st.sampled_from(["a", "b", "src", "*", "**", "*.py", "?", "[ab]", "x*"]), min_size=1, max_size=4).map(
-    "/".join
-)
-HOSTS = st.sampled_from(["a.example.com", "b.example.com", "x.a.example.com", "example.com", "other.example.net"])
-HOST_PATTERNS = st.sampled_from(
-    ["a.example.com", "*.example.com", "*.a.example.com", "example.com", "b.example.com:8443", "other.example.net",
-     "GET https://a.example.com/a/**", "GET,POST https://*.example.com/*", "* https://b.example.com/a/b", "192.0.2.0/24"]
-)  # fmt: skip
-GIT_PATTERNS = st.sampled_from(
-    ["main", "feature/*", "push origin feature/*", "push main", "push --force *", "push --delete *", "*", "push origin *",
-     "fetch origin", "push origin HEAD:main", "push --mirror *", "push *"]
-)  # fmt: skip
-PACKAGE_PATTERNS = st.sampled_from(
-    [
-        "npm:zod",
-        "npm install zod@1",
-        "npm install *",
-        "npm:*",
-        "*",
-        "pip:requests",
-        "npm ci",
-        "npm:@team/*",
-        "* install zod",
-    ]
-)
-EXEC_PATTERNS = st.sampled_from(
-    ["git log *", "ls *", "*", "rm *", "git *", "pytest", "pytest *", "echo *", "cat *", "* --force *", "rm -rf *", "bash -c *", "xargs *", "find *",
-     "timeout *", "sudo *", "cat src/*", "ls src", "git push *", "evil --now", "e* *", "sh -c 'evil --now'", "env *"]
-)  # fmt: skip
-COMMANDS = st.sampled_from(
-    ["git log", "ls; rm x", "rm x", "rm -fr x", "git log $(id)", "pytest | ls", "ls &&", "'", "timeout 5 pytest -q", "sudo rm -rf /", "ls src",
-     "bash -c 'ls; evil --now'", "find . -exec cat {} \\;", "ls | xargs rm", "cat src/$X", "git -C src push --force origin main", "ls\x00; evil --now",
-     "cat <<E\n$(evil --now)\nE", "env A=1 evil --now", "ls > x", "cd src && ls", "cd / && ls", "echo a\nevil --now", "evil --now", "sh -c 'evil --now'"]
-)  # fmt: skip
-SCRIPTS = st.randoms(use_true_random=False).map(lambda random: script_text(random))
-PATTERNS = {
-    "filesystem": GLOBS,
-    "network": HOST_PATTERNS,
-    "git": GIT_PATTERNS,
-    "packages": PACKAGE_PATTERNS,
-    "exec": EXEC_PATTERNS,
-}
-RULES = st.sampled_from(sorted(PATTERNS)).flatmap(
-    lambda category: PATTERNS[category].map(lambda pattern: f"{category}({pattern})")
-)
-LISTS = st.fixed_dictionaries({effect: st.lists(RULES, max_size=4) for effect in EFFECTS})
-MODES = st.fixed_dictionaries(
-    {
-        "filesystem": st.sampled_from(EFFECTS),
-        "network": st.sampled_from(EFFECTS),
-        "git": st.sampled_from(EFFECTS),
-        "packages": st.sampled_from(["ask", "deny"]),
-        "exec": st.sampled_from(["ask", "deny"]),
-    }
-)
-WORDS = st.lists(
-    st.sampled_from(["push", "origin", "feature/x", "main", "-f", "+main", "HEAD:main", ":x", "--delete", "HEAD", "evil", "fetch", "--",
-                     "tag", "v1", "--mirror", "-u", "refs/heads/main", "-c", "a=b", ";", "feature/*"]), max_size=6
-)  # fmt: skip
-PACKAGE_WORDS = st.lists(
-    st.sampled_from(["install", "zod", "zod@1", "requests", "--registry=x", "-D", "@team/ui", "ci", "./x", "git+https://x", "-r",
-                     "requirements.txt", "add", "--", ";", "npm:zod"]), max_size=5
-)  # fmt: skip
-ACTIONS: st.SearchStrategy[Action] = st.one_of(
-    st.builds(FileChange, operation=st.sampled_from(["write", "delete", "rename", "mkdir"]), path=PATHS, to=st.none() | PATHS),
-    st.builds(
-        Network, operation=st.just("request"), host=HOSTS, port=st.sampled_from([80, 443, 8443]), scheme=st.just("https"),
-        method=st.sampled_from(["GET", "POST", "get"]), path=st.sampled_from(["/", "/a", "/a/b", "/a/../b", "/a%2fb", "/a//b", "/A/b"]),
-        resolved=st.sampled_from([(), ("93.184.216.34",), ("192.0.2.1",), ("10.0.0.1",)]),
-    ),
-    st.builds(Network, operation=st.just("connect"), host=HOSTS, port=st.sampled_from([80, 443, 8443])),
-    WORDS.map(lambda words: Git(operation="", command=" ".join(["git", *words]))),
-    st.tuples(st.sampled_from(["npm", "pip", "yarn"]), PACKAGE_WORDS).map(
-        lambda both: Packages(manager="", operation="", command=" ".join([both[0], *both[1]]))
-    ),
-    (COMMANDS | SCRIPTS).map(lambda text: Exec(command=text)),
-)  # fmt: skip
-
-
-def script_text(random: Any) -> str:
-    """A script of allowed commands, every other time with one that isn't."""
-    script = random_script(random, depth=2)
-    if random.random() < 0.5:
-        insert(random, script)
-    return script.render()
 
 
 def policy_of(lists: dict[str, Any], modes: dict[str, str]) -> Policy | None:
@@ -308,191 +213,7 @@ def test_a_naive_evaluator_agrees_on_hosts(
     assert verdict.decision == naive_verdict("network", lists, mode, (host, port, method, path)), verdict
 
 
-# -- nothing raises -----------------------------------------------------------------------------------------------------------
-ANY = st.text(max_size=30) | st.sampled_from(
-    ["\x00", "..", "%2f", "[::1", "git~1", "\ud800", "xn--", "1.2.3.4.5", "a" * 300]
-)
-WILD_ACTIONS: st.SearchStrategy[Action] = st.one_of(
-    st.builds(
-        FileChange,
-        operation=st.sampled_from(["write", "rename", "symlink", "chmod"]),
-        path=ANY,
-        to=st.none() | ANY,
-        path_b64=st.none() | ANY,
-        link_target=st.none() | ANY,
-        mode=st.none() | st.integers(),
-        hazards=st.lists(ANY, max_size=2).map(tuple),
-    ),
-    st.builds(
-        Network,
-        operation=st.sampled_from(["connect", "request"]),
-        host=ANY,
-        port=st.integers(),
-        scheme=st.sampled_from(["https", "tcp"]),
-        method=st.none() | ANY,
-        path=st.none() | ANY,
-        sni=st.none() | ANY,
-        host_header=st.none() | ANY,
-        resolved=st.lists(ANY, max_size=2).map(tuple),
-    ),
-    st.builds(Git, operation=ANY, remote=st.none() | ANY, refspecs=st.lists(ANY, max_size=2).map(tuple), flags=st.lists(ANY, max_size=2).map(tuple)),
-    ANY.map(lambda text: Git(operation="", command=f"git push {text}")),
-    st.builds(Packages, manager=ANY, operation=ANY, names=st.lists(ANY, max_size=2).map(tuple), flags=st.lists(ANY, max_size=2).map(tuple)),
-    ANY.map(lambda text: Packages(manager="", operation="", command=f"pip install {text}")),
-    ANY.map(lambda text: Exec(command=text, cwd=text)),
-    st.builds(Proposal, effect=st.sampled_from(EFFECTS), rule=ANY),
-)  # fmt: skip
-WIDE = policy_from_data(
-    {
-        "allow": ["filesystem(**)", "network(*.example.com)", "git(*)", "packages(npm:*)", "exec(ls *)"],
-        "ask": ["filesystem(x/**/*.py)", "git(push --force *)"],
-        "deny": ["network(*.evil.net)", "packages(npm:evil)", "filesystem(**/secret*)", "git(main)"],
-    }
-)
-
-
-@given(WILD_ACTIONS)
-def test_no_action_raises(action: Action) -> None:
-    for policy in (WIDE, Policy()):
-        verdict = judge(policy, action)
-        assert verdict.decision in EFFECTS
-        assert verdict.why
-        assert "could not be evaluated" not in verdict.why, verdict
-    suggest(action)
-
-
-@given(st.binary(max_size=80) | st.text(max_size=80).map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_no_line_raises(line: bytes) -> None:
-    assert answer_line(line, WIDE, None, NOW)["verdict"] == "deny"
-
-
-JSON_SCALARS = st.none() | st.booleans() | st.integers() | ANY
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(
-            [
-                "id",
-                "category",
-                "operation",
-                "path",
-                "command",
-                "url",
-                "connect",
-                "method",
-                "policy",
-                "names",
-                "resolved",
-                "x",
-            ]
-        ),
-        JSON_SCALARS
-        | st.lists(JSON_SCALARS | st.lists(JSON_SCALARS, max_size=2), max_size=2)
-        | st.dictionaries(ANY, JSON_SCALARS, max_size=2)
-        | st.sampled_from(["exec", "filesystem", "network", "git", "packages", "write"]),
-        max_size=6,
-    )
-)
-def test_no_fields_raise(fields: dict[str, Any]) -> None:
-    answer = answer_line(json.dumps(fields).encode(), WIDE, None, NOW)
-    assert answer["verdict"] in EFFECTS
-    assert "could not be judged" not in answer["why"], answer
-
-
-@given(st.text(max_size=200))
-def test_no_policy_text_raises_anything_but_a_policy_error(text: str) -> None:
-    said = "x.yaml"
-    try:
-        parse_policy(text, "x.yaml")
-    except PolicyError as error:
-        said = str(error)
-    assert said.startswith("x.yaml")
-
-
-@given(
-    st.sampled_from(["exec", "filesystem", "network", "git", "packages"]),
-    st.text(max_size=30),
-    st.sampled_from(EFFECTS),
-)
-def test_no_rule_raises_anything_but_a_policy_error(category: str, pattern: str, effect: Effect) -> None:
-    try:
-        rule = parse_rule(f"{category}({pattern})", effect)
-    except PolicyError:
-        return
-    again = policy_from_data({effect: [entry_of(rule)]}).rules[0]
-    assert (again.text, again.id, again.pattern) == (rule.text, rule.id, rule.pattern)
-
-
-# -- canonical forms ----------------------------------------------------------------------------------------------------------
-@given(ANY | HOSTS | st.ip_addresses().map(str))
-def test_a_canonical_host_is_its_own_canonical_form(text: str) -> None:
-    try:
-        host = canonical_host(text)
-    except ValueError:
-        return
-    assert canonical_host(host) == host
-    assert host.isascii()
-    assert host == host.lower()
-
-
-@given(ANY | PATHS)
-def test_a_canonical_path_is_its_own_canonical_form_and_stays_inside(text: str) -> None:
-    try:
-        path = canonical(text)
-    except ValueError:
-        return
-    assert canonical(path.text) == path
-    segments = path.text.split("/")
-    assert ".." not in segments
-    assert "" not in segments
-    assert fold(fold(path.text)) == fold(path.text)
-
-
-TARGETS = st.lists(
-    st.sampled_from(["a", "..", ".", "%2e", "%2E%2e", "%41", "%2f", "%25", "%252e", "%", "%c3%a9", "\u00e9", "b;c", "a b", "\\", "", "*", "%00", "?q=../x", "#f"]),
-    max_size=6,
-).map(lambda parts: "/" + "/".join(parts))  # fmt: skip
-
-
-@given(TARGETS | ANY)
-def test_a_normalised_path_is_its_own_normal_form_and_has_no_dots_left(target: str) -> None:
-    path = normalise_path(target)
-    assert path.text.startswith("/")
-    assert not {".", ".."} & set(path.text.split("/"))
-    # What is ambiguous never matches an allow rule; of the rest, nothing is decoded twice.
-    if not path.ambiguous:
-        again = normalise_path(path.text)
-        assert again.text == path.text
-
-
-@given(
-    st.lists(
-        st.sampled_from(["refs/heads/", "refs/tags/", "heads/", "feature/", "a", "+", ":", "HEAD", "/", ".", "-", "b"]),
-        min_size=1,
-        max_size=5,
-    ).map("".join)
-)
-def test_a_canonical_ref_is_its_own_canonical_form(spec: str) -> None:
-    action = Git(operation="push", remote="origin", refspecs=(spec,))
-    try:
-        (ref,) = refs_of(action)
-    except ValueError:
-        return
-    if ref.kind == "branch":
-        (again,) = refs_of(replace(action, refspecs=(f"refs/heads/{ref.name}",)))
-        assert (again.kind, again.name) == ("branch", ref.name)
-
-
-@given(
-    st.sampled_from(["npm", "pip", "cargo", "gem", "go", "poetry", "uv", "yarn"]),
-    st.lists(
-        st.sampled_from(["a", "B", "-", "_", ".", "1", "==", "@", "[x]", " ", "~=", "*"]), min_size=1, max_size=6
-    ).map("".join),
-)
-def test_a_canonical_package_is_its_own_canonical_form(manager: str, text: str) -> None:
-    folded = folded_spec(manager, text)
-    assert folded_spec(manager, folded) == folded
+# -- what an approval is bound to, and what is left when all else fails -----------------------------------------------------
 
 
 def effect_of(action: Action) -> Action:

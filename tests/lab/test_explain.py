@@ -21,7 +21,7 @@ from supervisor.core.rules import Policy
 from supervisor.errors import UserError
 from supervisor.lab.explain import fields_of
 from supervisor.lab.explain_text import WIDTH, as_text
-from tests.core.test_laws import ACTIONS, WIDE, WILD_ACTIONS
+from tests.fakes.law_worlds import ACTIONS, WIDE, WILD_ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = "version: 1\nallow: [exec(git log *), exec(ls *), exec(git status *)]\nask: [exec(sudo *)]\n"
