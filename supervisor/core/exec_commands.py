@@ -22,18 +22,12 @@ class ExecCommand:
     """The words of one command; everything else is found out when it is first asked for."""
 
     def __init__(self, words: tuple[Word, ...]) -> None:
+        name = words[0].text
         self.words = words
-
-    @cached_property
-    def name(self) -> str:
-        """The last part of its name: what deny and ask rules know it by."""
-        return basename(self.words[0].text)
-
-    @cached_property
-    def has_path(self) -> bool:
-        """Whether the name says where the program lies, from the folder that it is used in."""
-        name = self.words[0].text
-        return "/" in name and not name.startswith("/")
+        # The last part of its name: what deny and ask rules know it by.
+        self.name = basename(name)
+        # Whether the name says where the program lies, from the folder that it is used in.
+        self.has_path = "/" in name and not name.startswith("/")
 
     @cached_property
     def is_program(self) -> bool:
@@ -103,5 +97,5 @@ def read_line(text: str) -> Line:
     for command in line.commands:
         if command.is_program and command.unwrapped is None:
             _ = command.opaque, command.plain, command.operands, command.arguments
-        _ = command.name, command.has_path, command.is_spelled_out, command.shown
+        _ = command.is_spelled_out, command.shown
     return line

@@ -218,6 +218,11 @@ _LONG_OF_SHORT = {
 _SAME_LETTER = {("rm", "R"): "r", ("cp", "R"): "r"}
 
 
+def could_touch(pattern: ExecPattern, name: Word) -> bool:
+    """False where a wildcard in the rule's name already tells that it isn't about a command of this name."""
+    return pattern.words[0].literal is not None or _touches_name(pattern.words[0], name)
+
+
 def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
     """Whether a deny or ask rule means this command: as written, or with its options in another form or place."""
     if pattern.is_bare:

@@ -19,7 +19,7 @@ import msgspec
 
 from supervisor.core.exec_commands import ExecCommand, Line, show
 from supervisor.core.exec_index import Entry, ExecRule, Rules
-from supervisor.core.exec_patterns import ExecPattern, compile_pattern, covers, might_touch, touches
+from supervisor.core.exec_patterns import ExecPattern, compile_pattern, could_touch, covers, might_touch, touches
 from supervisor.core.exec_places import Places, join, normal, outside_words, path_from_root, within
 from supervisor.core.exec_tables import basename, is_shell_state, program_name, runs_input
 from supervisor.core.exec_wrappers import Payload, Unwrapped
@@ -316,7 +316,7 @@ class LineJudge[K: Hashable]:
             (rule.key, rule.pattern)
             for rule in rules
             if covers(rule.pattern, words, inside, opaque=opaque, outside=outside)
-            and not (rule.exceptions and any(touches(e, given) for e in rule.exceptions for given in spellings))
+            and not any(touches(e, given) or might_touch(e, given) for e in rule.exceptions for given in spellings)
         ]
 
     def cover(
@@ -378,7 +378,7 @@ class LineJudge[K: Hashable]:
     def hold(self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
         words = command.words
         for rule in rules:
-            if rule.key in found:
+            if rule.key in found or not could_touch(rule.pattern, words[0]):
                 continue
             if rule.exceptions and any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
                 continue

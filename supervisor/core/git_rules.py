@@ -8,6 +8,7 @@ spelled.
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -55,6 +56,8 @@ class GitPattern(NamedTuple):
     is_bare: bool
 
 
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=4096)
 def compile_pattern(text: str) -> GitPattern:
     """The pattern of `git(text)`; `PolicyError` where it is none."""
     words = list(split_pattern(text, f"git({text})"))

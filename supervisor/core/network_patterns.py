@@ -10,6 +10,7 @@ verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 44
 import difflib
 import ipaddress
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from supervisor.core.globs import Glob
@@ -120,6 +121,8 @@ def _is_in(address: Address, network: AnyNetwork) -> bool:
     return address.version == network.version and address in network
 
 
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=4096)
 def parse(text: str) -> NetworkPattern:
     """The pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
     url = _URL.match(text) if "://" in text else None

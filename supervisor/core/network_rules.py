@@ -24,7 +24,7 @@ from supervisor.core.hosts import (
 from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
 from supervisor.core.prefixes import FEW, Prefixes
 from supervisor.core.urls import normalise_path, split_authority
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, verdict_of
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
@@ -134,12 +134,14 @@ class _Index:
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `contradiction`: TLS or Host names another place; `refusal`: the name alone is never dialled."""
+    """An action as the rules see it. `contradiction`: TLS or Host names another place; `refusal`: the name alone is never dialled;
+    `is_plain`: nothing of the kind, and no address is known, so that rules alone decide."""
 
     target: Target
     contradiction: str
     refusal: tuple[str, str] | None
     forced: Sequence[Forced]
+    is_plain: bool
 
 
 class NetworkJudge(Judge[_Seen]):
@@ -156,12 +158,17 @@ class NetworkJudge(Judge[_Seen]):
             target = target_of(action)
         except ValueError as error:
             return Verdict("deny", str(error), remedy="check the address")
-        return _Seen(target, _contradiction(action, target), _refusal_by_name(target), forced_of(target))
+        contradiction, refusal, forced = _contradiction(action, target), _refusal_by_name(target), forced_of(target)
+        is_plain = not (contradiction or refusal or forced or _addresses(target))
+        return _Seen(target, contradiction, refusal, forced, is_plain)
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict on a connection or a request."""
         target = seen.target
-        matches = Matches(self._index.matching(target, context), seen.forced)
+        rules = self._index.matching(target, context)
+        if seen.is_plain and (rules or target.method is not None):
+            return verdict_of(rules, (), "network", mode)
+        matches = Matches(rules, seen.forced)
         if seen.contradiction and not matches.deny:
             return Verdict("deny", seen.contradiction, remedy="name one and the same host everywhere")
         named = self._naming(target, context)

@@ -7,6 +7,7 @@ where code comes from, is never allowed by a rule: the why shows it. A bare allo
 import contextlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from supervisor.core.packages import (
     rough_actions,
 )
 from supervisor.core.prefixes import Prefixes
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine
+from supervisor.core.verdicts import Context, Forced, Judge, Rule, Verdict, by_rules, combine, verdict_of
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -48,6 +49,8 @@ class PackagePattern(NamedTuple):
     is_bare: bool = False
 
 
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=4096)
 def compile_pattern(text: str) -> PackagePattern:
     """The pattern of `packages(text)`; `PolicyError` where it is none."""
     rule = f"packages({text})"
@@ -109,11 +112,13 @@ class _Entry:
         self.pattern = compile_pattern(rule.pattern)
         self._exceptions: tuple[PackagePattern, ...] | None = None
 
-    def matches(self, action: Packages, item: Item | None) -> bool:
-        is_allow = self.rule.effect == "allow"
-        if not (covers if is_allow else touches)(self.pattern, action, item):
-            return False
-        return not (self.rule.exceptions and self._is_excepted(action, item))
+    def matches(self, sought: "_Sought") -> bool:
+        action, item = sought.action, sought.item
+        if self.rule.effect == "allow":
+            hit = covers(self.pattern, action, item, spec=sought.spec)
+        else:
+            hit = touches(self.pattern, action, item)
+        return hit and not (self.rule.exceptions and self._is_excepted(action, item))
 
     def _is_excepted(self, action: Packages, item: Item | None) -> bool:
         """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
@@ -124,10 +129,11 @@ class _Entry:
 
 
 class _Sought(NamedTuple):
-    """One package of an action (None where it names none), what rules find it by, and what of it no rule may allow."""
+    """One package of an action (None where it names none), its folded spec, what rules find it by, and what of it no rule may allow."""
 
     action: Packages
     item: Item | None
+    spec: str
     texts: frozenset[str]
     forced: Sequence[Forced]
 
@@ -187,27 +193,26 @@ class PackageJudge(Judge[_Seen]):
         return parts[0] if len(parts) == 1 else combine(parts)
 
     def _judge_item(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
-        return Matches(self._matching(sought, context), sought.forced).verdict("packages", mode)
+        return verdict_of(self._matching(sought, context), sought.forced, "packages", mode)
 
     def _matching(self, sought: _Sought, context: Context) -> list[Rule]:
         """The rules in force that match."""
         found: list[Rule] = []
-        for manager in {"", sought.action.manager}:
-            index = self._by_manager.get(manager)
+        manager = sought.action.manager
+        for name in ("", manager) if manager else ("",):
+            index = self._by_manager.get(name)
             if index is not None:
-                found += [
-                    entry.rule
-                    for entry in index.starting(sought.texts)
-                    if context.is_active(entry.rule) and entry.matches(sought.action, sought.item)
-                ]
+                entries = index.starting(sought.texts)
+                found += [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
         return found
 
 
 def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _Sought:
     if item is None:
-        return _Sought(action, None, frozenset({""}), forced)
-    texts = {item.name.casefold(), item.text.casefold(), folded_spec(action.manager, item.text).casefold()}
-    return _Sought(action, item, frozenset(texts), [*forced, *origin_of(item)])
+        return _Sought(action, None, "", frozenset({""}), forced)
+    spec = folded_spec(action.manager, item.text)
+    texts = {item.name.casefold(), item.text.casefold(), spec.casefold()}
+    return _Sought(action, item, spec, frozenset(texts), [*forced, *origin_of(item)])
 
 
 def _rough(action: Packages) -> tuple[_Sought, ...]:
@@ -270,14 +275,16 @@ def origin_of(item: Item | None) -> list[Forced]:
 # -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
 
 
-def covers(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
-    """Whether an allow rule covers one package of an action."""
-    if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options <= set(action.flags):
+def covers(pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None) -> bool:
+    """Whether an allow rule covers one package of an action. `spec`: its `folded_spec`, where the caller has it already."""
+    if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options.issubset(action.flags):
         return False
+    if item is not None and spec is None:
+        spec = folded_spec(action.manager, item.text)
     if pattern.operation is None:
         if item is None or item.is_file:
             return False
-        return any(fits(pattern.item or "", one) for one in (item.name, folded_spec(action.manager, item.text)))
+        return fits(pattern.item or "", item.name) or fits(pattern.item or "", spec or "")
     if not fits(pattern.operation, action.operation):
         return False
     if item is None or pattern.item is None:
@@ -286,7 +293,7 @@ def covers(pattern: PackagePattern, action: Packages, item: Item | None) -> bool
         return f"{pattern.file} {pattern.item}" == item.text or (
             bool(pattern.file) and item.text.startswith(f"{pattern.file} ") and fits(pattern.item, item.name)
         )
-    return not pattern.file and fits(pattern.item, folded_spec(action.manager, item.text))
+    return not pattern.file and fits(pattern.item, spec or "")
 
 
 def touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:

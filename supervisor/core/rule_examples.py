@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import Action, Category, Exec, FileChange, Network, Packages
+from supervisor.core.actions import Action, Category, Exec, FileChange, Git, Network, Packages
 from supervisor.core.rules import Protection, judge_of
 from supervisor.core.urls import split_authority, split_url
 from supervisor.core.verdicts import Context, Rule
@@ -20,16 +20,20 @@ from supervisor.errors import PolicyError
 _NAMED = re.compile(r"([a-z]+):(\S+)\Z")
 _URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
 
+_NO_NAMES = Protection()
+_CONTEXT = Context(0.0, "/workspace/merged", None, frozenset(), frozenset({"origin"}), None)
+
 
 def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
     """The examples that don't hold, each with whether the rule should have matched it."""
-    alone = replace(rule, expires_at=None, session=None, uses=None)
-    judge = judge_of(rule.category, [alone], Protection())
+    is_limited = rule.expires_at is not None or rule.session is not None or rule.uses is not None
+    alone = replace(rule, expires_at=None, session=None, uses=None) if is_limited else rule
+    judge = judge_of(rule.category, [alone], _NO_NAMES)
     for examples, expected in ((rule.match, True), (rule.not_match, False)):
         for example in examples:
             action = action_of(rule.category, example)
-            remotes = frozenset({"origin", getattr(action, "remote", None) or "origin"})
-            context = Context(0.0, "/workspace/merged", None, frozenset(), remotes, None)
+            remote = action.remote if isinstance(action, Git) else None
+            context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT
             verdict = judge.judge(action, "ask", context)
             if (verdict.decision == rule.effect and rule.text in verdict.rules) != expected:
                 yield example, expected
