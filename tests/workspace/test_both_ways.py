@@ -228,7 +228,7 @@ async def live(place: Path, steps: list[Edit | Look | Answer]) -> None:
         desk.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=14))
 def test_nothing_of_anybodys_is_lost(steps: list[Edit | Look | Answer]) -> None:
     with tempfile.TemporaryDirectory() as place:
