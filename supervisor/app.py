@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -31,7 +32,7 @@ from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.redact import Redactor
-from supervisor.errors import SandboxError, StorageError, UserError
+from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
@@ -47,6 +48,7 @@ from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.surroundings import Surroundings
 from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.undo import MARK, Undo
 
 log = structlog.get_logger("app")
 
@@ -129,6 +131,19 @@ class Parts:
     def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
         """The workspace channel of a session that hasn't ended."""
         return self.surroundings.channel(session_id)
+
+    def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]:
+        """What a session applied, running or ended, to be looked at and taken back."""
+        return self.surroundings.undoing(self.sessions.get(session_id))
+
+    async def end_cut_undos(self) -> None:
+        """At start-up: finish or roll back the undos that a crash cut short, of whatever session."""
+        for mark in self.settings.sessions_dir.glob(f"*/{MARK}"):
+            try:
+                async with self.undoing(mark.parent.name):
+                    pass
+            except GatehouseError as error:
+                log.error("an undo was cut short and can't be ended", session=mark.parent.name, error=str(error))
 
     def close(self) -> None:
         """Give back what `__init__` took."""
@@ -232,6 +247,7 @@ class Supervisor:
             )
             self._report_unknown_effects()
             self.findings += parts.sessions.take_up_sessions()
+            await parts.end_cut_undos()
             parts.gate.offer_ready()
             parts.policies.on_change = self._policy_changed
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
