@@ -107,7 +107,10 @@ class Placer:
         The effect itself must not have begun before this returns, and must not do anything else.
         """
         before = self._keep(name, host)
-        folders = self._missing_folders(name) if host is None else ()
+        # Begun anew after a crash: the folders that it made then are its own still.
+        earlier = self._history.intended(request_id, name) if self._history is not None else None
+        made = tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
+        folders = tuple(dict.fromkeys((*made, *self._missing_folders(name)))) if host is None else ()
         self.at("kept")
         if self._history is not None:
             self._history.intend(request_id, name, temporary, operation, before, after, folders)
