@@ -239,6 +239,12 @@ async def test_what_ran_is_seen_wherever_it_was_started_from(tmp_path: Path) -> 
     assert ran == [("evil", *words), ("evil", *words)]
 
 
+async def test_a_record_that_is_more_than_one_write_is_an_error(tmp_path: Path) -> None:
+    """In pieces it could mix with that of another command in the background, and be read wrongly."""
+    with pytest.raises(AssertionError, match="evil x"):
+        await run_lines([f"evil {'x' * 5000} & evil {'y' * 5000} & wait"], tmp_path)
+
+
 def test_a_difference_is_a_complaint() -> None:
     assert complaints("echo a; ls", OWN, [("echo", "a"), ("ls",)]) == []
     for argv in (("evil",), ("echo",), ("echo", "a", "b"), ("ls", "-l"), ("echo a",)):

@@ -23,6 +23,10 @@ from supervisor.sandbox.host import Host
 
 REAL_BIN = "/opt/real"
 EXECS, TRACE = 59, 57
+# INVARIANT: a record is one write, so that those of two commands in the background don't mix: bash writes what is longer than
+# this in pieces. A longer one is an error of the test, never a record that is read wrongly.
+ONE_WRITE_BYTES = 4096
+MOST_CHARS = ONE_WRITE_BYTES // 4
 # Harmless in a sandbox, so they do what they do: wrappers run what they are told to run, filters pass text on.
 REAL = (
     "bash", "sh", "dash", "rbash", "env", "timeout", "nice", "nohup", "stdbuf", "setsid", "ionice", "chrt", "taskset",
@@ -38,7 +42,7 @@ SHIM = f"""#!{REAL_BIN}/bash -p
 name=${{{{0##*/}}}}
 if [[ -e /tmp/log ]]; then
   printf -v record '%q ' "$name" "$@"
-  {{{{ echo "$record" >&{EXECS}; }}}} 2>/dev/null || echo "$name $*" >> /tmp/log/lost
+  {{{{ (( ${{{{#record}}}} < {MOST_CHARS} )) && echo "$record" >&{EXECS}; }}}} 2>/dev/null || echo "$name $*" >> /tmp/log/lost
 fi
 case $name in
   bash|rbash) exec {REAL_BIN}/env SHELLOPTS=xtrace BASH_XTRACEFD={TRACE} {REAL_BIN}/"$name" "$@" ;;
@@ -146,8 +150,9 @@ def _traced(text: str) -> Iterator[Argv]:
     """The commands of a trace: a line each, `+` as often as it is nested, words quoted by bash as it does for reading again."""
     at = 0
     while at < len(text):
-        at = text.index(" ", at) + 1
-        words, at = _words(text, at)
+        start = at
+        words, at = _words(text, text.index(" ", at) + 1)
+        assert len(text[start:at].encode("utf-8", "surrogateescape")) <= ONE_WRITE_BYTES, text[start : start + 80]
         # What a loop goes over is traced too, and is no command.
         if words and not (words[0] == "for" and words[2:3] == ["in"]):
             yield (words[0].rpartition("/")[2], *words[1:])
