@@ -17,6 +17,7 @@ from supervisor.core.actions import (
     encode,
     fingerprint,
     subject,
+    targets,
     title,
 )
 
@@ -107,3 +108,15 @@ def test_titles_are_exact(action: Action, text: str) -> None:
 def test_every_category_has_an_action_type() -> None:
     types = (Exec, FileChange, Network, Git, Packages, Proposal)
     assert {one.__struct_config__.tag for one in types} == set(actions.CATEGORIES)
+
+
+def test_a_move_is_about_both_of_its_paths() -> None:
+    write = FileChange(operation="write", path='a"b')
+    other = FileChange(operation="write", path="c")
+    move = FileChange(operation="rename", path='a"b', to="c")
+    assert targets(subject(move)) == (subject(write), subject(other))
+    assert targets(subject(write)) == (subject(write),)
+    assert subject(move) != subject(FileChange(operation="rename", path="c", to='a"b'))
+    # No file's name makes a subject that reads as a move's.
+    sneaky = FileChange(operation="write", path='-move:["filesystem:x","filesystem:y"]')
+    assert targets(subject(sneaky)) == (subject(sneaky),)
