@@ -139,11 +139,12 @@ class Batch:
                 host[change.request_id] = self._applier.check(change.action)
         self._at("batch checked")
         staged: dict[str, Staged] = {}
-        for request_id, action, use, mtime_ns in changes:
-            with _about(name_of(action)):
-                ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
-            if ready is not None:
-                staged[request_id] = ready
+        with self._history.kept.sharing_sync():
+            for request_id, action, use, mtime_ns in changes:
+                with _about(name_of(action)):
+                    ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
+                if ready is not None:
+                    staged[request_id] = ready
         self._at("batch staged")
         done: dict[str, Applied] = {}
         for request_id, action, use, mtime_ns in sorted(changes, key=lambda change: order(change.action)):

@@ -77,10 +77,14 @@ class Root:
         return (status.st_dev, status.st_ino) in self._forbidden
 
     def _enter(self, fd: int, part: str, create: bool) -> int:
-        if create:
+        try:
+            inner = os.open(part, DIRECTORY, dir_fd=fd)
+        except FileNotFoundError:
+            if not create:
+                raise
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=fd)
-        inner = os.open(part, DIRECTORY, dir_fd=fd)
+            inner = os.open(part, DIRECTORY, dir_fd=fd)
         if self.is_forbidden(os.fstat(inner)):
             os.close(inner)
             raise PathError("the path leads into the supervisor's own data", "choose another place")

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.core.actions import content_hash
@@ -27,6 +28,7 @@ class BlobStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._bytes = 0
+        self._shares_sync = False
         for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
             if name.startswith("."):
                 os.unlink(name, dir_fd=self._fd)  # a copy that a crash cut short
@@ -38,6 +40,16 @@ class BlobStore:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    @contextlib.contextmanager
+    def sharing_sync(self) -> Iterator[None]:
+        """Sync the folder once, at the end of this block: only then is what was kept in it durable."""
+        self._shares_sync = True
+        try:
+            yield
+        finally:
+            self._shares_sync = False
+            os.fsync(self._fd)
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
         """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
@@ -139,7 +151,7 @@ class BlobStore:
         if durable:
             os.fsync(fd)
         os.rename(temporary, _name(digest), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        if durable:
+        if durable and not self._shares_sync:
             os.fsync(self._fd)
         self._bytes += size
 

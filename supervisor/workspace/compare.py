@@ -232,7 +232,8 @@ class Comparison:
     # -- looking (in a thread) ----------------------------------------------------------------------------------------
 
     def _examine_all(self, names: list[str], last: bool) -> list[Finding]:
-        return [self._examine(name, last) for name in names]
+        with self._sides.blobs.sharing_sync():
+            return [self._examine(name, last) for name in names]
 
     def _examine(self, name: str, last: bool) -> Finding:
         finding = Finding(name)
@@ -254,11 +255,13 @@ class Comparison:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
-        finding.mine = look(sides.copy, name, digest_of=digest_of)
+        keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
         finding.host = look(sides.host, name)
+        is_new = finding.host is None and sides.known(name) is None
+        finding.mine = look(sides.copy, name, digest_of=keep if is_new else digest_of)
         finding.wanted = self._want(finding)
-        if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
-            keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
+        writes = finding.wanted is not None and finding.wanted.operation in ("write", "chmod")
+        if writes and not is_new and _is_file(finding.mine):
             finding.mine = look(sides.copy, name, digest_of=keep)
             finding.wanted = self._want(finding)
         if finding.wanted is not None:

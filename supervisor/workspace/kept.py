@@ -49,6 +49,7 @@ class KeptContents:
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
+        self._shares_sync = False
         self._names: dict[str, str] = {}
         self.total_bytes = 0
         for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
@@ -62,6 +63,16 @@ class KeptContents:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    @contextlib.contextmanager
+    def sharing_sync(self) -> Iterator[None]:
+        """Sync the folder once, at the end of this block: what it is kept for must not happen before."""
+        self._shares_sync = True
+        try:
+            yield
+        finally:
+            self._shares_sync = False
+            os.fsync(self._fd)
 
     def digests(self) -> set[str]:
         """What is here."""
@@ -105,7 +116,8 @@ class KeptContents:
             name = digest + (_COMPRESSED if compress else "")
             size = os.fstat(writing).st_size
             os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            os.fsync(self._fd)
+            if not self._shares_sync:
+                os.fsync(self._fd)
             self._note(name, size)
             return True
         finally:

@@ -188,6 +188,8 @@ class Placer:
 
     def _missing_folders(self, name: str) -> tuple[str, ...]:
         """The folders on the way that aren't there, outermost first."""
+        if self._postponed is not None and name.rpartition("/")[0] in self._postponed:
+            return ()  # something was placed in it a moment ago
         parts = split(name)[:-1]
         for number in range(len(parts), 0, -1):
             try:

@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,29 @@ async def test_what_rules_allow_happens_each_for_itself(desk: Desk) -> None:
         finally:
             (desk.host / "free/locked").chmod(0o755)
         assert all((desk.host / f"free/{number}.txt").exists() for number in range(20))
+
+
+@pytest.mark.timeout(300)
+async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    for number in range(2_000):
+        path = host / f"many/{number % 40}/{number}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"x=[{number},\n 1]\n")
+    desk = Desk(tmp_path / "data", host)
+    async with desk.running():
+        ruff = Path(sys.executable).with_name("ruff")
+        await asyncio.to_thread(
+            subprocess.run, [ruff, "format", "-q", "--isolated", "--no-cache", desk.copy / "many"], check=True
+        )
+        await desk.compared()
+        assert desk.queue.waiting() == 2_000
+        answered = approve_together(desk)
+        last = await desk.gate.wait_settled(answered[-1].id, 250)
+        assert last.outcome is not None
+        assert last.outcome["ok"], last.outcome
+        assert {path.read_text() for path in host.glob("many/*/*.py")} == {f"x = [{n}, 1]\n" for n in range(2_000)}
+    desk.close()
 
 
 # -- kill -9 --------------------------------------------------------------------------------------------------------------
