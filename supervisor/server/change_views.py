@@ -35,6 +35,8 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
         log.warning("no change to show", request=request.id, error=str(error))
         return _no_change(request)
     made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
+    if shown.may_choose and shown.old_mode != shown.new_mode:
+        made["notes"].append("ticked changes alone leave the mode as it is")
     return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)}
 
 
