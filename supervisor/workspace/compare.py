@@ -255,13 +255,11 @@ class Comparison:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
-        keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
+        finding.mine = look(sides.copy, name, digest_of=digest_of)
         finding.host = look(sides.host, name)
-        is_new = finding.host is None and sides.known(name) is None
-        finding.mine = look(sides.copy, name, digest_of=keep if is_new else digest_of)
         finding.wanted = self._want(finding)
-        writes = finding.wanted is not None and finding.wanted.operation in ("write", "chmod")
-        if writes and not is_new and _is_file(finding.mine):
+        if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
+            keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
             finding.mine = look(sides.copy, name, digest_of=keep)
             finding.wanted = self._want(finding)
         if finding.wanted is not None:
