@@ -32,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(argv)
         verb: Verb = options.verb
-        return verb(options)
+        code = verb(options)
+        print(end="", flush=True)  # what can't be written is to be known here, not at exit
+        return code
     except GatehouseError as error:
         _complain(str(error))
         return error.exit_code
@@ -41,6 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; Python would complain once more at exit
         return 0
+    except OSError as error:
+        if error.filename is not None:
+            return _report_bug()
+        # Without a name it is what we print to, and Python would try once more at exit.
+        _complain(f"the output can't be written: {error.strerror}; make room, or give another place")
+        sys.stdout = None
+        return 1
     except Exception:
         return _report_bug()
 
@@ -381,19 +390,20 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     undoing.add_argument("--all", action="store_true", help="everything that the session applied")
     undoing.add_argument("--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago")
     undoing.add_argument("--session", metavar="ID", help="the session (the newest that applied anything)")
-    undoing.add_argument(
-        "--merge", action="store_true", help="merge with what you edited since, where that is possible"
-    )
+    undoing.add_argument("--merge", action="store_true", help="merge with what you edited since, where possible")
     undoing.add_argument("--yes", action="store_true", help="don't ask")
     ending = verb("stop", stop)
     ending.add_argument("id", metavar="ID")
     ending.add_argument("--reason", metavar="TEXT", help="what the record says")
 
 
+def _group(verbs: Any, name: str, text: str, metavar: str) -> Any:
+    added = verbs.add_parser(name, help=text)
+    return added.add_subparsers(metavar=metavar, required=True, parser_class=_Parser, prog=f"gatehouse {name}")
+
+
 def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
-    rules = verbs.add_parser("rules", help="List, add and remove rules.").add_subparsers(
-        metavar="list|add|remove", required=True, parser_class=_Parser, prog="gatehouse rules"
-    )
+    rules = _group(verbs, "rules", "List, add and remove rules.", "list|add|remove")
     verb("list", rules_list, rules)
     adding = verb("add", rules_add, rules)
     adding.add_argument("effect", choices=("allow", "ask", "deny"))
@@ -403,12 +413,8 @@ def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
 
 
 def _add_policy(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
-    lab = verbs.add_parser("policy", help="Ask what a policy says, would have said, or should say.").add_subparsers(
-        metavar="check|explain|test|lint|replay|learn|import",
-        required=True,
-        parser_class=_Parser,
-        prog="gatehouse policy",
-    )
+    text = "Ask what a policy says, would have said, or should say."
+    lab = _group(verbs, "policy", text, "check|explain|test|lint|replay|learn|import")
     checking, explaining = verb("check", policy_check, lab), verb("explain", policy_explain, lab)
     testing, linting = verb("test", policy_test, lab), verb("lint", policy_lint, lab)
     replaying, learning = verb("replay", policy_replay, lab), verb("learn", policy_learn, lab)

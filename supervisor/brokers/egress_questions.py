@@ -105,7 +105,9 @@ class EgressQuestions:
         self._grants[question.question_id] = grant
         # A rule that was saved meanwhile may have answered instead of the person: a rule for one path lets a CONNECT be looked
         # into, and must not become an approval of everything inside.
-        by_person = grant.request_id is not None and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
+        by_person = (
+            grant.request_id is not None and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
+        )
         if action.operation == "connect" and by_person:
             self._approved[question.connection_id] = _Approved(
                 action.host, action.port, grant.rule, question.question_id

@@ -1,6 +1,8 @@
 """What the lab's verbs read: a policy file, the policy that a session would start with, the record."""
 
 import contextlib
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +12,9 @@ from supervisor.core.policy_text import merge, parse_policy
 from supervisor.core.rules import Policy
 from supervisor.errors import UserError
 from supervisor.settings import Settings
+
+# Ten times a policy of 100,000 rules.
+LONGEST_TEXT_BYTES = 64 << 20
 
 
 def read_policy(path: str) -> Policy:
@@ -52,6 +57,8 @@ def _opened(path: str | None, settings: Settings) -> Iterator[tuple[BinaryIO, st
     log = settings.audit_log if path is None else Path(path)
     try:
         with log.open("rb") as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{log}: is a device", "name an audit log")
             yield file, str(log)
     except FileNotFoundError:
         raise UserError(f"{log}: there is no audit log", "name one, or run a session first") from None
@@ -60,9 +67,13 @@ def _opened(path: str | None, settings: Settings) -> Iterator[tuple[BinaryIO, st
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """The text of a file; `UserError` where it can't be read."""
+    """The text of a file; `UserError` where it can't be read, or is longer than any policy."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(LONGEST_TEXT_BYTES + 1)
+        if len(data) > LONGEST_TEXT_BYTES:
+            raise UserError(f"{path}: is longer than {LONGEST_TEXT_BYTES >> 20} MB", remedy)
+        return data.decode()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", remedy) from error
     except UnicodeDecodeError as error:

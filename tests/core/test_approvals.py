@@ -60,7 +60,6 @@ def test_the_status_follows_from_the_facts(facts: dict[str, Any], expected: str,
             "undone by operator",
         ),
         ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True, "taken_back": "taken back by me"}}, "taken back by me"),
-        ({**APPROVED, "used_at": 3.0, "outcome": {"ok": True}}, "approved by operator"),
     ],
 )
 def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: str) -> None:

@@ -131,7 +131,9 @@ def test_it_is_bare_where_a_star_would_be() -> None:
 
 
 def test_in_deny_and_ask_rules_it_is_any_further_word() -> None:
-    found = judge("rm /etc/x", ".", allow=(), ask=(), deny=[("x", compile_pattern("rm {workspace}"))], workspace_roots=("/w",))
+    found = judge(
+        "rm /etc/x", ".", allow=(), ask=(), deny=[("x", compile_pattern("rm {workspace}"))], workspace_roots=("/w",)
+    )
     assert found.decision == "deny"
 
 

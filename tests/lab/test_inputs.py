@@ -1,6 +1,7 @@
 """What the lab's verbs read: the policy in force, and the record in either way."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -49,3 +50,28 @@ def test_a_record_streamed_is_the_record_read(settings: Settings) -> None:
     (past,) = read_record(None, settings)
     assert past.persons_answer == "denied"
     assert tuple(stream_record(None, settings)) == tuple(stream_record(str(settings.audit_log), settings)) == (past,)
+
+
+@pytest.mark.parametrize("words", [["policy", "check"], ["policy", "explain", "exec", "ls"], ["policy", "lint"]])
+def test_an_output_that_can_not_be_written_is_one_clear_line(gatehouse: Path, words: list[str]) -> None:
+    line = b'{"id":"1","category":"exec","command":"ls","policy":{"allow":["exec(ls)"]}}\n'
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [gatehouse, *words], input=line, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[-1].startswith("gatehouse: the output can't be written: No space left")
+
+
+def test_a_closed_standard_input_is_one_clear_line(gatehouse: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{gatehouse}' policy check <&-"], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr.decode().count("\n")) == (1, 1)
+
+
+def test_what_never_ends_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="longer than"):
+        read_policy("/dev/zero")
+    with pytest.raises(UserError, match="is a device"):
+        list(stream_record("/dev/zero", from_environment()))
