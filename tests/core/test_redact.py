@@ -143,3 +143,10 @@ def test_data_is_redacted_as_each_of_its_texts_is(value: object) -> None:
 @given(st.from_regex(_SHAPES))
 def test_nothing_that_a_shape_matches_is_passed_over(text: str) -> None:
     assert Redactor().text(text) == _SHAPES.sub(MARK, text)
+
+
+def test_a_token_at_the_start_of_a_line_is_redacted_in_an_action() -> None:
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijklmnop"
+    shown = redacted(Exec(command=f"echo a\n{token}"), Redactor())
+    assert isinstance(shown, Exec)
+    assert token not in shown.command
