@@ -44,7 +44,7 @@ def payloads(text: str) -> list[str]:
         ("python3 -m pytest -q", ["pytest -q"]),
         ("uv run -- pytest -q", ["pytest -q"]),
         ("fd x -x rm", ["rm ..."]),
-        ("env -S 'rm x' y", ["rm x", ""]),
+        ("env -S 'rm x' y", ["rm x"]),
         ("env -S'rm x'", ["-Srm x", "rm x"]),
     ],
 )
