@@ -66,7 +66,7 @@ async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session:
     undone = page.locator("#timeline tr", has_text="by operator (browser)")
     await undone.get_by_role("button", name="Undo README.md").click()
     await page.locator("[data-role=undo-now]").click()
-    await expect(row.filter(has_text="taken back")).to_have_count(1)  # now the undo is
+    await expect(undone.filter(has_text="taken back")).to_have_count(1)
     assert (workspace / "README.md").read_text() == "one\nagent\n"
 
 
