@@ -27,7 +27,7 @@ from supervisor.core.explanation import (
     Reading,
     Topic,
 )
-from supervisor.core.rules import Policy, evaluate
+from supervisor.core.rules import ORIGIN, Policy, evaluate_in
 from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
 
 
@@ -43,20 +43,11 @@ def explain(
     uses: Mapping[str, int] | None = None,
 ) -> Explanation:
     """The verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
-    remotes = frozenset({"origin"}) if configured_remotes is None else configured_remotes
+    remotes = ORIGIN if configured_remotes is None else configured_remotes
     context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses)
 
     def judge(under: Policy) -> Verdict:
-        return evaluate(
-            under,
-            action,
-            now=now,
-            workspace=workspace,
-            session_id=session_id,
-            forbidden_endpoints=forbidden_endpoints,
-            configured_remotes=remotes,
-            uses=uses,
-        )
+        return evaluate_in(under, action, context)
 
     category, verdict = category_of(action), judge(policy)
     others = tuple((one, len(policy.of(one))) for one in RULE_CATEGORIES if one != category and policy.of(one))

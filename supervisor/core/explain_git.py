@@ -4,7 +4,6 @@ Decides nothing (see `explain`). Whether a rule fits is asked of `git_rules`; on
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +37,6 @@ from supervisor.core.verdicts import Context, Forced, Rule
 from supervisor.core.words import fits, is_star
 
 _KINDS = {"mapping": "a mapping", "tag": "a tag", "ref": "not a branch", "unknown": "which branch it is isn't said"}
-_compiled = lru_cache(maxsize=4096)(compile_pattern)
 
 
 class _Case(NamedTuple):
@@ -93,7 +91,7 @@ class Reading:
         """What a rule says of one ref, or of the command that can't be read."""
         if not self.cases:
             return self._look_roughly(rule)
-        pattern, case = _compiled(rule.pattern), self.cases[at]
+        pattern, case = compile_pattern(rule.pattern), self.cases[at]
         broad = rule.effect != "allow"
         if not (touches if broad else covers)(pattern, *case):
             return _touch_miss(pattern, case) if broad else _cover_miss(pattern, case)
@@ -104,7 +102,7 @@ class Reading:
         if rule.effect != "deny":
             return miss(f"{self.unread}: only deny rules are asked", FAR)
         for case in self.rough:
-            if touches(_compiled(rule.pattern), *case) and not _exception(rule, case):
+            if touches(compile_pattern(rule.pattern), *case) and not _exception(rule, case):
                 return Look(True, f"the text may hold `{_name(case)}`")
         return miss("nothing that the text may hold is what it is about", FAR)
 
@@ -139,7 +137,7 @@ def _alone(case: _Case, at: int) -> Git:
 
 def _exception(rule: Rule, case: _Case) -> str | None:
     takes_out = touches if rule.effect == "allow" else covers
-    return next((one for one in rule.exceptions if takes_out(_compiled(one), *case)), None)
+    return next((one for one in rule.exceptions if takes_out(compile_pattern(one), *case)), None)
 
 
 def _name(case: _Case) -> str:

@@ -3,8 +3,6 @@
 Decides nothing (see `explain`). Whether a rule fits is asked of `package_rules`; only the words are made here.
 """
 
-from functools import lru_cache
-
 import msgspec
 
 from supervisor.core.actions import Action, Packages
@@ -32,8 +30,6 @@ from supervisor.core.packages import (
 )
 from supervisor.core.verdicts import Forced, Rule
 from supervisor.core.words import fits
-
-_compiled = lru_cache(maxsize=4096)(compile_pattern)
 
 # One package of an operation, as the judge compares it with a rule.
 type _Case = tuple[Packages, Item | None]
@@ -80,7 +76,7 @@ class Reading:
 
     def look(self, rule: Rule, at: int) -> Look:
         """What a rule says of one package."""
-        pattern, case = _compiled(rule.pattern), self.cases[at]
+        pattern, case = compile_pattern(rule.pattern), self.cases[at]
         broad = rule.effect != "allow"
         if not broad and pattern.is_bare:
             return Look(False, "a bare allow rule allows nothing: name the packages", 1, "never")
@@ -113,7 +109,7 @@ def _alone(action: Packages, item: Item | None) -> Packages:
 
 def _exception(rule: Rule, case: _Case) -> str | None:
     takes_out = touches if rule.effect == "allow" else covers
-    return next((one for one in rule.exceptions if takes_out(_compiled(one), *case)), None)
+    return next((one for one in rule.exceptions if takes_out(compile_pattern(one), *case)), None)
 
 
 def _name(action: Packages, item: Item | None) -> str:

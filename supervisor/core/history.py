@@ -135,14 +135,6 @@ def of_session(history: Iterable[Past], session: str) -> tuple[Past, ...]:
     return tuple(past for past in history if past.session.startswith(session))
 
 
-def by_session(history: Iterable[Past]) -> Mapping[str, tuple[Past, ...]]:
-    """The history, apart by session, in the order in which the sessions began to ask."""
-    found: dict[str, list[Past]] = {}
-    for past in history:
-        found.setdefault(past.session, []).append(past)
-    return {session: tuple(asked) for session, asked in found.items()}
-
-
 # -- lines -------------------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,8 @@ from supervisor.core.verdicts import Context, Judge, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
 
-_ORIGIN = frozenset({"origin"})
+# The remotes where nobody says which the host's repository has.
+ORIGIN = frozenset({"origin"})
 NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 
 
@@ -148,20 +149,18 @@ def evaluate(
     `configured_remotes` are the git remotes that the host's repository knows, by name or URL; None means only `origin`.
     `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing.
     """
+    remotes = ORIGIN if configured_remotes is None else configured_remotes
+    return evaluate_in(policy, action, Context(now, workspace, session_id, forbidden_endpoints, remotes, uses))
+
+
+def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
+    """The same for who has the context at hand. Never raises."""
     try:
         if policy.is_deny_all:
             return Verdict("deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file")
         category = category_of(action)
         if category == "sandbox":
             return Verdict("ask", "a change of the policy is always asked", sticky=True)
-        context = Context(
-            now,
-            workspace,
-            session_id,
-            forbidden_endpoints,
-            _ORIGIN if configured_remotes is None else configured_remotes,
-            uses,
-        )
         return policy.verdict(category, action, context)
     except Exception as error:
         return Verdict(

@@ -18,7 +18,6 @@ from supervisor.core.egress_wire import Question
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.history import (
     Past,
-    by_session,
     is_by_person,
     is_redacted,
     iterate,
@@ -388,8 +387,6 @@ def test_sessions_apart() -> None:
     lines = [judged("a", session="s1"), judged("b", session="t"), judged("c", session="s1"), judged("d", session="s2")]
     past = read_history(lines, "a")
     assert [one.action.command for one in of_session(past, "s")] == ["a", "c", "d"]  # type: ignore[union-attr]
-    assert list(by_session(past)) == ["s1", "t", "s2"]
-    assert len(by_session(past)["s1"]) == 2
 
 
 def test_a_long_log_is_read_in_bounded_memory() -> None:
