@@ -26,7 +26,7 @@ from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
-from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, RequestId, explanation, is_settled, status
+from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, RequestId, explanation, status
 from supervisor.core.redact import Redactor, redacted
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
@@ -228,11 +228,14 @@ class Gate:
 
     async def wait(self, request_id: str, timeout_s: float) -> Request:
         """The request as soon as it isn't pending, or as it is when the time runs out. `NotFoundError` where there is none."""
-        return await self._until(lambda request: status(request) != "pending", request_id, timeout_s)
-
-    async def wait_settled(self, request_id: str, timeout_s: float) -> Request:
-        """The request as soon as nothing more can come of it, its outcome included; else as it is at the end."""
-        return await self._until(is_settled, request_id, timeout_s)
+        # Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses nothing.
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            request = self.get(request_id)
+            left_s = deadline - self._clock.monotonic()
+            if status(request) != "pending" or left_s <= 0:
+                return request
+            await self.queue.next_change(request_id, left_s)
 
     def get(self, request_id: str) -> Request:
         """The request, or `NotFoundError`."""
@@ -374,16 +377,6 @@ class Gate:
         self._unwritten.write()
 
     # -- inside -----------------------------------------------------------------------------------------------------
-
-    async def _until(self, is_it: Callable[[Request], bool], request_id: str, timeout_s: float) -> Request:
-        """Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses nothing."""
-        deadline = self._clock.monotonic() + timeout_s
-        while True:
-            request = self.get(request_id)
-            left_s = deadline - self._clock.monotonic()
-            if is_it(request) or left_s <= 0:
-                return request
-            await self.queue.next_change(request_id, left_s)
 
     def _begin_all(self, requests: Sequence[Request], *, resumed: bool) -> dict[str, Grant | Refused]:
         """Record that effects begin, then give their grants out: the ONE place where a request becomes a Grant."""

@@ -22,8 +22,8 @@ from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.history import History
 from supervisor.workspace.moving import Mover
-from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner, remedy, stale
-from supervisor.workspace.scan import BLOCK_BYTES, TooLargeError, UnsteadyError, digest_fd, look
+from supervisor.workspace.placing import Applied, Placer, as_errors, copy_verified, keep_owner, stale
+from supervisor.workspace.scan import BLOCK_BYTES, digest_fd, look
 
 NEW_FILE_MODE = 0o644
 # `use` of a grant: called right before the effect, with what is about to be done.
@@ -79,7 +79,7 @@ class Applier:
 
     def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
         """Do a rename; see `Mover`. Raises as `apply`."""
-        with _as_errors(name_of(action)):
+        with as_errors(name_of(action)):
             return self._mover.carry_out(action, self._mover.check(action, request_id), request_id, use)
 
     # -- the same in steps, for several changes that happen together: check all, stage all, then the rest -------------
@@ -92,7 +92,7 @@ class Applier:
         """What the host holds: what the action is about, or what it would make of it. Raises as `apply`."""
         name = name_of(action)
         split(name)
-        with _as_errors(name):
+        with as_errors(name):
             host = look(self._root, name)
             if not _is_done(action, host) and (host.token if host else None) != action.before:
                 raise stale(name)
@@ -107,7 +107,7 @@ class Applier:
         is_folder = host is not None and host.kind == "dir"
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
             return None
-        with _as_errors(name):
+        with as_errors(name):
             try:
                 with self._root.parent(name):
                     pass
@@ -125,7 +125,7 @@ class Applier:
 
     def place(self, staged: Staged) -> Applied:
         """Put what was staged in its place. Raises as `apply`."""
-        with _as_errors(staged.name):
+        with as_errors(staged.name):
             return self._place(staged)
 
     def carry_out(
@@ -133,7 +133,7 @@ class Applier:
     ) -> Applied:
         """All of it, where `host` is what `check` gave. Raises as `apply`."""
         name = name_of(action)
-        with _as_errors(name):
+        with as_errors(name):
             if _is_done(action, host):
                 use(action)
                 return self._placer.done_before(request_id, name, _known(action, host))
@@ -267,19 +267,6 @@ class Applier:
             yield fd, digest_fd(fd)
         finally:
             os.close(fd)
-
-
-@contextlib.contextmanager
-def _as_errors(name: str) -> Iterator[None]:
-    """Say what went wrong at a path for a person."""
-    try:
-        yield
-    except (UnsteadyError, FileExistsError):
-        raise stale(name) from None
-    except TooLargeError:
-        raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
-    except OSError as error:
-        raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
 
 
 def _is_done(action: FileChange, host: Seen | None) -> bool:

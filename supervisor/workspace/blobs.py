@@ -8,66 +8,37 @@ It must never hand out bytes under a name that isn't their hash.
 import contextlib
 import hashlib
 import os
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.core.actions import content_hash
 from supervisor.core.changes import signature_of
 from supervisor.errors import StorageError
+from supervisor.workspace.content_folder import ContentFolder, Writing, write_all
 from supervisor.workspace.scan import BLOCK_BYTES, LARGEST_FILE_BYTES, TooLargeError, UnsteadyError
 
 # An agent can write large files for as long as it runs; the supervisor's disk must not fill up with what it replaced.
 MOST_BYTES = 4 << 30
 
 
-class BlobStore:
+class BlobStore(ContentFolder):
     """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking: call it in a thread."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self._bytes = 0
-        self._shares_sync = False
-        for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
-            if name.startswith("."):
-                os.unlink(name, dir_fd=self._fd)  # a copy that a crash cut short
-            else:
-                self._bytes += os.stat(name, dir_fd=self._fd).st_size
-
-    def close(self) -> None:
-        """Give the folder's descriptor back."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    @contextlib.contextmanager
-    def sharing_sync(self) -> Iterator[None]:
-        """Sync the folder once, at the end of this block: only then is what was kept in it durable."""
-        self._shares_sync = True
-        try:
-            yield
-        finally:
-            self._shares_sync = False
-            os.fsync(self._fd)
+        super().__init__(folder)
+        self._bytes = sum(size for _, size in self._contents())
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
         """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
         digest = content_hash(data)
         if not self.has(digest):
-            temporary, fd = self._temporary()
-            try:
-                _write_all(fd, data)
-                self._commit(temporary, fd, digest, len(data), durable)
-            finally:
-                os.close(fd)
-                self._forget(temporary)
+            with self._writing() as writing:
+                write_all(writing.fd, data)
+                self._commit(writing, digest, len(data), durable)
         return digest
 
     def keep_file(self, source: int, before: os.stat_result | None) -> str:
         """Store what is in an open file; its hash. UnsteadyError where it isn't as `before` at the end, TooLargeError."""
-        temporary, fd = self._temporary()
-        try:
+        with self._writing() as writing:
             state = hashlib.blake2b(digest_size=32)
             total = 0
             while block := os.read(source, BLOCK_BYTES):
@@ -75,16 +46,13 @@ class BlobStore:
                 if total > LARGEST_FILE_BYTES:
                     raise TooLargeError
                 state.update(block)
-                _write_all(fd, block)
+                write_all(writing.fd, block)
             if before is not None and signature_of(os.fstat(source)) != signature_of(before):
                 raise UnsteadyError
             digest = state.hexdigest()
             if not self.has(digest):
-                self._commit(temporary, fd, digest, total)
+                self._commit(writing, digest, total)
             return digest
-        finally:
-            os.close(fd)
-            self._forget(temporary)
 
     def has(self, digest: str) -> bool:
         """Whether the content is here."""
@@ -138,26 +106,13 @@ class BlobStore:
             self._forget(_name(digest))
             self._bytes -= size
 
-    def _temporary(self) -> tuple[str, int]:
-        name = f".{secrets.token_hex(8)}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return name, os.open(name, flags, 0o600, dir_fd=self._fd)
-
-    def _commit(self, temporary: str, fd: int, digest: str, size: int, durable: bool = True) -> None:
+    def _commit(self, writing: Writing, digest: str, size: int, durable: bool = True) -> None:
         if self._bytes + size > MOST_BYTES:
             raise StorageError(
                 "the session's snapshots take too much room", f"more than {MOST_BYTES >> 30} GB of changes wait"
             )
-        if durable:
-            os.fsync(fd)
-        os.rename(temporary, _name(digest), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        if durable and not self._shares_sync:
-            os.fsync(self._fd)
+        self._give_name(writing, _name(digest), durable=durable)
         self._bytes += size
-
-    def _forget(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._fd)
 
 
 def _name(digest: str) -> str:
@@ -165,9 +120,3 @@ def _name(digest: str) -> str:
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise FileNotFoundError(f"`{digest[:80]}` is not a content hash")
     return digest
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

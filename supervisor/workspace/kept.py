@@ -10,7 +10,6 @@ zstandard at level 1: a third of the size of source code, five times as fast as 
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +19,7 @@ import zstandard
 from supervisor.core.actions import content_hash
 from supervisor.errors import GatehouseError
 from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.content_folder import ContentFolder, write_all
 from supervisor.workspace.scan import BLOCK_BYTES
 
 BEFORE = "before"
@@ -41,38 +41,17 @@ class _Reads(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class KeptContents:
+class KeptContents(ContentFolder):
     """One session's, `total_bytes` of it on the disk. Blocking: call it in a thread, one at a time."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        super().__init__(folder)
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
-        self._shares_sync = False
         self._names: dict[str, str] = {}
         self.total_bytes = 0
-        for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
-            if name.startswith("."):
-                os.unlink(name, dir_fd=self._fd)  # a copy that a crash cut short
-            else:
-                self._note(name, os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_size)
-
-    def close(self) -> None:
-        """Give the folder's descriptor back. May be called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    @contextlib.contextmanager
-    def sharing_sync(self) -> Iterator[None]:
-        """Sync the folder once, at the end of this block: what it is kept for must not happen before."""
-        self._shares_sync = True
-        try:
-            yield
-        finally:
-            self._shares_sync = False
-            os.fsync(self._fd)
+        for name, size in self._contents():
+            self._note(name, size)
 
     def digests(self) -> set[str]:
         """What is here."""
@@ -106,23 +85,13 @@ class KeptContents:
 
     def _store(self, content: Iterable[bytes], digest: str, size_bytes: int) -> bool:
         compress = size_bytes >= SMALLEST_COMPRESSED_BYTES
-        temporary = f".{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        writing = os.open(temporary, flags, 0o600, dir_fd=self._fd)
-        try:
-            if _write(content, writing, compress, size_bytes) != digest:
+        with self._writing() as writing:
+            if _write(content, writing.fd, compress, size_bytes) != digest:
                 return False
-            os.fsync(writing)
             name = digest + (_COMPRESSED if compress else "")
-            size = os.fstat(writing).st_size
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            if not self._shares_sync:
-                os.fsync(self._fd)
-            self._note(name, size)
+            self._give_name(writing, name)
+            self._note(name, os.fstat(writing.fd).st_size)
             return True
-        finally:
-            os.close(writing)
-            self._forget(temporary)
 
     def blocks(self, digest: str) -> Iterator[bytes]:
         """The content in pieces. Raises NotKeptError, at the end too: what came may only be used once all of it has."""
@@ -193,10 +162,6 @@ class KeptContents:
         self._sizes[digest] = size
         self.total_bytes += size
 
-    def _forget(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._fd)
-
 
 def _blocks(fd: int) -> Iterator[bytes]:
     while block := os.read(fd, BLOCK_BYTES):
@@ -217,13 +182,6 @@ def _write(content: Iterable[bytes], writing: int, compress: bool, size_bytes: i
     if packer:
         write_all(writing, packer.flush())
     return state.hexdigest()
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """All of it, however often that takes."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _damaged() -> NotKeptError:

@@ -23,9 +23,10 @@ from supervisor.core.changes import Known, Seen, signature_of
 from supervisor.core.undoing import Held, held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import FILE, PathError, Root, split
+from supervisor.workspace.content_folder import write_all
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import Intent, decode_name
-from supervisor.workspace.kept import write_all
+from supervisor.workspace.scan import TooLargeError, UnsteadyError
 from supervisor.workspace.swap import replace
 
 TEMPORARY_PREFIX = ".gatehouse-"
@@ -277,7 +278,20 @@ def _link_new(fd: int, temporary: str, leaf: str) -> None:
         os.unlink(temporary, dir_fd=fd)
 
 
-def remedy(error: OSError) -> str:
+@contextlib.contextmanager
+def as_errors(name: str) -> Iterator[None]:
+    """Say what went wrong at a path for a person: whatever the system or a look at it raises becomes a GatehouseError."""
+    try:
+        yield
+    except (UnsteadyError, FileExistsError):
+        raise stale(name) from None
+    except TooLargeError:
+        raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
+    except OSError as error:
+        raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", _remedy(error)) from error
+
+
+def _remedy(error: OSError) -> str:
     """What a person can do about it."""
     remedies = {
         errno.ENOSPC: "make room on the host's disk",

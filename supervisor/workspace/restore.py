@@ -16,10 +16,10 @@ from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
 from supervisor.core.undoing import Held, is_as
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
+from supervisor.workspace.content_folder import write_all
 from supervisor.workspace.history import History
-from supervisor.workspace.kept import write_all
-from supervisor.workspace.placing import Applied, Placer, keep_owner, remedy, stale
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.placing import Applied, Placer, as_errors, keep_owner, stale
+from supervisor.workspace.scan import look
 
 OPERATION = "undo"
 
@@ -50,19 +50,13 @@ class Restorer:
         GatehouseError, after which nothing has changed.
         """
         split(name)
-        try:
+        with as_errors(name):
             host = seen if seen is not None else look(self._root, name)
             if is_as(host, held):
                 return self._placer.done_before(request_id, name, None)
             if not is_as(host, expected):
                 raise stale(name)
             return self._put_back(request_id, name, held, host)
-        except (UnsteadyError, FileExistsError):
-            raise stale(name) from None
-        except TooLargeError:
-            raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
-        except OSError as error:
-            raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", remedy(error)) from error
 
     def _put_back(self, request_id: str, name: str, held: Held | None, host: Seen | None) -> Applied:
         if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):

@@ -17,6 +17,7 @@ from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
+from tests.fakes.waiting import settled
 from tests.workspace.conftest import git, make_repository
 
 FILES = {f"{folder}/{number}.py": f"x={number}\n" for folder in ("src", "src/deep", "tests") for number in range(10)}
@@ -37,7 +38,7 @@ class World:
         """Until nothing is under way."""
         for one in self.parts.queue.of_session("one", 10_000):
             if status(one) in ("approved", "used"):
-                await self.parts.gate.wait_settled(one.id, 20)
+                await settled(self.parts.queue, one.id, 20)
 
 
 @pytest.fixture

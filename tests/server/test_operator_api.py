@@ -15,6 +15,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.errors import StorageError
 from supervisor.server.auth import OperatorAuth
 from tests.fakes.parts import SECRET, FakeParts
+from tests.fakes.waiting import settled
 from tests.server.conftest import client_of, sign_in
 
 RLO = "\u202e"
@@ -309,7 +310,7 @@ async def test_stopping_everything_and_resuming(cli: httpx.AsyncClient, running:
     await asyncio.sleep(0)
     assert running.carried_out == []
     assert (await cli.post("/api/resume")).json()["kill_switch"] is None
-    assert (await running.gate.wait_settled(waiting.id, 10)).outcome == {"ok": True, "exit_code": 0, "stdout": "done"}
+    assert (await settled(running.queue, waiting.id, 10)).outcome == {"ok": True, "exit_code": 0, "stdout": "done"}
     events = [one["event"] for one in (await cli.get("/api/audit")).json()]
     assert {"all_stopped", "all_resumed"} <= set(events)
 

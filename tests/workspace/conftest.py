@@ -22,6 +22,7 @@ from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import CopyReport, make_copy
+from tests.fakes.waiting import settled
 
 POLICY = """\
 version: 1
@@ -153,7 +154,7 @@ class Desk:
         return self.pending()[path]
 
     async def settled(self, request: Request) -> Request:
-        done = await self.gate.wait_settled(request.id, 20)
+        done = await settled(self.queue, request.id, 20)
         assert done.settled_at is not None or status(done) not in ("pending", "approved", "allowed"), done
         return done
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import Request, status
+from tests.fakes.waiting import settled
 from tests.workspace.conftest import Desk
 
 type Tree = dict[str, tuple[object, ...]]
@@ -219,7 +220,7 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
         await desk.compared()
         assert desk.queue.waiting() == 2_000
         answered = approve_together(desk)
-        last = await desk.gate.wait_settled(answered[-1].id, 250)
+        last = await settled(desk.queue, answered[-1].id, 250)
         assert last.outcome is not None
         assert last.outcome["ok"], last.outcome
         assert {path.read_text() for path in host.glob("many/*/*.py")} == {f"x = [{n}, 1]\n" for n in range(2_000)}

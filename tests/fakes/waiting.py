@@ -1,0 +1,17 @@
+"""Waiting for what comes of a request, on facts as the product's own waits do; no test sleeps for it."""
+
+import asyncio
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.core.approvals import Request, is_settled
+
+
+async def settled(queue: ApprovalQueue, request_id: str, timeout_s: float) -> Request:
+    """The request as soon as nothing more can come of it, its outcome included. TimeoutError where that takes longer."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            request = queue.get(request_id)
+            assert request is not None, request_id
+            if is_settled(request):
+                return request
+            await queue.next_change(request_id, timeout_s)
