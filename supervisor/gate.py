@@ -100,7 +100,9 @@ class Gate:
         if self._tasks is None:
             work.close()
             raise RuntimeError("the gate has no task group yet")
-        return self._tasks.create_task(_logged(work, name), name=name)
+        task = self._tasks.create_task(_logged(work, name), name=name)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nothing else would
+        return task
 
     # -- asking -----------------------------------------------------------------------------------------------------
 

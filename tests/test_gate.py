@@ -1,6 +1,7 @@
 """The gate: every ask becomes a recorded verdict, only an allowed or approved one becomes a Grant, once, for just that action."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -432,6 +433,17 @@ async def test_a_wait_begun_anew_after_a_restart_finds_the_answer(
     reborn.gate.resolve(request.id, "approved", by="operator")
     assert status(await waiting) == "approved"
     reborn.close()
+
+
+async def test_a_loop_that_is_cancelled_before_it_begins_is_closed(world: World) -> None:
+    async def follow() -> None:
+        await asyncio.Event().wait()
+
+    work = follow()
+    async with asyncio.TaskGroup() as tasks:
+        world.gate.run_handlers_in(tasks)
+        world.gate.run(work, "following").cancel()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 async def test_a_channel_that_fails_is_said_and_takes_nobody_along(world: World) -> None:

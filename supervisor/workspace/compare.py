@@ -12,29 +12,39 @@ It must never read a path other than below the copy's descriptor, or judge a cha
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
-from supervisor.core.changes import SPECIAL, Known, Seen, Signature, Want, agree, signature_of, to_action, want
+from supervisor.core.changes import (
+    PERMISSIONS,
+    SPECIAL,
+    Known,
+    Seen,
+    Signature,
+    Want,
+    agree,
+    signature_of,
+    to_action,
+    want,
+)
 from supervisor.errors import StorageError
 from supervisor.gate import Gate
 from supervisor.workspace.bases import Bases
-from supervisor.workspace.beneath import DIRECTORY, PathError
+from supervisor.workspace.beneath import DIRECTORY, PathError, Root
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, entries, look, signature_at
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
 
 REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 250
-# Beyond this an agent's tree isn't followed any further: a loop that makes folders must not become ours.
-MOST_PATHS = 500_000
 SMALL_BLOB_BYTES = 256 * 1024
 MOST_GIT_ATTEMPTS = 50
 
@@ -85,11 +95,11 @@ class Comparison:
         self._sides = sides
         self._gate = gate
         self._session_id = session_id
-        self._ignores = ignores
         self._watcher = watcher
         self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
+        self._walk = Walk(_Copy(sides.copy, self._compared), sides, ignores, watcher)
         self._refused: dict[str, Signature | None] = {}
         self._held: dict[str, Signature | None] = {}
         self._git_seen: dict[str, Signature] | None = None
@@ -146,79 +156,9 @@ class Comparison:
 
     async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
         """Paths that need a look, and whether something is there."""
-        found: dict[str, bool] = {}
-        visited: set[str] = set()
-        waiting = {""} if folders is None else set(folders)
-        paths = 0
-        while waiting and paths < MOST_PATHS:
-            level = sorted(waiting - visited)
-            visited |= waiting
-            waiting = set()
-            listings = await asyncio.to_thread(self._list, level)
-            ignored = await self._ignores.among(self._unknown(listings))
-            for folder, listing in listings.items():
-                paths += len(listing)
-                waiting |= self._differing(folder, listing, ignored, found, everything=folders is None)
+        found = (await self._walk.candidates(folders)).found
         await asyncio.to_thread(self._add_asked, found, everything=folders is None)
-        if folders is None:
-            self._watcher.keep_only(visited)
         return found
-
-    def _list(self, folders: list[str]) -> dict[str, dict[str, os.stat_result]]:
-        """Each folder's entries by path. Watched first, so that nothing falls between."""
-        out: dict[str, dict[str, os.stat_result]] = {}
-        for folder in folders:
-            self._watcher.add(folder)
-            try:
-                listing = entries(self._sides.copy, folder)
-            except OSError:
-                listing = {}
-            out[folder] = {
-                f"{folder}/{leaf}" if folder else leaf: found
-                for leaf, found in listing.items()
-                if leaf != ".git" and not leaf.startswith(TEMPORARY_PREFIX)
-            }
-        return out
-
-    def _unknown(self, listings: dict[str, dict[str, os.stat_result]]) -> list[str]:
-        return [
-            f"{name}/" if stat.S_ISDIR(found.st_mode) else name
-            for listing in listings.values()
-            for name, found in listing.items()
-            if self._sides.known(name) is None
-        ]
-
-    def _differing(
-        self,
-        folder: str,
-        listing: dict[str, os.stat_result],
-        ignored: set[str],
-        found: dict[str, bool],
-        *,
-        everything: bool,
-    ) -> set[str]:
-        """Put what needs a look into `found`; the folders to go into next."""
-        into: set[str] = set()
-        for name, there in listing.items():
-            is_folder = stat.S_ISDIR(there.st_mode)
-            if (f"{name}/" if is_folder else name) in ignored:
-                continue
-            known = self._sides.known(name)
-            if is_folder and (everything or not self._watcher.is_watched(name)):
-                into.add(name)
-            if known is not None and known.kind == "dir" and not is_folder:
-                into.add(name)  # not there any more as a folder: neither is what was in it
-            if is_folder:
-                if known is None or known.kind != "dir" or known.mode != stat.S_IMODE(there.st_mode) & 0o777:
-                    found[name] = True
-            elif signature_of(there) != self._compared.get(name, known.copy_signature if known else None):
-                found[name] = True
-        for name in self._sides.children(folder) - listing.keys():
-            found[name] = False
-            known = self._sides.known(name)
-            if known is not None and known.kind == "dir":
-                into.add(name)
-        return into
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
         """What was asked about and is another thing now, wherever it is: its folder may be gone with it. With
@@ -315,8 +255,9 @@ class Comparison:
 
     async def _holds_something(self, folder: str) -> bool:
         """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it."""
-        listing = await asyncio.to_thread(self._list, [folder])
-        return bool(listing[folder])
+        return await asyncio.to_thread(
+            lambda: any(not _is_hidden(leaf) for leaf, _ in each_entry(self._sides.copy, folder))
+        )
 
     async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
         """Ask the gate about these paths, all at once, and carry out what rules allow."""
@@ -430,6 +371,36 @@ class Comparison:
         finally:
             os.close(git)
         return out
+
+
+class _Copy:
+    """What the walk must know of the copy's side. `compared` are the signatures of what was looked at since it was agreed on."""
+
+    def __init__(self, root: Root, compared: Mapping[str, Signature]) -> None:
+        self.root = root
+        self._compared = compared
+
+    def is_hidden(self, leaf: str) -> bool:
+        return _is_hidden(leaf)
+
+    def agreed(self, name: str, known: Known | None) -> Signature | None:
+        return self._compared.get(name) or (known.copy_signature if known is not None else None)
+
+    def differs(self, known: Known | None, mode: int) -> bool:
+        return known is None or known.kind != "dir" or known.mode != stat.S_IMODE(mode) & PERMISSIONS
+
+    def enters(self, known: Known | None) -> bool:
+        return False  # a new folder's tree may be large, and is watched from the first look on
+
+    def found_git(self, folder: str) -> None:
+        pass  # the copy's repositories say nothing about what is ignored
+
+    def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
+        return True  # what was in it is looked at one by one, which tells
+
+
+def _is_hidden(leaf: str) -> bool:
+    return leaf == ".git" or leaf.startswith(TEMPORARY_PREFIX)
 
 
 def _still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:

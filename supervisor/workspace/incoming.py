@@ -28,7 +28,7 @@ from supervisor.workspace.beneath import FILE, PathError, Root
 from supervisor.workspace.host_walk import HostWalk
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import StaleError, stale
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, entries, look, steady_digest
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.watch import Watcher
@@ -194,7 +194,8 @@ class HostChanges:
                     "the workspace's folder was deleted on the host: the copy keeps what it has, and nothing is synced any "
                     "more; save what you need from the copy and end the session"
                 )
-            entries(self._sides.host, "")
+            for _ in each_entry(self._sides.host, ""):
+                break
         except OSError as error:
             return f"the workspace can't be read on the host ({error.strerror}): the copy keeps what it has"
         return ""

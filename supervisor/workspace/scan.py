@@ -8,7 +8,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from supervisor.core.changes import Seen, Signature, kind_of, signature_of
 from supervisor.workspace.beneath import FILE, PathError, Root, is_regular
@@ -25,12 +25,11 @@ class TooLargeError(Exception):
     """The file is larger than LARGEST_FILE_BYTES."""
 
 
-def entries(root: Root, folder: str) -> dict[str, os.stat_result]:
-    """The names in a folder with their lstat, empty where it is no folder (any more).
+def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The names in a folder with their lstat, none where it is no folder (any more).
 
     Names that are out of bounds are left out. Raises OSError where the folder can't be read.
     """
-    found: dict[str, os.stat_result] = {}
     try:
         with root.directory(folder) as fd, os.scandir(fd) as listing:
             for entry in listing:
@@ -38,15 +37,13 @@ def entries(root: Root, folder: str) -> dict[str, os.stat_result]:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if not root.is_forbidden(status):
-                    found[entry.name] = status
+                if not (stat.S_ISDIR(status.st_mode) and root.is_forbidden(status)):
+                    yield entry.name, status
     except (FileNotFoundError, NotADirectoryError, PathError):
-        return {}
+        return
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a symlink where a folder was
-            return {}
-        raise
-    return found
+        if error.errno != errno.ELOOP:  # a symlink where a folder was
+            raise
 
 
 def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:

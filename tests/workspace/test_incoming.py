@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from supervisor.core.approvals import Request
 from supervisor.core.changes import Known, Seen, Signature, want
 from supervisor.core.incoming import incoming
-from supervisor.workspace import host_walk, scan
 from supervisor.workspace import incoming as module
+from supervisor.workspace import scan, walk
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.watch import Watcher
 from tests.workspace.conftest import Desk, git, make_repository
@@ -344,15 +345,15 @@ async def test_a_copy_without_room_is_said_and_comes_right(desk: Desk, monkeypat
 
 
 async def test_a_folder_that_cannot_be_read_is_not_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = scan.entries
+    real = scan.each_entry
 
-    def entries(root: object, folder: str) -> dict[str, os.stat_result]:
+    def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
         if folder == "src":
             raise PermissionError(13, "Permission denied")
-        return real(root, folder)  # type: ignore[arg-type]
+        return real(root, folder)
 
     async with desk.running():
-        monkeypatch.setattr(host_walk, "entries", entries)
+        monkeypatch.setattr(walk, "each_entry", each_entry)
         changes = desk.channel.host_changes()
         assert changes is not None
         async with desk.channel._turn:
