@@ -40,9 +40,7 @@ class _Named[K: Hashable]:
         if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_start is None:
-            self._by_start = Prefixes()
-            for numbered in enumerate(self.rules):
-                self._by_start.add(_start(numbered[1].pattern), numbered)
+            self._by_start = Prefixes((_start(one[1].pattern), one) for one in enumerate(self.rules))
         return _in_order(self._by_start.starting((command.arguments,)))
 
     def touching(self, command: ExecCommand) -> list[ExecRule[K]]:

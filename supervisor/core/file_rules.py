@@ -170,9 +170,7 @@ class _Index:
         """Of many rules for one folder and ending those that the path could match, by what they spell out beyond the folder."""
         index = self._by_start.get((folder, ending))
         if index is None:
-            index = self._by_start[folder, ending] = Prefixes()
-            for entry in entries:
-                index.add(self._beyond(entry, folder), entry)
+            index = self._by_start[folder, ending] = Prefixes((self._beyond(one, folder), one) for one in entries)
         beyond = path[len(folder) :]
         return index.starting([beyond, *map(_NAME_MARK.__add__, beyond.split("/"))])
 

@@ -162,17 +162,11 @@ class GitJudge(Judge[_Seen]):
     """The git rules of a policy: those that allow by the start of a subject, the others by the start of their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._allow: Prefixes[_Entry] = Prefixes()
-        self._strict: Prefixes[_Entry] = Prefixes()
-        self._about_branches: list[Rule] = []
-        for rule in rules:
-            entry = _Entry(rule)
-            if rule.effect == "allow":
-                self._allow.add(_start(entry.pattern), entry)
-                continue
-            self._strict.add(_anchor(entry.pattern), entry)
-            if names_a_branch(entry.pattern):
-                self._about_branches.append(rule)
+        entries = [_Entry(rule) for rule in rules]
+        strict = [entry for entry in entries if entry.rule.effect != "allow"]
+        self._allow = Prefixes((_start(one.pattern), one) for one in entries if one.rule.effect == "allow")
+        self._strict = Prefixes((_anchor(one.pattern), one) for one in strict)
+        self._about_branches = [one.rule for one in strict if names_a_branch(one.pattern)]
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:

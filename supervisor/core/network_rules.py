@@ -99,11 +99,7 @@ class _Index:
             return entries
         index = self._by_path.get(hosts)
         if index is None:
-            index = self._by_path[hosts] = Prefixes()
-            for entry in entries:
-                # A rule that doesn't allow is compared with every reading of the path.
-                glob = None if entry.is_broad else entry.pattern.glob
-                index.add("" if glob is None else f"/{glob.start}", entry)
+            index = self._by_path[hosts] = Prefixes((_path_start(one), one) for one in entries)
         return index.starting([path])
 
     def about_address(self, address: Address) -> Iterator[_Entry]:
@@ -131,6 +127,12 @@ class _Index:
             and context.is_active(entry.rule)
             and not (entry.rule.exceptions and entry.is_excepted(target))
         ]
+
+
+def _path_start(entry: _Entry) -> str:
+    """What every path starts with that a rule covers; a rule that doesn't allow is compared with every reading of the path."""
+    glob = None if entry.is_broad else entry.pattern.glob
+    return "" if glob is None else f"/{glob.start}"
 
 
 class _Seen(NamedTuple):

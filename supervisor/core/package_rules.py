@@ -150,13 +150,14 @@ class PackageJudge(Judge[_Seen]):
     """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a package starts with."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self._by_manager: dict[str, Prefixes[_Entry]] = {}
+        by_manager: dict[str, list[tuple[str, _Entry]]] = {}
         for rule in rules:
             entry = _Entry(rule)
             pattern = entry.pattern
             manager = "" if "*" in pattern.manager else pattern.manager
             start = (pattern.item or "").partition("*")[0].casefold()
-            self._by_manager.setdefault(manager, Prefixes()).add(start, entry)
+            by_manager.setdefault(manager, []).append((start, entry))
+        self._by_manager = {manager: Prefixes(entries) for manager, entries in by_manager.items()}
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:

@@ -4,51 +4,65 @@ Decides nothing: it only leaves out rules that can't match, so that a judge comp
 apart from the judges because git, package and exec rules are all found this way. INVARIANT: what it hands out is never too little.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
-# Longer beginnings are cut: they set no more apart, and each length costs a look-up.
-MAX_PREFIX_CHARS = 40
-_STEM_CHARS = 3
+# Longer beginnings are cut: no more than this many lie within each other.
+MAX_PREFIX_CHARS = 100
 # Fewer rules than this are looked at one by one.
 FEW = 8
 
 
 class Prefixes[T]:
-    """Items, each under a prefix. `starting(texts)` hands out those whose prefix one of the texts starts with."""
+    """Items, each under a prefix; under `""` for every text. `starting(texts)` hands out those whose prefix one of the texts starts with."""
 
-    __slots__ = ("_by_stem", "_every", "_short")
+    __slots__ = ("_by_letter", "_every")
 
-    def __init__(self) -> None:
-        # Most texts start like no rule at all: their first letters tell, in one look-up.
-        self._by_stem: dict[str, dict[int, dict[str, list[T]]]] = {}
-        self._short: dict[str, list[T]] = {}
-        self._every: list[T] = []
-
-    def add(self, prefix: str, item: T) -> None:
-        """Put an item under a prefix; under `""` it is handed out for every text."""
-        cut = prefix[:MAX_PREFIX_CHARS]
-        if not cut:
-            self._every.append(item)
-        elif len(cut) < _STEM_CHARS:
-            self._short.setdefault(cut, []).append(item)
-        else:
-            of_stem = self._by_stem.setdefault(cut[:_STEM_CHARS], {})
-            of_stem.setdefault(len(cut), {}).setdefault(cut, []).append(item)
+    def __init__(self, items: Iterable[tuple[str, T]]) -> None:
+        by_prefix: dict[str, list[T]] = {}
+        for prefix, item in items:
+            by_prefix.setdefault(prefix[:MAX_PREFIX_CHARS], []).append(item)
+        self._every = by_prefix.pop("", [])
+        # Most texts start like no rule at all: often the first letter tells.
+        self._by_letter: dict[str, _Sorted[T]] = {}
+        for prefix in sorted(by_prefix):
+            self._by_letter.setdefault(prefix[0], _Sorted()).append(prefix, by_prefix[prefix])
 
     def starting(self, texts: Iterable[str]) -> list[T]:
         """The items whose prefix one of the texts starts with, none twice."""
         parts: list[list[T]] = [self._every] if self._every else []
-        by_stem, short = self._by_stem, self._short
+        by_letter = self._by_letter
         for text in texts:
-            if short:
-                parts += [short[start] for start in (text[:1], text[:2]) if start in short]
-            of_stem = by_stem.get(text[:_STEM_CHARS])
-            if of_stem is not None:
-                for length, by_prefix in of_stem.items():
-                    part = by_prefix.get(text[:length])
-                    if part is not None:
-                        parts.append(part)
+            known = by_letter.get(text[:1])
+            if known is not None:
+                prefixes, outer = known.prefixes, known.outer
+                # INVARIANT: what of the sorted prefixes a text starts with is the last one before it, or encloses that one.
+                at = bisect_right(prefixes, text) - 1
+                while at >= 0:
+                    if text.startswith(prefixes[at]):
+                        parts.append(known.items[at])
+                    at = outer[at]
         if len(parts) <= 1:
             return parts[0] if parts else []
         # A list is met twice where two texts start alike; an item is in one list only.
         return [item for part in {id(part): part for part in parts}.values() for item in part]
+
+
+class _Sorted[T]:
+    """Prefixes in order, the items of each, and for each the longest other one that it starts with (-1: none)."""
+
+    __slots__ = ("items", "outer", "prefixes")
+
+    def __init__(self) -> None:
+        self.prefixes: list[str] = []
+        self.items: list[list[T]] = []
+        self.outer: list[int] = []
+
+    def append(self, prefix: str, items: list[T]) -> None:
+        """Put the next one at the end."""
+        outer = len(self.prefixes) - 1
+        while outer >= 0 and not prefix.startswith(self.prefixes[outer]):
+            outer = self.outer[outer]
+        self.prefixes.append(prefix)
+        self.items.append(items)
+        self.outer.append(outer)

@@ -1,6 +1,8 @@
 """An index of rules never hands out too little: with hundreds of rules every verdict is the one of each rule alone."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.core.actions import Action, Exec, FileChange, Network
 from supervisor.core.git_refs import parse_command as git
@@ -14,10 +16,8 @@ LONG = "a" * (MAX_PREFIX_CHARS + 5)
 
 
 def test_everything_that_could_match_is_handed_out_once() -> None:
-    index: Prefixes[str] = Prefixes()
-    assert index.starting(["anything"]) == []
-    for prefix in ("", "a", "ab", "abc", "abcd", "b", "xyz", LONG):
-        index.add(prefix, f"<{prefix}>")
+    assert Prefixes[str]([]).starting(["anything"]) == []
+    index = Prefixes((prefix, f"<{prefix}>") for prefix in ("xyz", "ab", "", "abcd", LONG, "a", "abc", "b"))
     assert set(index.starting(["abcde"])) == {"<>", "<a>", "<ab>", "<abc>", "<abcd>"}
     assert set(index.starting(["a"])) == {"<>", "<a>"}
     assert index.starting(["zzz"]) == ["<>"]
@@ -26,6 +26,14 @@ def test_everything_that_could_match_is_handed_out_once() -> None:
     # A long beginning is cut, so it is handed out for more than it matches, never for less.
     assert f"<{LONG}>" in index.starting([LONG])
     assert f"<{LONG}>" in index.starting(["a" * MAX_PREFIX_CHARS])
+
+
+@given(st.lists(st.text("ab", max_size=6)), st.lists(st.text("abc", max_size=8), max_size=4))
+def test_it_hands_out_what_a_comparison_one_by_one_finds(prefixes: list[str], texts: list[str]) -> None:
+    found = Prefixes((prefix, number) for number, prefix in enumerate(prefixes)).starting(texts)
+    assert sorted(found) == [
+        number for number, prefix in enumerate(prefixes) if not prefix or any(text.startswith(prefix) for text in texts)
+    ]
 
 
 def request(path: str) -> Network:
