@@ -1,18 +1,17 @@
 """The verdict on a command line: exec rules in terms of the policy.
 
 Decides nothing about commands itself (`exec_rules` does); it knows which rules are in force, which are bare, and the words of the
-verdict. tree-sitter is imported when a command is first judged, so that the other categories don't pay for it.
+verdict. It is imported with the first exec rule or command, and tree-sitter with the first command, so that nobody else pays for them.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Exec
+from supervisor.core.exec_commands import Line, read_line
+from supervisor.core.exec_patterns import compile_pattern
+from supervisor.core.exec_rules import Judgement, Rules, judge
 from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Judge, Rule, Verdict, by_mode, by_rules
-
-if TYPE_CHECKING:
-    from supervisor.core.exec_commands import Line
-    from supervisor.core.exec_rules import Judgement, Rules
 
 _NONE: frozenset[int] = frozenset()
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
@@ -20,8 +19,6 @@ GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is dec
 
 def check_pattern(pattern: str, effect: Effect) -> str:
     """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
-    from supervisor.core.exec_patterns import compile_pattern
-
     if compile_pattern(pattern).is_bare and effect == "allow":
         return f"`exec({pattern})` is bare, so it allows nothing: name the commands"
     return ""
@@ -31,7 +28,7 @@ class _Seen(NamedTuple):
     """A command line as the rules see it: what it would run, and in which folder."""
 
     action: Exec
-    line: "Line"
+    line: Line
 
 
 class CommandJudge(Judge[_Seen]):
@@ -51,8 +48,6 @@ class CommandJudge(Judge[_Seen]):
     @staticmethod
     def canonical(action: Action) -> _Seen:
         """An `Exec` action, parsed."""
-        from supervisor.core.exec_commands import read_line
-
         assert isinstance(action, Exec)
         return _Seen(action, read_line(action.command))
 
@@ -60,13 +55,11 @@ class CommandJudge(Judge[_Seen]):
         """The verdict on a command line: every command in it must be allowed."""
         return self._verdict(self._judgement(seen, context), mode)
 
-    def judgement(self, action: Exec, context: Context) -> "Judgement[int]":
+    def judgement(self, action: Exec, context: Context) -> Judgement[int]:
         """What the rules say of the command line, command by command, before it becomes a verdict."""
         return self._judgement(self.canonical(action), context)
 
-    def _judgement(self, seen: _Seen, context: Context) -> "Judgement[int]":
-        from supervisor.core.exec_rules import judge
-
+    def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:
         lists = self.in_force(context)[1]
         return judge(
             seen.action.command,
@@ -78,7 +71,7 @@ class CommandJudge(Judge[_Seen]):
             line=seen.line,
         )
 
-    def in_force(self, context: Context) -> "tuple[Sequence[Rule], dict[Effect, Rules[int]]]":
+    def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[Effect, Rules[int]]]:
         """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
         idle = _NONE
         if self._limited:
@@ -87,10 +80,7 @@ class CommandJudge(Judge[_Seen]):
             self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
         return self._rules, self._compiled[1]
 
-    def _compile(self, active: Sequence[int]) -> "dict[Effect, Rules[int]]":
-        from supervisor.core.exec_patterns import compile_pattern
-        from supervisor.core.exec_rules import Rules
-
+    def _compile(self, active: Sequence[int]) -> dict[Effect, Rules[int]]:
         lists: dict[Effect, list[tuple[int, object, tuple[object, ...]]]] = {"allow": [], "ask": [], "deny": []}
         for index in active:
             rule = self._rules[index]
@@ -100,7 +90,7 @@ class CommandJudge(Judge[_Seen]):
                 lists[rule.effect].append((index, pattern, tuple(map(compile_pattern, rule.exceptions))))
         return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]
 
-    def _verdict(self, judgement: "Judgement[int]", mode: Effect) -> Verdict:
+    def _verdict(self, judgement: Judgement[int], mode: Effect) -> Verdict:
         rules = [self._rules[key] for key in judgement.keys]
         if judgement.decision is None:
             verdict = by_mode("exec", mode)
@@ -119,7 +109,7 @@ class CommandJudge(Judge[_Seen]):
         return by_rules(judgement.decision, rules, self._why(judgement, rules))
 
     @staticmethod
-    def _why(judgement: "Judgement[int]", rules: Sequence[Rule]) -> str:
+    def _why(judgement: Judgement[int], rules: Sequence[Rule]) -> str:
         """The judge's own words, with the rule's why behind them; empty: the usual words."""
         if judgement.decision == "allow" or not judgement.why:
             return ""
