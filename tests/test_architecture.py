@@ -69,6 +69,7 @@ ONLY_IN: dict[str, set[str]] = {
     "alembic": {"store"},
     "anthropic": {"agent_image"},
     "claude_agent_sdk": set(),
+    "mcp": {"server"},
     "pyseccomp": {"sandbox"},
 }
 # Types that name what is handed through a part; they hold no query.

@@ -17,7 +17,8 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import agent_api, change_api, change_set_api, conflict_api, operator_api, undo_api
+from supervisor.server import agent_api, change_api, change_set_api, conflict_api, mcp, operator_api, undo_api
+from supervisor.server.agent_calls import AgentCalls
 from supervisor.server.auth import BadTokens, OperatorAuth
 from supervisor.server.change_sets import ChangeSets
 from supervisor.server.door import AgentDoor, OperatorDoor
@@ -79,8 +80,9 @@ def build_operator_app(
 
 def build_agent_app(parts: Parts, session_id: str) -> Litestar:
     """The agent's app of one session. INVARIANT: it serves the listening socket of that session only."""
+    calls = AgentCalls(parts, session_id)
     app = Litestar(
-        route_handlers=agent_api.handlers(session_id),
+        route_handlers=[*agent_api.handlers(calls), mcp.handler(calls)],
         guards=[require_caller],
         exception_handlers=dict(HANDLERS),
         request_max_body_size=AGENT_BODY_BYTES,

@@ -11,8 +11,8 @@ import pytest
 
 from supervisor.core.actions import Exec, FileChange, Git, Packages, Proposal, content_hash
 from supervisor.core.approvals import status
-from supervisor.server.agent_api import ASKS_AT_ONCE
 from supervisor.server.agent_bodies import COMMAND_CHARS, folder, in_workspace
+from supervisor.server.agent_calls import ASKS_AT_ONCE
 from supervisor.server.app import build_agent_app
 from tests.fakes.parts import SECRET, FakeParts, FakeWorkspace
 from tests.server.conftest import client_of

@@ -4,13 +4,14 @@ import ast
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import pytest
 from litestar import Litestar
 from litestar.handlers import WebsocketRouteHandler
 
-from supervisor.server import agent_api
+from supervisor.server import agent_api, agent_calls, mcp, mcp_tools
 from supervisor.server.app import PUBLIC_PATHS, build_agent_app, build_operator_app
 from supervisor.server.auth import COOKIE_S, LOGIN_TOKEN_S, MOST_BAD_TOKENS, OperatorAuth
 from supervisor.server.door import CSRF_HEADER
@@ -352,12 +353,13 @@ def test_every_websocket_route_is_known() -> None:
     assert found == {'@websocket("/ws", name="live")'}
 
 
-def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(parts: FakeParts) -> None:
+@pytest.mark.parametrize("module", [agent_api, agent_calls, mcp, mcp_tools])
+def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(parts: FakeParts, module: ModuleType) -> None:
     app = build_agent_app(parts, "one")
     assert not [
         h for route in app.routes for h in getattr(route, "route_handlers", []) if isinstance(h, WebsocketRouteHandler)
     ]
-    tree = ast.parse(Path(agent_api.__file__).read_text())
+    tree = ast.parse(Path(module.__file__ or "").read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not imported & {"supervisor.server.decisions", "supervisor.server.operator_api", "supervisor.server.live"}
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
