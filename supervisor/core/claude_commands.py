@@ -17,11 +17,13 @@ from itertools import takewhile
 
 from supervisor.core.exec_patterns import ExecPattern, PatternWord, compile_pattern
 from supervisor.core.exec_tables import basename, tables
+from supervisor.core.exec_wrappers import unwrap
 from supervisor.core.git_refs import REACHES
 from supervisor.core.packages import manager_named, managers, operation_named
 from supervisor.core.policy_text import parse_rule
 from supervisor.core.rule_containment import compiled
 from supervisor.core.rule_forms import never, runs_anything
+from supervisor.core.shell_words import Word
 from supervisor.errors import PolicyError
 
 # What Claude Code takes off a command before it compares: a rule that begins with one is about nothing that is left.
@@ -77,7 +79,7 @@ def allow(spec: str) -> tuple[str, str]:
         raise NoCounterpartError("a `*` in quotes is any text there, and a star here: write the rule by hand")
     carried, note = _narrowed(pattern)
     _refuse_traps(carried)
-    return carried, note
+    return carried, note or _narrower_by_payload(pattern)
 
 
 def _compiled(text: str) -> ExecPattern:
@@ -119,6 +121,13 @@ def _ends_in_a_word(word: PatternWord) -> bool:
     if word.literal is not None or len(word.parts) != 2 or word.parts[1]:
         return False
     return word.parts[0][-1:].isalnum()
+
+
+def _narrower_by_payload(pattern: ExecPattern) -> str:
+    """`bash -c *`: there the rule is for whatever the shell is given, here for the shell alone."""
+    words = [Word(word.literal) for word in pattern.words if word.literal is not None]
+    inner = unwrap([*words, Word("x")]) if pattern.has_tail and len(words) == len(pattern.words) else None
+    return "narrower: what it runs needs a rule of its own" if inner is not None and inner.payloads else ""
 
 
 def _refuse_traps(text: str) -> None:

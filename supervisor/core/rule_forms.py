@@ -165,11 +165,15 @@ def wide(rule: Compiled) -> Remark | None:
 
 @cache
 def _runners() -> dict[tuple[str, ...], str]:
-    return {tuple(words.split()): why for words, why in table("wide_rules")["runs_anything"].items()}
+    known = table("wide_rules")
+    found = {words: f"lets `*` stand for {means}" for words, means in known["runs_anything"].items()}
+    for words, besides in known["runs_allowed"].items():
+        found[words] = f"lets every command that another rule allows run {besides}"
+    return {tuple(words.split()): what for words, what in found.items()}
 
 
 def runs_anything(pattern: ExecPattern) -> Remark | None:
-    """What a wildcard stands for where that is a program, None where it is an argument."""
+    """What a wildcard lets run where it stands for a program, None where it stands for an argument."""
     words = pattern.words
     if pattern.is_bare:
         return None
@@ -186,9 +190,9 @@ def runs_anything(pattern: ExecPattern) -> Remark | None:
     if not is_open:
         return None
     spelled = [basename(lead[0]) if lead[0].startswith("/") else lead[0], *lead[1:]]
-    for runner, means in _runners().items():
+    for runner, what in _runners().items():
         if len(runner) == len(spelled) and all(map(fnmatch.fnmatchcase, spelled, runner)):
-            return Remark(f"lets `*` stand for {means}", "name what is run, in a rule for each")
+            return Remark(what, "name what is run, in a rule for each")
     return None
 
 

@@ -64,12 +64,21 @@ ALLOWED = [
     ("Bash(find:*)", "exec(find *)"),
     ("Bash(git **)", "exec(git *)"),
     ('Bash(git commit -m "a b")', 'exec(git commit -m "a b")'),
+    ("Bash(bash -c *)", "exec(bash -c *)"),
+    ("Bash(uv run *)", "exec(uv run *)"),
 ]
 
 
 @pytest.mark.parametrize(("there", "here"), ALLOWED)
 def test_an_allow_rule_about_a_command(there: str, here: str) -> None:
     assert rules("allow", there) == [here]
+
+
+def test_a_rule_for_a_shell_that_is_given_a_command_line_does_not_bring_in_that_line() -> None:
+    imported = read(PROJECT, allow=["Bash(bash -c *)", "Bash(git log *)"])
+    assert [one.note for one in imported.rules] == ["narrower: what it runs needs a rule of its own", ""]
+    assert command(policy(imported), "bash -c 'git log -3'") == "allow"
+    assert command(policy(imported), "bash -c 'git push'") == "ask"
 
 
 NOT_ALLOWED = [
@@ -82,14 +91,14 @@ NOT_ALLOWED = [
     ("Bash(git * main)", "stands for the subcommand"),
     ("Bash(git lo* main)", "stands for the subcommand"),
     ("Bash(python:*)", "any script"),
-    ("Bash(python3 -m *)", "any module"),
-    ("Bash(bash -c *)", "any command line"),
-    ("Bash(npx *)", "any package"),
+    ("Bash(python3 -m *)", "as a module"),
+    ("Bash(bash *)", "any script"),
+    ("Bash(npx *)", "as a package"),
     ("Bash(sudo *)", "as another user"),
-    ("Bash(docker exec *)", "in a container"),
+    ("Bash(docker exec *)", "as a container"),
     ("Bash(devbox run *)", "any program"),
     ("Bash(source .env)", "no rule may allow"),
-    ("Bash(eval *)", "any command line"),
+    ("Bash(eval *)", "no rule may allow"),
     ("Bash(timeout 5 npm test *)", "takes `timeout` off"),
     ("Bash(xargs grep *)", "takes `xargs` off"),
     ("Bash(FOO=1 npm test)", "starts with an assignment"),

@@ -2,21 +2,22 @@
 
 import pytest
 
+from supervisor.core.actions import Exec
 from supervisor.core.lint import lint
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rule_containment import compiled
 from supervisor.core.rule_forms import never, wide
+from supervisor.core.rules import evaluate
+from supervisor.core.tables import table
 
 WIDE = [
     ("exec(bash *)", "any script"),
     ("exec(/usr/bin/python3 *)", "any script"),
-    ("exec(python3.13 -m *)", "any module"),
-    ("exec(bash -c *)", "any command line"),
+    ("exec(python3.13 -m *)", "as a module"),
     ("exec(make *)", "any target"),
-    ("exec(npx *)", "any package"),
-    ("exec(npm exec *)", "any package"),
-    ("exec(uv run *)", "any script or program"),
-    ("exec(docker run *)", "any image"),
+    ("exec(npx *)", "as a package"),
+    ("exec(npm exec *)", "as a package"),
+    ("exec(docker run *)", "as an image"),
     ("exec(sudo *)", "as another user"),
     ("exec(ls*)", "any program"),
     ("exec(py* *)", "any program"),
@@ -56,13 +57,43 @@ NARROW = [
     "filesystem(src/**)", "filesystem(**/*.py)", "network(*.example.org)", "network(10.0.0.0/8)", "network(192.0.2.0/24)",
     "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)", "packages(npm:@team/*)",
     "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)", "packages(npm uninstall zod)",
-    "packages(npm install left-pad@1.*)",
+    "packages(npm install left-pad@1.*)", "exec(bash -c *)", "exec(bash -lc *)", "exec(sh -c *)", "exec(uv run *)", "exec(poetry run *)",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", NARROW)
 def test_a_rule_that_means_what_it_says_is_not(rule: str) -> None:
     assert lint(policy_from_data({"allow": [rule]}), None, 0.0).findings == ()
+
+
+def decision(command: str, *rules: str) -> str:
+    return evaluate(policy_from_data({"allow": [*rules]}), Exec(command=command), now=0.0).decision
+
+
+@pytest.mark.parametrize("words", table("wide_rules")["runs_anything"])
+def test_what_is_said_to_run_anything_needs_no_other_rule_for_it(words: str) -> None:
+    start = words.replace("*", "3")
+    assert "allow" in {decision(f"{start} {anything}", f"exec({start} *)") for anything in ("./evil.x", "evil x")}
+
+
+RUN_BY_ITSELF = {"ssh": "host rm x"}
+
+
+@pytest.mark.parametrize("words", table("wide_rules")["runs_allowed"])
+def test_what_is_said_to_run_what_is_allowed_needs_a_rule_for_that(words: str) -> None:
+    start = words.replace("*", "3")
+    command = f"{start} {RUN_BY_ITSELF.get(words, 'rm x')}"
+    assert decision(command, f"exec({start} *)") == "ask"
+    assert decision(command, f"exec({start} *)", "exec(rm *)") == "allow"
+
+
+@pytest.mark.parametrize("shell", ["bash -c", "bash -lc", "sh -c", "zsh -c"])
+def test_a_rule_for_a_shell_is_not_wide_as_it_lets_nothing_run_that_could_not_without_it(shell: str) -> None:
+    """POLICY exec 5: strictest of wrapper and payload."""
+    assert lint(policy_from_data({"allow": [f"exec({shell} *)"]}), None, 0.0).findings == ()
+    assert decision(f"{shell} 'git log && rm x'", f"exec({shell} *)", "exec(git log *)") == "ask"
+    assert decision(f"{shell} 'git log && rm x'", f"exec({shell} *)", "exec(git log *)", "exec(rm *)") == "allow"
+    assert decision(f"{shell} 'git log'", "exec(git log *)") == "ask", "the shell itself needs a rule too"
 
 
 @pytest.mark.parametrize("effect", ["ask", "deny"])
