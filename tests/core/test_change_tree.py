@@ -33,6 +33,12 @@ def test_a_level_has_folders_with_counts_and_its_files() -> None:
     assert inner.folder.files == 3
 
 
+def test_a_rename_is_counted_as_one() -> None:
+    moved = waiting("src/old.py", operation="rename", to="src/new.py", before="b" * 64, after="b" * 64)
+    level = ChangeSet([moved], {}).level()
+    assert level.folders[0].counts == {"created": 0, "changed": 0, "deleted": 0, "renamed": 1}
+
+
 def test_only_so_many_files_are_listed() -> None:
     level = ChangeSet([waiting(f"{n}.txt") for n in range(MOST_LISTED + 7)], {}).level()
     assert (len(level.files), level.more) == (MOST_LISTED, 7)

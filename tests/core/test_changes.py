@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, content_hash, decode, encode, fingerprint
 from supervisor.core.changes import (
+    MOST_EDITED_CHARS,
     EditError,
     Known,
     Seen,
     Want,
     agree,
     apply_edit,
+    apply_edits,
     conflict,
     kind_of,
     link_token,
     name_fields,
     name_of,
+    names_of,
     signature_of,
     to_action,
     want,
@@ -221,6 +224,12 @@ def test_names_that_arent_utf8_are_shown_escaped() -> None:
         name_of(FileChange(operation="write", path="x", path_b64="not base64!"))
 
 
+def test_a_rename_is_about_two_names() -> None:
+    assert names_of(FileChange(operation="rename", path="a", to="b")) == ("a", "b")
+    assert names_of(FileChange(operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="b")) == ("caf\udce9", "b")
+    assert names_of(FileChange(operation="delete", path="a")) == ("a",)
+
+
 @pytest.mark.parametrize(
     ("text", "old", "new", "replace_all", "result"),
     [
@@ -243,6 +252,25 @@ def test_edits(text: str, old: str, new: str, replace_all: bool, result: str | t
     else:
         with pytest.raises(EditError):
             apply_edit(text, old, new, replace_all)
+
+
+def test_an_edit_that_would_fill_the_memory_is_refused_before_it_is_made() -> None:
+    text, new = "a" * 10_000, "b" * (1 + MOST_EDITED_CHARS // 10_000)
+    with pytest.raises(EditError, match="16 million characters"):
+        apply_edit(text, "a", new, replace_all=True)
+    assert len(apply_edit(text[:100], "a", new, replace_all=True)) == 100 * len(new)
+
+
+def test_several_edits_are_each_made_on_what_the_one_before_made() -> None:
+    assert apply_edits("one two", [("one", "two", False), ("two", "three", True)]) == "three three"
+    assert apply_edits("as it was", []) == "as it was"
+
+
+def test_where_one_of_several_edits_fails_it_is_named() -> None:
+    with pytest.raises(EditError, match=r"\Aedit 2 of 2: the old text isn't in the file\Z"):
+        apply_edits("one two", [("one", "1", False), ("one", "2", False)])
+    with pytest.raises(EditError, match=r"\Athe old text isn't in the file\Z"):
+        apply_edits("one two", [("three", "3", False)])
 
 
 @given(st.text(), st.text(min_size=1), st.text())

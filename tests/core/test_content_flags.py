@@ -47,6 +47,11 @@ def test_characters_that_do_not_show_are_found_where_they_are_new(old: str, new:
     assert found.names == (("hidden",) if hidden else ())
 
 
+def test_what_did_not_change_has_nothing_new() -> None:
+    text = f"ev\u200bil {KEY}".encode()
+    assert flags_of(text, text, Redactor([])) == Flags()
+
+
 def test_bytes_that_are_no_text_are_searched_for_secrets_only() -> None:
     found = flags_of(b"", b"\0\xff" + KEY.encode() + b"\0", Redactor(), is_text=False)
     assert found.names == ("secret",)
