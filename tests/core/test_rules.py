@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.actions import Action, Category, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, evaluate, judge_of, mode_verdict, names_addresses
 from supervisor.core.rules import Protection as ProtectedNames
-from supervisor.core.verdicts import Verdict, combine
+from supervisor.core.verdicts import Rule, Verdict, combine
 
 NOW = 1_790_000_000.0
 WRITE = FileChange(operation="write", path="src/a.py")
@@ -96,6 +96,20 @@ def test_nothing_in_force_denies_everything() -> None:
     for action in (WRITE, Exec(command="ls"), Proposal(effect="allow", rule="x")):
         assert evaluate(DENY_ALL, action, now=NOW).decision == "deny"
     assert merge(DENY_ALL, policy_from_data({"allow": ["filesystem(**)"]})) is DENY_ALL
+
+
+@pytest.mark.parametrize("category", ["network", "git", "packages"])
+def test_rules_that_can_not_be_evaluated_deny_instead_of_failing(category: Category) -> None:
+    """Law 3. No policy file brings such a rule in; whoever builds one by hand gets no hole."""
+    broken = Rule(effect="allow", category=category, pattern="\0 (", text="broken", id="r1")
+    actions = {
+        "network": Network(operation="connect", host="a.example.org", port=443),
+        "git": Git(operation="push"),
+        "packages": Packages(manager="npm", operation="install", names=("a",)),
+    }
+    found = evaluate(Policy([broken], {"network": "allow", "git": "allow"}), actions[category], now=NOW)
+    assert (found.decision, found.remedy) == ("deny", "report this as a bug")
+    assert found.why.startswith("the rules could not be evaluated: ")
 
 
 def test_a_proposal_is_always_asked() -> None:
