@@ -1,12 +1,13 @@
 """What the templates of whole pages and of their parts are given: read from the supervisor's parts, decided nowhere here."""
 
+from collections import Counter
 from typing import Any
 
 from litestar import Response
 from litestar.enums import MediaType
 
 from supervisor import audit
-from supervisor.core.actions import RULE_CATEGORIES, title
+from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.file_rules import built_in as protected_names
@@ -21,6 +22,8 @@ from supervisor.store import requests as store
 
 HISTORY_ROWS = 100
 REQUEST_ROWS = 100
+# A category of the policy file with more rules than this is folded.
+SHORT_GROUP = 12
 
 
 def html(template: str, **values: Any) -> Response[str]:
@@ -62,19 +65,13 @@ def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
     policy, protection = parts.policies.current(), parts.policies.current().protection
     built_in = protected_names()
     added = dict.fromkeys(sorted(protection.ask | protection.deny), "added by the policy")
+    found = rules_view.rules(parts)
     return {
         "error": error,
         "done": done,
         "warnings": rules_view.warnings(parts),
-        "rules": [
-            {
-                "view": rule,
-                "source_name": rule.source.rpartition("/")[2],
-                "added_text": clock_text(rule.added_at or 0),
-                "last_text": clock_text(rule.last_at or 0),
-            }
-            for rule in rules_view.rules(parts)
-        ],
+        "saved": [_rule(rule) for rule in found if rule.can_remove],
+        "groups": [group for one in RULE_CATEGORIES if (group := _rules_of(one, found))],
         "modes": [(category, policy.mode_of(category)) for category in RULE_CATEGORIES],
         "policy_file": str(parts.settings.policy_file),
         "protected": [
@@ -86,6 +83,29 @@ def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
             ),
         ],
         "lifted": sorted(protection.lifted),
+    }
+
+
+def _rules_of(category: Category, found: list[rules_view.RuleView]) -> dict[str, Any] | None:
+    """A category's rules of the policy file, folded where they are many; None where it has none."""
+    rules = [rule for rule in found if rule.category == category and not rule.can_remove]
+    counts = Counter(rule.effect for rule in rules)
+    if not rules:
+        return None
+    return {
+        "category": category,
+        "counts": list(counts.items()),
+        "is_short": len(rules) <= SHORT_GROUP,
+        "rules": [_rule(rule) for rule in rules],
+    }
+
+
+def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
+    return {
+        "view": rule,
+        "source_name": rule.source.rpartition("/")[2],
+        "added_text": clock_text(rule.added_at or 0),
+        "last_text": clock_text(rule.last_at or 0),
     }
 
 

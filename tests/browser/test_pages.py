@@ -120,6 +120,31 @@ async def test_rules_are_added_and_removed(site: Site, context: BrowserContext) 
         await expect(one.locator("tr", has_text="network(*.packages.example.org)")).to_have_count(0)
 
 
+async def test_many_rules_are_folded_and_found_by_words(site: Site, context: BrowserContext) -> None:
+    site.parts.settings.policy_file.write_text(
+        "version: 1\nallow:\n" + "".join(f"  - exec(tool{i} *)\n" for i in range(40)) + "  - network(a.example.org)\n"
+    )
+    page = await opened(context, site, "/rules")
+    rows, exec_rules = page.locator("#rules table.rules tbody tr:visible"), page.locator("details[data-group=exec]")
+    await expect(rows).to_have_count(1)
+    await expect(exec_rules.locator("summary")).to_contain_text("40 allow")
+    find = page.get_by_label("Find")
+    await find.fill("TOOL39 allow")
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("exec(tool39 *)")
+    await find.fill("nothing has this")
+    await expect(rows).to_have_count(0)
+    await expect(page.locator("#no-such-rule")).to_be_visible()
+    await find.fill("")
+    await expect(rows).to_have_count(1)
+    await exec_rules.locator("summary").click()
+    await expect(rows).to_have_count(41)
+    await page.get_by_role("textbox", name="Rule").fill("exec(mine *)")
+    await page.get_by_role("button", name="Add").click()
+    await expect(page.locator("tr", has_text="exec(mine *)")).to_be_visible()
+    await expect(rows).to_have_count(42)  # what the person unfolded stays so
+
+
 async def test_rules_say_what_happens_without_them(site: Site, context: BrowserContext) -> None:
     site.ask(Exec(command="git status"))
     site.parts.gate.write_hits()

@@ -6,6 +6,7 @@ import { watchConfirmations } from "./confirm.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
+import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
 import { watchTime } from "./time.js";
 
@@ -16,6 +17,7 @@ watchCards();
 watchChanges();
 watchKeys();
 watchHunks();
+watchRules();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
   if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();
