@@ -34,6 +34,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     memory, files in its tmpfs included where cgroups hold. `processes`: tasks, so threads count. `output_bytes`: what
     is passed on of its output; the rest is dropped, and that is said once. `files`: open descriptors of one process.
     `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and /dev/shm.
+    `free_disk_bytes`: what is left free where the private copy is, but never more than a twentieth of that file system:
+    below it the sandbox is killed, so that no agent fills the disk that the host and the record need.
     """
 
     cpu_s: int | None = None
@@ -43,6 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: int = 4096
     file_bytes: int = 4 * GIB
     tmpfs_bytes: int = GIB
+    free_disk_bytes: int = GIB
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

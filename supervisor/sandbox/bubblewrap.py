@@ -348,7 +348,13 @@ class _Start:
             init_fd = os.pidfd_open(init_pid)
         except (ValueError, KeyError, ProcessLookupError) as error:
             raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`") from error
-        self._watched = Watched(init_pid=init_pid, init_fd=init_fd, limits=self._spec.limits, cgroup=None)
+        self._watched = Watched(
+            init_pid=init_pid,
+            init_fd=init_fd,
+            limits=self._spec.limits,
+            cgroup=None,
+            disk=self._spec.workspace_merged.parent,
+        )
         # INVARIANT: the pidfd is of bubblewrap's own child: looked up after it was taken, and the child isn't reaped as
         # long as it is listed.
         if init_pid not in children(self._child.pid):

@@ -30,21 +30,26 @@ DATA_FLOOR_BYTES = 2 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a sandbox uses at one moment. `cpu_s` never goes down."""
+    """What a sandbox uses at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far the disk is below its floor."""
 
     tasks: int
     memory_bytes: int
     cpu_s: float
+    missing_disk_bytes: int = 0
 
 
 @dataclass(slots=True)
 class Watched:
-    """One sandbox under watch. `init_fd` is a pidfd of its init, whose end is the end of everything in it."""
+    """One sandbox under watch. `init_fd` is a pidfd of its init, whose end is the end of everything in it.
+
+    `disk` is a folder of the file system that it writes to, None where it writes to none.
+    """
 
     init_pid: int
     init_fd: int
     limits: Limits
     cgroup: Cgroup | None
+    disk: Path | None = None
     killed_why: str = ""
     last: Sample = field(default_factory=lambda: Sample(0, 0, 0.0))
     ended: bool = False
@@ -144,6 +149,8 @@ def exceeded(one: Watched, now: Sample) -> str:
         return f"more than {limits.processes} processes"
     if limits.cpu_s is not None and now.cpu_s > limits.cpu_s:
         return f"more than {limits.cpu_s} s of CPU time"
+    if now.missing_disk_bytes > 0:
+        return f"the disk of its copy is nearly full: {now.missing_disk_bytes} bytes too few are free"
     return ""
 
 
@@ -159,8 +166,16 @@ def sample(one: Watched) -> Sample:
     counted = group.cpu_s() if group is not None else None
     charged = group.memory_bytes() if group is not None else None
     memory = _memory_bytes(pids, one.limits.memory_bytes) if charged is None else charged
-    one.last = Sample(tasks, memory, max(one.last.cpu_s, cpu_s if counted is None else counted))
+    missing = _missing_disk_bytes(one.disk, one.limits.free_disk_bytes) if one.disk is not None else 0
+    one.last = Sample(tasks, memory, max(one.last.cpu_s, cpu_s if counted is None else counted), missing)
     return one.last
+
+
+def _missing_disk_bytes(folder: Path, wanted_bytes: int) -> int:
+    """How many bytes more ought to be free there; 0 where enough are. A small file system keeps a twentieth."""
+    status = os.statvfs(folder)
+    floor = min(wanted_bytes, status.f_blocks * status.f_frsize // 20)
+    return max(0, floor - status.f_bavail * status.f_frsize)
 
 
 def _stat(pid: int) -> tuple[int, float]:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -366,3 +367,21 @@ def test_it_runs_on_uvloop_too(place: Place) -> None:
         return result.stdout
 
     assert uvloop.run(go()) == b"ok\n"
+
+
+async def test_a_disk_that_is_filled_ends_the_sandbox_with_the_reason(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    """The host and the record need the disk too. A small file system of its own stands in for it."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        fill = "head -c 20000000 /dev/zero > few; sleep 1; echo fine; head -c 200000000 /dev/zero > many; sleep 60"
+        result = await sandbox.run_tool(Place(disk).spec("sh", "-c", fill), timeout_s=50)
+        assert result.stdout == b"fine\n"
+        assert result.killed_why.startswith("the disk of its copy is nearly full: ")
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

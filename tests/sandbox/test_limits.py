@@ -46,6 +46,7 @@ def test_rlimits_are_set_hard_from_outside_and_never_raised(sleeper: subprocess.
         (Sample(6, 5, 5.0), "more than 5 processes"),
         (Sample(5, 6, 5.0), "memory above 5 bytes"),
         (Sample(5, 5, 5.1), "more than 5 s of CPU time"),
+        (Sample(5, 5, 5.0, 7), "the disk of its copy is nearly full: 7 bytes too few are free"),
     ],
 )
 def test_each_bound_is_named_when_it_is_exceeded(sleeper: subprocess.Popen[bytes], now: Sample, why: str) -> None:
