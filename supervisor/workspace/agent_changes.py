@@ -66,9 +66,13 @@ class AgentChanges:
         superseded before the new one has an id.
         """
         name = canonical(path)
-        await self._prepare(FileChange(operation="write", path=name), reason)
-        after = await asyncio.to_thread(self._sides.blobs.keep, content)
+        action = FileChange(operation="write", path=name)
+        await self._prepare(action, reason)
         host = await asyncio.to_thread(self._look_at_host, name)
+        is_known_folder = host is not None and host.kind == "dir" and self._sides.known(name) is not None
+        if is_known_folder and self._gate.rulings.verdict(action, self._session_id).decision != "deny":
+            raise UserError(f"can't write `{name}`: it is a folder", "choose another name")
+        after = await asyncio.to_thread(self._sides.blobs.keep, content)
         is_file = host is not None and host.kind == "file"
         hazards = (
             *(("symlink",) if host is not None and host.kind == "symlink" else ()),

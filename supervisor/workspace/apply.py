@@ -151,6 +151,9 @@ class Applier:
     ) -> Applied:
         is_folder = host is not None and host.kind == "dir"
         match action.operation:
+            case "write" | "edit" | "symlink" if is_folder:
+                # A swap would take the folder, with all that is in it, for the old version of a file.
+                raise GatehouseError(f"`{name}` is a folder on the host; nothing was changed", "choose another name")
             case "write" | "edit":
                 return self._place(self._stage_file(action, name, host, request_id, use, mtime_ns))
             case "chmod" if not is_folder:

@@ -142,6 +142,24 @@ async def test_a_deletion_keeps_what_the_agent_wrote_in_its_copy(desk: Desk) -> 
 
 # -- move -------------------------------------------------------------------------------------------------------------
 
+# -- write ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_folder_is_never_written_over(desk: Desk) -> None:
+    """Swapped for the new file, it would be under a temporary name with all that is in it."""
+    async with desk.running():
+        with pytest.raises(UserError, match="it is a folder"):
+            await desk.channel.write("src", b"flat\n", "because")
+        (desk.host / "build").mkdir()  # ignored: the session doesn't know of it, and isn't told
+        (desk.host / "build/mine.txt").write_text("mine\n")
+        request = await desk.channel.write("build", b"flat\n", "because")
+        failed = await done(desk, request)
+        assert not failed.outcome["ok"]
+        assert "is a folder on the host; nothing was changed" in failed.outcome["error"]
+        assert (desk.host / "build/mine.txt").read_text() == "mine\n"
+        assert (desk.host / "src/app.py").read_text() == TEXT
+        assert not list(desk.host.rglob(".gatehouse-*"))
+
 
 async def test_move_keeps_the_file_itself_and_is_undone_as_one(desk: Desk) -> None:
     os.utime(desk.host / APP, ns=(10**18, 10**18))
