@@ -70,7 +70,8 @@ def long_inputs() -> Iterator[tuple[Category, Action]]:
         "a " * (LONG // 2), "a;" * (LONG // 2), "'" * LONG, "$(" * (LONG // 2), "a|" * (LONG // 2) + "a", "git " + "-c " * (LONG // 3),
         "sudo " * (LONG // 5) + "ls", "rm -rf " + "x " * (LONG // 2 - 5), "echo \"" + "$a " * (LONG // 3 - 5) + "\"", "x" * LONG,
         "bash -c '" + "ls;" * (LONG // 3 - 5) + "'", "cat <<'E'\n" + "a\n" * (LONG // 2 - 10) + "E\n", "[[ " * (LONG // 3), "{a,b}" * (LONG // 5),
-        "for i in a; do " * (LONG // 15), "xargs " * (LONG // 6), "find . " + "-exec ls {} ; " * (LONG // 15),
+        "for i in a; do " * (LONG // 15), "xargs " * (LONG // 6), "find . " + "-exec ls {} ; " * (LONG // 15), "ls " + "* " * (LONG // 2), "cat " + " ".join(f".?{n}*" for n in range(LONG // 7)),
+        "cat " + ".env a* " * (LONG // 8),
     ):  # fmt: skip
         yield "exec", Exec(command=text[:LONG])
     for path in (

@@ -8,11 +8,11 @@ no wildcard covers, as with the protected names of `filesystem` rules; so it can
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 
 import msgspec
 
+from supervisor.core.globs import Step, steps_fit
 from supervisor.core.shell_words import Word
 from supervisor.core.tables import table
 
@@ -20,6 +20,11 @@ from supervisor.core.tables import table
 _MAX_NAME_CHARS = 500
 # A word whose braces stand for more names than this may hold any.
 _MOST_SPELLINGS = 1_000
+_UNQUOTED = str.maketrans("", "", "\\'\"")
+_BRACKETS = re.compile(r"\[[^/]*\]")
+_NAME_ENDS = re.compile("[/:=@,]")
+_WILDCARD = re.compile("[*?]")
+_STEPS: dict[str, Step] = {"*": None, "?": bool}
 
 
 class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,12 +68,14 @@ def _may_become_one(text: str) -> bool:
     """Whether the shell may make such a name of a word with braces or wildcards. It errs to the side of "yes"."""
     if len(text) > _MAX_NAME_CHARS:
         return True
-    spellings = _spellings(re.sub(r"[\\\\'\"]", "", text))
-    return spellings is None or any(names_a_secret(each) or any(map(_finds_one, _patterns(each))) for each in spellings)
+    spellings = _spellings(text.translate(_UNQUOTED))
+    return spellings is None or any(any(map(_finds_one, _patterns(each))) or names_a_secret(each) for each in spellings)
 
 
 def _spellings(text: str) -> list[str] | None:
     """What the braces of a word stand for; None where that is too much."""
+    if "{" not in text:
+        return [text]
     done: list[str] = []
     rest = [re.sub(r"\{[^{},]*\.\.[^{},]*\}", "*", text)]
     while rest:
@@ -85,19 +92,24 @@ def _spellings(text: str) -> list[str] | None:
 
 def _patterns(text: str) -> Iterator[str]:
     """The parts of a path that are patterns, in small letters; what brackets hold is not looked at."""
-    parts = re.split("[/:=@,]", re.sub(r"\[[^/]*\]", "*", text.lower()))
+    parts = _NAME_ENDS.split(_BRACKETS.sub("*", text.lower()))
     return (part for part in parts if "*" in part or "?" in part)
 
 
 def _finds_one(pattern: str) -> bool:
     # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to find these.
-    return pattern[0] not in "*?" and any(fnmatchcase(name, pattern) for name in _names().found)
+    start = _WILDCARD.split(pattern, 1)[0]
+    names = [name for name in _names().found if name.startswith(start)] if start else []
+    # One letter a step: no expression is compiled for what an agent writes.
+    return bool(names) and any(steps_fit([_STEPS.get(letter, letter) for letter in pattern], name) for name in names)
 
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that name a secret which the command would read or hand on."""
     found = [i for i in _naming([word.text for word in words]) if i]
-    found += [i for i, word in enumerate(words) if i and word.globs and i not in found and _may_become_one(word.text)]
+    if any(word.globs for word in words):
+        risky = {text for text in {word.text for word in words[1:] if word.globs} if _may_become_one(text)}
+        found = sorted({*found, *(i for i, word in enumerate(words) if i and word.globs and word.text in risky)})
     if not found:
         return frozenset()
     names = _names()

@@ -123,13 +123,13 @@ def _compiled(text: str) -> Callable[[str], object]:
         folder = "/".join(one for one in plain if one is not None)
         return lambda path: not folder or path == folder or path.startswith(f"{folder}/")
     steps = [_step(one) for one in segments]
-    return lambda path: _fits(steps, path.split("/"))
+    return lambda path: steps_fit(steps, path.split("/"))
 
 
-type _Step = str | Callable[[str], object] | None
+type Step = str | Callable[[str], object] | None
 
 
-def _step(segment: str) -> _Step:
+def _step(segment: str) -> Step:
     """None for `**`, the name itself where it is spelled out, else what matches it."""
     if segment == "**":
         return None
@@ -142,12 +142,15 @@ def _step(segment: str) -> _Step:
     return re.compile(_segment(segment) + r"\Z", re.DOTALL).match
 
 
-def _takes(step: _Step, name: str) -> bool:
+def _takes(step: Step, name: str) -> bool:
     return step is None or (step == name if isinstance(step, str) else bool(step(name)))
 
 
-def _fits(steps: Sequence[_Step], path: Sequence[str]) -> bool:
-    """Whether segments match steps. Only the last `**` is ever stretched, so it takes n * m steps at most."""
+def steps_fit(steps: Sequence[Step], path: Sequence[str]) -> bool:
+    """Whether segments match steps: a text that they equal, a check, or None for any number of them (`**`).
+
+    Only the last `**` is ever stretched, so it takes n * m steps at most.
+    """
     step = at = 0
     last, mark = -1, 0
     while at < len(path):

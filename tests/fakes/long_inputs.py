@@ -56,7 +56,7 @@ SHELL: dict[str, Callable[[int], str]] = {
     "git -C": repeated("-C src ", "git ", "log"), "git -c": numbered("-c a=@ ", "git ", "log"), "long options": numbered("--recursive@ ", "rm "),
     "words": numbered("w@ ", "rm "), "echo": numbered("w@ ", "echo "), "dashes": repeated("-rf ", "rm "), "quotes": repeated("\"'\"'\"'", "echo "),
     "ansi": repeated("$'a\\n'", "echo "), "backslashes": repeated("\\\\", "echo "), "continuations": repeated("\\\n", "echo ", "x"),
-    "stars": repeated("*a", "ls "), "globs": repeated("* ", "ls "), "classes": repeated("[a]", "ls "), "open classes": repeated("[", "ls "),
+    "stars": repeated("*a", "ls "), "globs": repeated("* ", "ls "), "globs of names": numbered(".?@* ", "cat "), "classes": repeated("[a]", "ls "), "open classes": repeated("[", "ls "),
     "brace expansions": repeated("{a,b}", "echo "), "open braces": repeated("{", "echo "), "variables": repeated("$x", "echo "),
     "quoted variables": repeated('"$x" ', "echo "), "tests": repeated("! ", "[ ", "-f a ]"), "sed": repeated("s/a/b/;", "sed '", "' f"),
     "sed classes": repeated("[a", "sed 's/", "/b/' f"), "awk": repeated("{print $1}", "awk '", "' f"), "one word": repeated("a"), "blanks": repeated(" "),
