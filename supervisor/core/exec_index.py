@@ -17,7 +17,7 @@ from supervisor.core.prefixes import FEW, Prefixes
 type Entry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPattern, ...]]
 
 
-class ExecRule[K: Hashable](msgspec.Struct, frozen=True):
+class ExecRule[K: Hashable](msgspec.Struct, frozen=True, gc=False):
     """A pattern with its exceptions, and whatever its owner knows it by."""
 
     key: K

@@ -37,7 +37,7 @@ MAX_NESTED_WORDS = 6_000
 type Decision = Literal["allow", "ask", "deny"]
 
 
-class Judgement[K: Hashable](msgspec.Struct, frozen=True):
+class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
     """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that made it.
 
     `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`: every command found, as text.

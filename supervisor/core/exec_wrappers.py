@@ -15,7 +15,7 @@ from supervisor.core.shell_words import ASSIGNMENT, Word
 UNKNOWN_WORDS = Word("...", is_literal=False, splits=True)
 
 
-class Payload(msgspec.Struct, frozen=True):
+class Payload(msgspec.Struct, frozen=True, gc=False):
     """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a shell program.
 
     `is_elsewhere`: it runs in a folder that nobody knows yet.
@@ -28,7 +28,7 @@ class Payload(msgspec.Struct, frozen=True):
     is_elsewhere: bool = False
 
 
-class Unwrapped(msgspec.Struct, frozen=True):
+class Unwrapped(msgspec.Struct, frozen=True, gc=False):
     """`harmless`: judge only the payloads. `own`: positions that are judged as part of a payload, not as arguments.
 
     `problem`: why no rule may allow it. `is_uncertain`: the place of the payload isn't known; `guesses` are for deny rules.

@@ -46,6 +46,10 @@ _CONSTRUCTS = {
     "translated_string": "a translated string",
     "ERROR": "something that can't be parsed",
 }
+# What holds nothing further.
+_LEAVES = frozenset(
+    ["word", "raw_string", "string_content", "file_descriptor", "variable_name", "special_variable_name", "comment"]
+)
 _STRUCTURE = frozenset(
     [
         "program",
@@ -100,7 +104,13 @@ _STRUCTURE = frozenset(
 )
 
 
-class Command(msgspec.Struct, frozen=True):
+# What of it is more than a frame around its parts.
+_LOOKED_INTO = frozenset(
+    ["command", "file_redirect", "herestring_redirect", "test_command", "compound_statement", "unset_command"]
+)
+
+
+class Command(msgspec.Struct, frozen=True, gc=False):
     """A simple command: `words[0]` is its name. `is_joined` and `in_loop`: see `shell_outline.Simple`."""
 
     words: tuple[Word, ...]
@@ -108,7 +118,7 @@ class Command(msgspec.Struct, frozen=True):
     in_loop: bool = False
 
 
-class Script(msgspec.Struct, frozen=True):
+class Script(msgspec.Struct, frozen=True, gc=False):
     """What a text would run.
 
     `constructs`: names of what no rule may allow, with where; empty means that `commands` is everything, certainly.
@@ -202,14 +212,14 @@ def _parse_clean(text: str) -> Script:
 
 def _script(source: str, reading: Outline) -> Script:
     return Script(
-        commands=tuple(_command(source, simple) for simple in reading.commands),
-        bodies=tuple(from_bytes_text(body) for body in reading.bodies),
+        commands=tuple([_command(source, simple) for simple in reading.commands]),
+        bodies=tuple([from_bytes_text(body) for body in reading.bodies]),
         has_input=reading.has_input,
     )
 
 
 def _command(source: str, simple: Simple) -> Command:
-    words = tuple(resolve(source[start:end]) for start, end in simple.words)
+    words = tuple([resolve(source[start:end]) for start, end in simple.words])
     return Command(words, simple.is_joined, simple.in_loop)
 
 
@@ -235,6 +245,7 @@ class _Tree:
     def walk(self, root: "Node") -> None:
         # MAX_CHARS bounds the tree: it has fewer parts than its text has characters, but for a few.
         stack = [root]
+        is_whole = not root.has_error
         while stack:
             node = stack.pop()
             children = node.children
@@ -243,7 +254,11 @@ class _Tree:
             if node.is_missing:
                 self.note("something that can't be parsed", node)
                 self.is_doubtful = True
-            stack.extend(child for child in reversed(children) if child.is_named or child.is_missing)
+            if is_whole:
+                stack += [child for child in reversed(children) if child.is_named and child.type not in _LEAVES]
+            else:
+                # Any of them may be one that is missing.
+                stack += [child for child in reversed(children) if child.is_named or child.is_missing]
 
     def note(self, what: str, node: "Node") -> None:
         text = from_bytes_text(self.source[node.start_byte : node.end_byte]).split("\n", 1)[0]
@@ -251,10 +266,10 @@ class _Tree:
 
     def visit(self, node: "Node", children: "list[Node]") -> None:
         kind = node.type
+        if kind in _STRUCTURE and kind not in _LOOKED_INTO:
+            return
         if kind == "command":
             self.add(_command_spans(node, children))
-        elif kind in ("word", "command_name", "string"):
-            pass
         elif kind in _CONSTRUCTS:
             self.note(_CONSTRUCTS[kind], node)
             self.is_doubtful = self.is_doubtful or kind == "ERROR"

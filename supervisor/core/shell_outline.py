@@ -25,6 +25,8 @@ from supervisor.core.shell_words import (
 )
 
 _RUN = re.compile(r"[^ \t\n;&|()<>\\'\"$`]+")
+# What ends a word, the end of the text included.
+_ENDS = frozenset({"", *" \t\n;&|<>)"})
 _HEREDOC_DELIMITER = re.compile(r"'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+)")
 # A loop variable may not be one that a program or bash itself looks at.
 _LOOP_VARIABLE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*\Z")
@@ -52,7 +54,7 @@ class GiveUp(Exception):  # noqa: N818
     so_far: "Outline | None" = None
 
 
-class Simple(msgspec.Struct, frozen=True):
+class Simple(msgspec.Struct, frozen=True, gc=False):
     """A simple command: the spans of its words.
 
     `is_joined`: it runs only where the command before it succeeded in the same shell (`a && b`). `in_loop`: maybe often.
@@ -63,7 +65,7 @@ class Simple(msgspec.Struct, frozen=True):
     in_loop: bool = False
 
 
-class Outline(msgspec.Struct, frozen=True):
+class Outline(msgspec.Struct, frozen=True, gc=False):
     """`data` is (start, end, filler) of what is pure text; `bodies` the here-documents and here-strings; `has_input`: something is fed."""
 
     commands: tuple[Simple, ...]
@@ -75,12 +77,13 @@ class Outline(msgspec.Struct, frozen=True):
 def word_end(source: str, start: int) -> int:
     """The offset behind the word at `start`; raises GiveUp at anything that is more than text or a simple expansion."""
     i = start
-    while i < len(source):
+    while True:
         run = _RUN.match(source, i)
         if run:
             i = run.end()
-            continue
-        char = source[i]
+        char = source[i : i + 1]
+        if char in _ENDS:
+            return min(i, len(source))
         if char == "\\":
             i += 2
         elif char == "'":
@@ -93,11 +96,8 @@ def word_end(source: str, start: int) -> int:
             i = _dollar_end(source, i, quoted=False)
         elif char == "`":
             raise GiveUp("a command substitution")
-        elif char == "(":
-            raise GiveUp("`(` inside a word")
         else:
-            break
-    return min(i, len(source))
+            raise GiveUp("`(` inside a word")
 
 
 def _double_end(source: str, start: int) -> int:
@@ -153,6 +153,7 @@ class _Reader:
         self.heredocs: list[tuple[str, bool]] = []
         self.bodies: list[str] = []
         self.has_input = False
+        self.has_literals = "$(" in source
         # What stood before the command being read, and whether `&&` behind it would tell that it ran here and succeeded.
         self.before = ""
         self.was_plain = False
@@ -308,11 +309,11 @@ class _Reader:
         end = word_end(self.source, start)
         raw = self.source[start:end]
         self.i = end
-        following = self.source[end : end + 1]
-        if following and following in "<>" and self.is_descriptor(raw):
+        if self.source[end : end + 1] in ("<", ">") and self.is_descriptor(raw):
             self.read_redirection(raw)
             return
-        self.mask_literals(start, end)
+        if self.has_literals:
+            self.mask_literals(start, end)
         if self.closed:
             self.close_word(raw)
         elif self.at_start:

@@ -10,6 +10,7 @@ tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
 
 import re
 from collections.abc import Generator, Iterator
+from functools import lru_cache
 from itertools import takewhile
 
 import msgspec
@@ -36,7 +37,10 @@ _ANSI_ESCAPE = re.compile(
 _ANSI_SIMPLE = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
 
-class Word(msgspec.Struct, frozen=True):
+_SHORT_CHARS = 64
+
+
+class Word(msgspec.Struct, frozen=True, gc=False):
     """A word as the shell would pass it, as far as that can be told without running anything.
 
     `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were written, `prefix` is
@@ -72,7 +76,7 @@ def from_bytes_text(text: str) -> str:
 # --- one word ---------------------------------------------------------------------------------------------------
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """A part of a word: `text` (literal), `glob` (one unquoted `*`, `?` or `[`), `brace`, `one` or `many` (expansions)."""
 
     kind: str
@@ -216,6 +220,10 @@ def resolve(raw: str) -> Word:
     """The word that byte text `raw` stands for."""
     if PLAIN.match(raw):
         return Word(raw)
+    return _often(raw) if len(raw) <= _SHORT_CHARS else _read(raw)
+
+
+def _read(raw: str) -> Word:
     # `~` and `~/x` stay as they are written, for rules as for reasons: the sandbox has one home. `~+`, `~-` and `~user` are folders
     # that nobody knows here.
     elsewhere = _OTHER_TILDE.match(raw)
@@ -235,3 +243,7 @@ def resolve(raw: str) -> Word:
         raw=raw,
         is_number=kinds <= {"text", "one"} and all(_DIGITS.fullmatch(p.text) for p in found if p.kind == "one"),
     )
+
+
+# `"$x"`, `*`, `*.py`: the same ones come again and again.
+_often = lru_cache(maxsize=1024)(_read)
