@@ -23,11 +23,14 @@ from supervisor.core.shell_words import ASSIGNMENT, Piece, Word, from_bytes_text
 from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
+# Most patterns: nothing in them is special to a shell but blanks and `*`.
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^* -]+\Z")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # The last word of a pattern: any further arguments, none of which may lie outside of the workspace.
 INSIDE = "{workspace}"
 
 
-class PatternWord(msgspec.Struct, frozen=True):
+class PatternWord(msgspec.Struct, frozen=True, gc=False):
     """`literal` where there is no wildcard; else `parts`, the literal texts around each `*`. `raw` as it was written."""
 
     literal: str | None
@@ -55,7 +58,7 @@ class PatternWord(msgspec.Struct, frozen=True):
         return True
 
 
-class ExecPattern(msgspec.Struct, frozen=True):
+class ExecPattern(msgspec.Struct, frozen=True, gc=False):
     """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then leaves it out.
 
     `stays_inside`: its last word is `{workspace}`, any further arguments that lie inside of the workspace.
@@ -84,7 +87,7 @@ class ExecPattern(msgspec.Struct, frozen=True):
         return ExecPattern(self.text, self.words[start:], self.has_tail, is_bare=False, stays_inside=self.stays_inside)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> ExecPattern:
     """The pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one command."""
     source = to_bytes_text(text.strip())
@@ -92,9 +95,12 @@ def compile_pattern(text: str) -> ExecPattern:
         raise PolicyError("an exec rule without a command", "write the command, e.g. `exec(git status)`")
     if len(source) > MAX_PATTERN_CHARS:
         raise PolicyError(f"an exec rule of {len(source)} characters", f"keep it below {MAX_PATTERN_CHARS}")
-    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", source):
+    if _CONTROL.search(source):
         raise PolicyError(f"a control character in `exec({text.strip()[:60]})`", "leave it out")
-    words = tuple(_pattern_word(source[a:b], text) for a, b in _word_spans(source, text))
+    if _PLAIN.match(source):
+        words = tuple([_word_of(raw.split("*"), raw) for raw in source.split()])
+    else:
+        words = tuple([_pattern_word(source[a:b], text) for a, b in _word_spans(source, text)])
     if words[0].literal is not None and ASSIGNMENT.match(words[0].raw):
         raise PolicyError(
             f"`exec({text})` starts with an assignment",
@@ -131,11 +137,14 @@ def _pattern_word(raw: str, text: str) -> PatternWord:
             parts[-1] += piece.text
         else:
             raise PolicyError(f"`exec({text})` holds {_name(piece)}", "quote it where it is meant literally")
-    decoded = tuple(from_bytes_text(part) for part in parts)
-    if len(decoded) == 1:
-        return PatternWord(decoded[0], raw=raw)
+    return _word_of([from_bytes_text(part) for part in parts], raw)
+
+
+def _word_of(parts: Sequence[str], raw: str) -> PatternWord:
+    if len(parts) == 1:
+        return PatternWord(parts[0], raw=raw)
     # `a**b` is `a*b`.
-    return PatternWord(None, (decoded[0], *(p for p in decoded[1:-1] if p), decoded[-1]), raw)
+    return PatternWord(None, (parts[0], *[part for part in parts[1:-1] if part], parts[-1]), raw)
 
 
 def _name(piece: Piece) -> str:

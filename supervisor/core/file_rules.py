@@ -76,8 +76,9 @@ class _Entry:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         text = tidy(rule.pattern)
-        self.glob = Glob(text)
-        self.folded = Glob(fold(text)) if rule.effect != "allow" else self.glob
+        self.glob = self.folded = Glob(text)
+        if rule.effect != "allow" and (folded := fold(text)) != text:
+            self.folded = Glob(folded)
         self._exceptions: tuple[tuple[Glob, Glob], ...] | None = None
 
     def matches(self, path: WorkspacePath, folded: str) -> bool:

@@ -56,7 +56,7 @@ MAX_ROUGH_WORDS = 500
 UNREAD = "--gatehouse-unread="
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """One thing that a push moves or a fetch gets. `name` is the branch or full ref at the other end, empty where it isn't known.
 
     `text` is the refspec as a rule spells it, without `+`; for a branch under `refs/heads/` the bare name.

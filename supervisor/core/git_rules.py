@@ -57,7 +57,7 @@ class GitPattern(NamedTuple):
 
 
 # A pattern is checked, tried on its examples and indexed: that reads it once.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> GitPattern:
     """The pattern of `git(text)`; `PolicyError` where it is none."""
     words = list(split_pattern(text, f"git({text})"))

@@ -25,6 +25,10 @@ WEB_PORTS = frozenset({80, 443})
 _URL = re.compile(
     r"(?:(?P<methods>[A-Za-z*,-]+)[ \t]+)?(?P<scheme>[A-Za-z*]+)://(?P<host>[^/]*)(?P<path>/.*)?\Z", re.DOTALL
 )
+_ADDRESSES = re.compile(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z")
+_BLANK = re.compile(r"\s")
+_DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
+_QUERY = re.compile(r"\?[^/]*=")
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
 _KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?\Z")
@@ -122,13 +126,13 @@ def _is_in(address: Address, network: AnyNetwork) -> bool:
 
 
 # A pattern is checked, tried on its examples and indexed: that reads it once.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def parse(text: str) -> NetworkPattern:
     """The pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
     url = _URL.match(text) if "://" in text else None
     if url is not None:
         return _parse_url(text, url)
-    if re.search(r"\s", text) or ("/" in text and not re.match(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z", text)):
+    if _BLANK.search(text) or ("/" in text and not _ADDRESSES.match(text)):
         raise PolicyError(
             f"`network({text})` is neither a host nor a URL",
             "write e.g. `network(GET https://api.example.org/path/**)`",
@@ -146,7 +150,7 @@ def _parse_url(text: str, url: re.Match[str]) -> NetworkPattern:
         )
     where = _parse_host(url["host"], text)
     path = url["path"]
-    if "#" in path or re.search(r"\?[^/]*=", path):
+    if "#" in path or _QUERY.search(path):
         raise PolicyError(f"`network({text})` names a query", "leave it out: rules compare the path only")
     glob = _decoded(path, text)
     check_glob(glob, f"network({text})")
@@ -178,7 +182,7 @@ def _decoded(path: str, rule: str) -> str:
         if normal.ambiguous:
             raise PolicyError(f"`network({rule})` has {normal.ambiguous}", "write the path as it is meant, unencoded")
         return normal.text[1:]
-    if re.search(r"/\.{1,2}(?:/|\Z)", path) or "//" in path:
+    if _DOTS.search(path) or "//" in path:
         raise PolicyError(f"`network({rule})` has dot or empty segments", "write the path as it is meant")
     return path[1:]
 

@@ -50,7 +50,7 @@ class PackagePattern(NamedTuple):
 
 
 # A pattern is checked, tried on its examples and indexed: that reads it once.
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> PackagePattern:
     """The pattern of `packages(text)`; `PolicyError` where it is none."""
     rule = f"packages({text})"

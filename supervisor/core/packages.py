@@ -55,7 +55,7 @@ class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fold: bool = False
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One package, or one file of requirements. `name` as rules compare it; `text` with its version; `origin` says why it is neither."""
 
     text: str

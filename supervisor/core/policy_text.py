@@ -8,8 +8,9 @@ not match is a hole (a deny) or a surprise (an allow).
 import difflib
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, cast
 
 from supervisor.core import policy_yaml
@@ -246,13 +247,14 @@ class _Reader:
             raise self.fail(f"`uses: {value}` is not a number", "write e.g. `uses: 20`")
         return int(str(value))
 
-    def rule(self, text: str, effect: Effect, details: Mapping[str, Any] | None = None) -> Rule:
-        details = dict(details or {})
+    def rule(self, text: str, effect: Effect, details: dict[str, Any] | None = None) -> Rule:
+        """The rule; what is said of it besides is taken out of `details`."""
+        details = {} if details is None else details
         category, pattern = self.split(text)
         shown = text.strip() if "(" in text else f"{category}({pattern})"
         try:
             warning = check_pattern(category, pattern, effect)
-            exceptions = tuple(self.exception(one, category) for one in details.pop("exceptions", ()))
+            exceptions = tuple([self.exception(one, category) for one in details.pop("exceptions", ())])
         except PolicyError as error:
             raise self.fail(error.message, error.remedy) from None
         if warning:
@@ -271,25 +273,32 @@ class _Reader:
 
     def split(self, text: str) -> tuple[Category, str]:
         stripped = text.strip()
-        shown = stripped[:80].encode("ascii", "backslashreplace").decode()
-        if len(stripped) > MAX_RULE_CHARS:
-            raise self.fail(f"a rule of {len(stripped)} characters", f"keep it below {MAX_RULE_CHARS}")
-        if first_hidden(stripped) is not None:
-            raise self.fail(f"a hidden character in `{shown}`", "type the rule anew; nothing invisible belongs in one")
         found = _RULE.match(stripped)
-        word = found[1] if found else re.split(r"[^A-Za-z_]", stripped, maxsplit=1)[0]
-        if word not in RULE_CATEGORIES:
-            raise self.unknown(shown, word)
-        if found is None:
-            raise self.fail(f"`{shown}` doesn't parse", f"write `{word}(pattern)`, with one closing bracket at the end")
+        if len(stripped) > MAX_RULE_CHARS or first_hidden(stripped) is not None:
+            raise self.unreadable(stripped)
+        if found is None or found[1] not in RULE_CATEGORIES:
+            raise self.unknown(stripped, found[1] if found else re.split(r"[^A-Za-z_]", stripped, maxsplit=1)[0])
+        word = found[1]
         pattern = "*" if found[2] is None else found[2].strip()
         if not pattern:
             raise self.fail(
-                f"`{shown}` has an empty pattern", f"write `{word}(*)` for everything, or leave the rule out"
+                f"`{_shown(stripped)}` has an empty pattern", f"write `{word}(*)` for everything, or leave the rule out"
             )
         return cast("Category", word), pattern
 
-    def unknown(self, shown: str, word: str) -> PolicyError:
+    def unreadable(self, text: str) -> PolicyError:
+        if len(text) > MAX_RULE_CHARS:
+            return self.fail(f"a rule of {len(text)} characters", f"keep it below {MAX_RULE_CHARS}")
+        return self.fail(
+            f"a hidden character in `{_shown(text)}`", "type the rule anew; nothing invisible belongs in one"
+        )
+
+    def unknown(self, text: str, word: str) -> PolicyError:
+        shown = _shown(text)
+        if word in RULE_CATEGORIES:
+            return self.fail(
+                f"`{shown}` doesn't parse", f"write `{word}(pattern)`, with one closing bracket at the end"
+            )
         if word.lower() in _OTHER_TOOLS:
             return self.fail(f"unknown category `{word}` in `{shown}`", f"write `{_OTHER_TOOLS[word.lower()]}(...)`")
         if "(" not in shown:
@@ -368,32 +377,43 @@ class _Reader:
                     )
 
 
+def _shown(text: str) -> str:
+    """A rule as an error shows it, whatever it holds."""
+    return text[:80].encode("ascii", "backslashreplace").decode()
+
+
 def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
     """Raise `PolicyError` where a pattern can't stand in the list of `effect`; else a warning, or nothing.
 
     Cheap: what it takes to say no, not a compilation.
     """
+    return _checker(category)(pattern, effect)
+
+
+@cache
+def _checker(category: Category) -> Callable[[str, Effect], str]:
+    """Who checks the patterns of a category, imported when the first one is met."""
     match category:
         case "exec":
             from supervisor.core import command_rules
 
-            return command_rules.check_pattern(pattern, effect)
+            return command_rules.check_pattern
         case "filesystem":
             from supervisor.core import file_rules
 
-            return file_rules.check_pattern(pattern, effect)
+            return file_rules.check_pattern
         case "network":
             from supervisor.core import network_rules
 
-            return network_rules.check_pattern(pattern, effect)
+            return network_rules.check_pattern
         case "git":
             from supervisor.core import git_rules
 
-            return git_rules.check_pattern(pattern, effect)
+            return git_rules.check_pattern
         case "packages":
             from supervisor.core import package_rules
 
-            return package_rules.check_pattern(pattern, effect)
+            return package_rules.check_pattern
     raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))
 
 

@@ -29,18 +29,21 @@ class Text(str):
 class Items(list[Any]):
     """A list, and its line."""
 
-    line: int = 0
+    __slots__ = ("line",)
+    line: int
 
 
 class Fields(dict[Any, Any]):
     """A mapping, and its line."""
 
-    line: int = 0
+    __slots__ = ("line",)
+    line: int
 
 
 def line_of(value: Any) -> int:
     """The line that a value stands on, 0 where it comes from no text."""
-    return int(getattr(value, "line", 0))
+    line: int = getattr(value, "line", 0)
+    return line
 
 
 def load(text: str, source: str) -> Any:
@@ -96,9 +99,10 @@ class _Builder:
 
     def scalar(self, event: yaml.ScalarEvent) -> Text | None:
         self.check_tag(event)
-        if event.implicit[0] and event.value in _NULLS:
+        value: str = event.value
+        if value in _NULLS and event.implicit[0]:
             return None
-        text = Text(event.value)
+        text = Text(value)
         text.line = _line(event)
         return text
 

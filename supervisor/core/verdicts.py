@@ -19,7 +19,7 @@ _MODE_VERB = {"allow": "allows", "ask": "asks", "deny": "denies"}
 ASK_FOR_A_RULE = "ask the operator for a rule, or do without it"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0 where there is no file.
 
     `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses` is how often an allow rule
@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What the rules say. `sticky`: "always allow" must not be offered. `rules`: the text of every rule that made it."""
 
     decision: Effect
