@@ -84,6 +84,7 @@ class Parts:
         self.audit = Audit(settings.audit_log, self.clock, self.redactor)
         self.kill_switch = KillSwitch(settings.data_dir / "stopped")
         self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
+        self.policies.end_sessions(lambda _: True)  # none runs yet
         self.queue = ApprovalQueue(self.engine)
         self.gate = Gate(
             policies=self.policies,

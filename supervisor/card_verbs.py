@@ -1,4 +1,4 @@
-"""What a card has beyond yes and no, as verbs: `gatehouse show`, `approve --hunks`, and `--changes` for many files at once.
+"""What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for many files at once.
 
 A change within a file is named by the number that `show` prints. It is separate from `cli` because it reads cards; `terminal`
 has what is one line. What is printed was written by an agent: each line of it goes through `visible`.
@@ -25,13 +25,41 @@ def show(client: "Client", request_id: str) -> int:
     return 0
 
 
+def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:
+    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed files of a session."""
+    if options.changes:
+        return answer_changes(client, any_id, options, verb)
+    if options.below:
+        raise UserError("--below is about changed files", "say --changes, and a session's id")
+    path, effect = f"/api/requests/{any_id}", "allow" if verb == "approve" else "deny"
+    rule = options.rule
+    if rule is None and (options.always or options.lasts):
+        candidates = client.get(f"{path}/suggestions", effect=effect)
+        if not candidates:
+            raise UserError(
+                "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
+            )
+        rule = candidates[0]["rule"]
+    shown = client.get(path)["request"]
+    lasts = options.lasts or "always"
+    done = client.post(
+        f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=shown["fingerprint"]
+    )
+    print(f"{done['request']['status']}: {done['request']['title']}")
+    if rule is not None:
+        span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
+        also = f"{len(done['also'])} other waiting requests answered by it"
+        print(f"saved{span}: {effect} {rule} (id {done['rule_id']}); {also}")
+    return 0
+
+
 def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace) -> int:
     """Approve the changes with these numbers; the rest waits on, or is denied."""
     numbers, drop_rest = options.hunks, options.drop_rest
     if numbers is None:
         raise UserError("--drop-rest is about the changes that --hunks leaves", "say which: --hunks 1,3")
-    if options.always or options.rule or options.changes:
-        raise UserError("--hunks answers for one file, once", "leave out --always, --rule and --changes")
+    if options.always or options.rule or options.changes or options.lasts:
+        raise UserError("--hunks answers for one file, once", "leave out --always, --for, --rule and --changes")
     path = f"/api/requests/{request_id}"
     seen = client.get(path)
     ids = chosen_ids(seen["card"], numbers)
@@ -46,7 +74,7 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
 
 def answer_changes(client: "Client", session_id: str, options: argparse.Namespace, verb: str) -> int:
     """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
-    if options.always or options.rule:
+    if options.always or options.rule or options.lasts:
         raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
     path, below = f"/api/sessions/{session_id}/changes", (options.below or "").strip("/")
     answer = "approved" if verb == "approve" else "denied"

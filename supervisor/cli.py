@@ -116,49 +116,21 @@ def show(options: argparse.Namespace) -> int:
 
 
 def approve(options: argparse.Namespace) -> int:
-    """Approve one request; with --always, save the rule that is suggested first."""
-    if options.hunks is not None or options.drop_rest:
-        from supervisor import card_verbs
+    """Approve one request; with --always or --for, save the rule that is suggested first."""
+    from supervisor import card_verbs
 
+    if options.hunks is not None or options.drop_rest:
         return card_verbs.approve_hunks(_client(options), _id(options.id), options)
-    return _answer(options, "approve", "allow")
+    request_id = _id(options.id)
+    return card_verbs.answer(_client(options), request_id, options, "approve")
 
 
 def deny(options: argparse.Namespace) -> int:
-    """Deny one request; with --always, save the rule that is suggested first."""
-    return _answer(options, "deny", "deny")
+    """Deny one request; with --always or --for, save the rule that is suggested first."""
+    from supervisor import card_verbs
 
-
-def _answer(options: argparse.Namespace, answer: str, effect: str) -> int:
-    if options.changes:
-        from supervisor import card_verbs
-
-        return card_verbs.answer_changes(_client(options), _id(options.id), options, answer)
-    if options.below:
-        raise UserError("--below is about changed files", "say --changes, and a session's id")
-    path = f"/api/requests/{_id(options.id)}"
-    client = _client(options)
-    rule = options.rule
-    if options.always and rule is None:
-        candidates = client.get(f"{path}/suggestions", effect=effect)
-        if not candidates:
-            raise UserError(
-                "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
-            )
-        rule = candidates[0]["rule"]
-    shown = client.get(path)["request"]
-    done = client.post(
-        f"{path}/{answer}",
-        reason=getattr(options, "reason", None),
-        always=rule,
-        fingerprint=shown["fingerprint"],
-    )
-    print(f"{done['request']['status']}: {done['request']['title']}")
-    if rule is not None:
-        print(
-            f"saved: {effect} {rule} (id {done['rule_id']}); {len(done['also'])} other waiting requests answered by it"
-        )
-    return 0
+    request_id = _id(options.id)
+    return card_verbs.answer(_client(options), request_id, options, "deny")
 
 
 def undo(options: argparse.Namespace) -> int:
@@ -201,7 +173,7 @@ def rules_add(options: argparse.Namespace) -> int:
 
     client = _client(options)
     seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
-    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why)
+    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts)
     print(terminal.rule_preview_lines(seen))
     print(f"saved with id {saved['id']}; {len(saved['also'])} waiting requests answered by it")
     return 0
@@ -384,6 +356,7 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--below", metavar="DIR", help="with --changes: only of this folder")
         parser.add_argument("--always", action="store_true", help="save the suggested rule too")
         parser.add_argument("--rule", metavar="RULE", help="save this rule too")
+        parser.add_argument("--for", dest="lasts", metavar="TIME", help="save the rule for 15m, 2h, or this `session`")
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
     undoing = verb("undo", undo)
     undoing.add_argument("id", metavar="ID", nargs="?", help="a request, a whole session, or an undo")
@@ -408,6 +381,7 @@ def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     adding = verb("add", rules_add, rules)
     adding.add_argument("effect", choices=("allow", "ask", "deny"))
     adding.add_argument("rule", metavar="RULE", help="for example 'network(*.example.org)'")
+    adding.add_argument("--for", dest="lasts", metavar="TIME", default="always", help="how long it holds: 15m, 2h")
     adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
     verb("remove", rules_remove, rules).add_argument("id", metavar="ID")
 

@@ -5,10 +5,12 @@ no longer parses, or vanished, keeps the last good policy in force and raises a 
 one, everything is denied. Saved rules are written atomically: what `add_rule` returned from survives a crash (law 7).
 """
 
+import contextlib
 import secrets
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -17,9 +19,10 @@ from supervisor.clock import Clock
 from supervisor.core import policy_yaml
 from supervisor.core.actions import Effect
 from supervisor.core.policy_text import DENY_ALL, merge, parse_policy, parse_rule
-from supervisor.core.rules import Policy
+from supervisor.core.rules import Policy, Rule
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError
 
+EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 _HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
 
 
@@ -30,6 +33,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return None if value is None else str(value)
+
+
+class Until(NamedTuple):
+    """How long a saved rule holds: to a time in seconds since the epoch, in one session, or (neither) until it is removed."""
+
+    at: float | None = None
+    session_id: str | None = None
+
+
+ALWAYS = Until()
 
 
 class _File:
@@ -68,6 +81,12 @@ class _File:
                 raise
             text = ""
         return parse_policy(text or "version: 1\n", str(self.path))
+
+
+def _drop(data: dict[str, Any], is_over: Callable[[dict[str, Any]], bool]) -> None:
+    for effect in EFFECTS:
+        if effect in data:
+            data[effect] = [entry for entry in data[effect] or [] if not (isinstance(entry, dict) and is_over(entry))]
 
 
 class PolicyFiles:
@@ -110,12 +129,19 @@ class PolicyFiles:
             self._of_session[policy_text] = merge(self._merged, parse_policy(policy_text, "this session"))
         return self._of_session[policy_text]
 
-    def add_rule(self, effect: Effect, rule: str, *, why: str, by: str) -> str:
+    def add_rule(self, effect: Effect, rule: str, *, why: str, by: str, until: Until = ALWAYS) -> str:
         """Save a rule; its new id. `PolicyError` where it doesn't parse or may not be saved; nothing is written then."""
         parse_rule(rule)
+        now = self._clock.now()
         data = self._read_saved()
         rule_id = secrets.token_hex(4)
-        entry = {"rule": rule, "id": rule_id, "why": why, "added_by": by, "added_at": round(self._clock.now(), 3)}
+        entry = {"rule": rule, "id": rule_id, "why": why, "added_by": by, "added_at": round(now, 3)}
+        if until.session_id is not None:
+            entry |= {"expires": "session", "session": until.session_id}
+        elif until.at is not None:
+            entry["expires"] = datetime.fromtimestamp(until.at, UTC).isoformat()
+        over = {found.id for found in self._saved_rules() if found.expires_at is not None and found.expires_at <= now}
+        _drop(data, lambda entry: entry.get("id") in over)
         data.setdefault(effect, []).append(entry)
         self._write_saved(data)
         return rule_id
@@ -123,7 +149,7 @@ class PolicyFiles:
     def remove_rule(self, rule_id: str) -> str:
         """Take a saved rule away; its text. `NotFoundError` where no saved rule has that id."""
         data = self._read_saved()
-        for effect in ("allow", "ask", "deny"):
+        for effect in EFFECTS:
             for entry in data.get(effect) or []:
                 if isinstance(entry, dict) and entry.get("id") == rule_id:
                     data[effect].remove(entry)
@@ -133,6 +159,19 @@ class PolicyFiles:
             f"no saved rule has the id `{rule_id}`",
             "`gatehouse rules list` shows them; others stand in the policy file",
         )
+
+    def end_sessions(self, is_over: Callable[[str], bool]) -> None:
+        """Take away the saved rules of sessions that are over. They can match nothing any more, so what fails here does no harm."""
+        over = {found.id for found in self._saved_rules() if found.until_session_ends and is_over(found.session or "")}
+        with contextlib.suppress(GatehouseError, OSError):
+            if over:
+                data = self._read_saved()
+                _drop(data, lambda entry: entry.get("id") in over)
+                self._write_saved(data)
+
+    def _saved_rules(self) -> tuple[Rule, ...]:
+        self._refresh()
+        return self._saved.policy.rules if self._saved.policy is not None else ()
 
     def _read_saved(self) -> dict[str, Any]:
         path = self._saved.path

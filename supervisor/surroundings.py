@@ -247,6 +247,7 @@ class Surroundings:
     async def detach(self, session: Session) -> None:
         """Close the doors, stop watching, and judge nothing of it any more."""
         self._gate.rulings.close_session(session.id)
+        self._gate.rulings.policies.end_sessions(lambda one: one == session.id)
         async with self._undo_turns[session.id]:
             await self._detach(session)
 

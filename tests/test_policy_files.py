@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from supervisor.core.actions import Network
 from supervisor.core.rules import evaluate
 from supervisor.errors import NotFoundError, PolicyError
-from supervisor.policy_files import PolicyFiles
+from supervisor.policy_files import PolicyFiles, Until
 from tests.fakes.clock import FakeClock
 
 BASE = "version: 1\nallow: [network(a.example.org)]\n"
@@ -139,3 +139,46 @@ def test_watchers_hear_of_changes(base: Path) -> None:
     base.write_text(BASE + "# by hand\n")
     assert files.banner is None
     assert heard == [True, False]
+
+
+def answer_to(files: PolicyFiles, clock: FakeClock, session_id: str) -> str:
+    action = Network(operation="connect", host="b.example.org", port=443)
+    return evaluate(files.current(), action, now=clock.now(), session_id=session_id).decision
+
+
+def test_a_rule_for_a_time_ends_with_it_and_goes_with_the_next_one_saved(base: Path) -> None:
+    clock, saved = FakeClock(), base.with_name("saved.yaml")
+    files = PolicyFiles(base, saved, clock)
+    until = Until(at=clock.now() + 900)
+    files.add_rule("allow", "network(b.example.org)", why="for a while", by="tester", until=until)
+    reopened = PolicyFiles(base, saved, clock)
+    clock.advance(899)
+    assert (answer_to(files, clock, "one"), answer_to(reopened, clock, "two")) == ("allow", "allow")
+    clock.advance(2)
+    assert (answer_to(files, clock, "one"), answer_to(reopened, clock, "two")) == ("ask", "ask")
+    files.add_rule("deny", "network(c.example.org)", why="", by="tester")
+    assert "b.example.org" not in saved.read_text()
+    assert "c.example.org" in saved.read_text()
+
+
+def test_a_rule_of_a_session_holds_in_no_other_and_goes_with_it(base: Path) -> None:
+    clock, saved = FakeClock(), base.with_name("saved.yaml")
+    files = PolicyFiles(base, saved, clock)
+    files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
+    files.add_rule("deny", "network(c.example.org)", why="", by="tester")
+    assert (answer_to(files, clock, "one"), answer_to(files, clock, "two")) == ("allow", "ask")
+    files.end_sessions(lambda session: session == "two")
+    assert answer_to(files, clock, "one") == "allow"
+    files.end_sessions(lambda session: session == "one")
+    assert answer_to(files, clock, "one") == "ask"
+    assert "b.example.org" not in saved.read_text()
+    assert "c.example.org" in saved.read_text()
+
+
+def test_the_end_of_a_session_is_no_moment_to_fail_at(base: Path) -> None:
+    clock, saved = FakeClock(), base.with_name("saved.yaml")
+    files = PolicyFiles(base, saved, clock)
+    files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
+    saved.write_text("version: 1\nallow: [network(")
+    files.end_sessions(lambda _: True)
+    assert saved.read_text() == "version: 1\nallow: [network("

@@ -14,10 +14,12 @@ import yaml
 from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.display import visible
+from supervisor.core.duration import FORMS, parse_duration
 from supervisor.core.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
 from supervisor.errors import GatehouseError, StorageError, UserError
+from supervisor.policy_files import ALWAYS, Until
 from supervisor.server.parts import Parts
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
@@ -52,13 +54,15 @@ def answer(
     reason: str = "",
     fingerprint: str | None = None,
     always: str | None = None,
+    lasts: str = "always",
 ) -> Answered:
-    """Answer one request; with `always`, a rule, also save that rule and let it answer what else waits.
+    """Answer one request; with `always`, a rule, also save that rule and let it answer what else waits. `lasts`: see `until`.
 
     `UserError` where the request isn't pending any more, isn't the one that was shown (`fingerprint`), or the rule can't be
     made of it; then nothing was answered and nothing saved.
     """
     request = parts.gate.get(request_id)
+    holds = until(parts, lasts, request.session_id)
     if always is not None and status(request) == "pending":
         check_candidate(parts, request, _EFFECT_OF[given], always)
     # First the answer: of two tabs that press "always" only one saves a rule.
@@ -66,7 +70,7 @@ def answer(
     if always is None:
         return Answered(request=answered)
     why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
-    rule_id, also = add_rule(parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id)
+    rule_id, also = add_rule(parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id, holds=holds)
     return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also))
 
 
@@ -131,13 +135,33 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
         )
 
 
+def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
+    """How long a rule is to hold: `always`, `session` (this one), or for a duration such as `15m`. `UserError` for anything else."""
+    match lasts.strip():
+        case "always":
+            return ALWAYS
+        case "session" if session_id is not None:
+            return Until(session_id=session_id)
+        case "session":
+            raise UserError("`session` is for a rule made of a session's request", f"say for how long: {FORMS}")
+        case text:
+            return Until(at=parts.clock.now() + parse_duration(text, "how long the rule holds"))
+
+
 def is_bare(rule: str) -> bool:
     """Whether a rule matches everything of its category, in whichever spelling."""
     return _BARE.fullmatch(rule) is not None
 
 
 def add_rule(
-    parts: Parts, effect: Effect, rule: str, *, why: str, by: str, request_id: str | None = None
+    parts: Parts,
+    effect: Effect,
+    rule: str,
+    *,
+    why: str,
+    by: str,
+    request_id: str | None = None,
+    holds: Until = ALWAYS,
 ) -> tuple[str, list[Request]]:
     """Save a rule, record it, and let it answer what waits: its id and the requests that it answered.
 
@@ -147,11 +171,14 @@ def add_rule(
         raise UserError("the rule holds a secret", "write one without it")
     waiting = [request.id for request in parts.queue.pending()]
     try:
-        rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by)
+        rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by, until=holds)
     except OSError as error:
         raise StorageError(f"the rule can't be saved: {error.strerror}", "free or repair the data folder") from error
     try:
-        parts.audit.record("rule_added", rule_id=rule_id, effect=effect, rule=rule, why=why, by=by, request=request_id)
+        facts = {"until": holds.at, "for_session": holds.session_id}
+        parts.audit.record(
+            "rule_added", rule_id=rule_id, effect=effect, rule=rule, why=why, by=by, request=request_id, **facts
+        )
     except StorageError:
         parts.policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise

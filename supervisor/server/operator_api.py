@@ -194,6 +194,7 @@ def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBod
         reason=data.reason,
         fingerprint=data.fingerprint,
         always=data.always,
+        lasts=data.lasts,
     )
     if done.rule_id is not None:
         live_of(request).policy_changed()
@@ -235,7 +236,10 @@ def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
 def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
     """Save a rule; it answers what waits and matches."""
     parts = parts_of(request)
-    rule_id, also = decisions.add_rule(parts, data.effect, data.rule, why=data.why, by=caller(request).name)
+    holds = decisions.until(parts, data.lasts, None)
+    rule_id, also = decisions.add_rule(
+        parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
+    )
     live_of(request).policy_changed()
     return RuleSaved(id=rule_id, also=[operator_request(one, parts.redactor) for one in also])
 

@@ -10,6 +10,7 @@ from supervisor.server.views import OperatorRequest
 
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
 _Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+_Lasts = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,11 +18,15 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AnswerBody(_Body, frozen=True, kw_only=True):
-    """`fingerprint` is that of the request as it was shown. `always` is the text of a rule to save, without its list's name."""
+    """`fingerprint` is that of the request as it was shown. `always` is the text of a rule to save, without its list's name.
+
+    `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
+    """
 
     reason: _Text = ""
     fingerprint: str | None = None
     always: _Rule | None = None
+    lasts: _Lasts = "always"
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):
@@ -34,9 +39,12 @@ class BulkBody(_Body, frozen=True, kw_only=True):
 
 
 class RuleBody(_Body, frozen=True, kw_only=True):
+    """`lasts`: `always`, or a duration such as `15m`."""
+
     effect: Effect
     rule: _Rule
     why: _Text = ""
+    lasts: _Lasts = "always"
 
 
 class StopBody(_Body, frozen=True, kw_only=True):

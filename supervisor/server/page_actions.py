@@ -27,6 +27,13 @@ from supervisor.session_manager import StartSession
 Form = URLEncodedBody[dict[str, str]]
 type YesOrNo = Literal["allow", "deny"]
 MOST_REASON_CHARS = 500
+_LASTING = (
+    ("always", "until you remove it"),
+    ("session", "until this session ends"),
+    ("15m", "for 15 minutes"),
+    ("1h", "for an hour"),
+    ("24h", "for a day"),
+)
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 
@@ -75,13 +82,14 @@ def save_always(request: AnyRequest, request_id: FromPath[str], effect: FromPath
             by=caller(request).name,
             fingerprint=data.get("fingerprint", ""),
             always=rule,
+            lasts=data.get("lasts", "always"),
         )
     except NotFoundError:
         raise
     except GatehouseError as error:
         if status(parts.gate.get(request_id)) != "pending":
             return _unanswered(parts, request_id, error)
-        return _always(parts, request_id, effect, error=str(error), rule=data.get("rule", ""), own=data.get("own", ""))
+        return _always(parts, request_id, effect, error=str(error), filled=data)
     live_of(request).policy_changed()
     return page_values.html("parts/some_cards.html", cards=[card(parts, one) for one in (done.request, *done.also)])
 
@@ -210,8 +218,10 @@ def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Respons
 
 
 def _always(
-    parts: Parts, request_id: str, effect: YesOrNo, *, error: str = "", rule: str = "", own: str = ""
+    parts: Parts, request_id: str, effect: YesOrNo, *, error: str = "", filled: dict[str, str] | None = None
 ) -> Response[str]:
+    """`filled` is the form as it was sent, where it is shown again with an error."""
+    sent = filled or {}
     found = parts.gate.get(request_id)
     if status(found) != "pending":
         return page_values.html("parts/some_cards.html", cards=[card(parts, found)])
@@ -219,15 +229,17 @@ def _always(
         (one, rule_previews.of_rule(parts, effect, one.rule, leaving_out=request_id))
         for one in decisions.suggestions(parts, request_id, effect)
     ]
-    chosen = rule if error else (offered[0][0].rule if offered else "")
+    chosen = sent.get("rule", "") if error else (offered[0][0].rule if offered else "")
     return page_values.html(
         "parts/always.html",
         card=card(parts, found),
         effect=effect,
         offered=offered,
         chosen=chosen,
-        own=own or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
+        own=sent.get("own") or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
         error=error,
+        lasting=_LASTING,
+        lasts=sent.get("lasts", "always"),
     )
 
 

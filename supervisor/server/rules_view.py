@@ -13,7 +13,7 @@ _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the policy file.
 
-    Times are in seconds since the epoch. `hits` counts matches since the database was made.
+    Times are in seconds since the epoch. `session_id`: it holds in that session only. `hits` counts matches since the database was made.
     """
 
     id: str
@@ -24,6 +24,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     added_by: str
     added_at: float | None
     expires_at: float | None
+    session_id: str | None
     source: str
     line: int
     can_remove: bool
@@ -54,6 +55,7 @@ def _view(rule: Rule, parts: Parts, hit: tuple[int, float | None], *, can_remove
         added_by=shown(rule.added_by, parts.redactor),
         added_at=rule.added_at,
         expires_at=rule.expires_at,
+        session_id=rule.session,
         source=rule.source,
         line=rule.line,
         can_remove=can_remove,

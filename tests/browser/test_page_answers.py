@@ -109,6 +109,18 @@ async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(site
     ]
 
 
+async def test_allow_for_a_time(site: Site, page: Page) -> None:
+    request = site.ask(Network(operation="connect", host="a.example.org", port=443), origin="egress")
+    shown = page.locator(f"#request-{request.id}")
+    await shown.get_by_role("button", name="Always allow…").click()
+    await shown.get_by_label("It holds").select_option("for 15 minutes")
+    await shown.get_by_role("button", name="Save the rule and approve").click()
+    assert status(await answered(site, request)) == "approved"
+    (rule,) = [one for one in site.parts.policies.current().rules if one.category == "network"]
+    assert rule.expires_at is not None
+    assert 0 < rule.expires_at - site.parts.clock.now() <= 900
+
+
 async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> None:
     request, second = site.ask(Exec(command="npm publish --tag a")), site.ask(Exec(command="npm publish --tag b"))
     shown = page.locator(f"#request-{request.id}")

@@ -144,6 +144,42 @@ async def test_always_allow_answers_what_else_waits(cli: httpx.AsyncClient, part
     ]
 
 
+def ask_for(parts: FakeParts, host: str, session: str = "one") -> Request:
+    return parts.gate.ask(fetch(host), session_id=session, origin="egress")
+
+
+async def test_a_rule_for_a_time_or_for_the_session(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    rule = "network(*.example.com)"
+    for lasts, session_id, span in (("15m", "one", 900), ("session", "one", None)):
+        mine, other = ask_for(parts, f"{lasts}.example.com"), ask_for(parts, f"b.{lasts}.example.com", "two")
+        answer = await cli.post(f"/api/requests/{mine.id}/approve", json={"always": rule, "lasts": lasts})
+        assert answer.status_code == 200, answer.text
+        assert status(parts.gate.get(other.id)) == ("approved" if span else "pending")
+        (listed,) = [one for one in (await cli.get("/api/rules")).json() if one["rule"] == rule]
+        assert listed["expires_at"] == (parts.clock.now() + span if span else None)
+        assert listed["session_id"] == (None if span else session_id)
+        await cli.delete(f"/api/rules/{answer.json()['rule_id']}")
+
+
+@pytest.mark.parametrize("lasts", ["forever", "0m", "-5m", "9999h", "15m; rm", "Session"])
+async def test_a_time_that_is_none_answers_and_saves_nothing(
+    cli: httpx.AsyncClient, parts: FakeParts, lasts: str
+) -> None:
+    mine = ask_for(parts, "a.example.com")
+    body = {"always": "network(*.example.com)", "lasts": lasts}
+    answer = await cli.post(f"/api/requests/{mine.id}/approve", json=body)
+    assert (answer.status_code, "how long the rule holds" in answer.json()["why"]) == (400, True)
+    answer = await cli.post("/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": lasts})
+    assert answer.status_code == 400
+    assert status(parts.gate.get(mine.id)) == "pending"
+    assert not [one for one in (await cli.get("/api/rules")).json() if one["can_remove"]]
+
+
+async def test_a_rule_of_no_request_is_of_no_session(cli: httpx.AsyncClient) -> None:
+    answer = await cli.post("/api/rules", json={"effect": "allow", "rule": "exec(ls)", "lasts": "session"})
+    assert (answer.status_code, "session's request" in answer.json()["why"]) == (400, True)
+
+
 async def test_always_deny_answers_what_else_waits(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     mine = parts.gate.ask(fetch("a.ads.example.com"), session_id="one", origin="egress")
     same = parts.gate.ask(fetch("b.ads.example.com"), session_id="two", origin="egress")
