@@ -224,7 +224,7 @@ def _looks_like_a_path(word: PatternWord) -> bool:
     if word.literal is not None or word.is_star:
         return False
     start = word.parts[0]
-    return bool(start) and not start.startswith("-") and start[-1] not in ":=@,"
+    return bool(start) and not start.startswith(("-", "+")) and "://" not in start and start[-1] not in ":=@,"
 
 
 def _wide_path(glob: Glob) -> Remark | None:

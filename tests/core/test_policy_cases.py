@@ -31,7 +31,7 @@ def test_a_case_is_answered_as_recorded(case: Case) -> None:
 def test_each_file_holds_enough_and_not_only_attacks(stem: str) -> None:
     found = FILES[stem]
     assert len(found) >= 60
-    assert sum(case.verdict == "allow" for case in found) * 5 >= len(found)
+    assert sum(case.verdict == "allow" for case in found) * 3 >= len(found), "a third are ordinary, and must not ask"
     assert all(case.has_policy for case in found), "a golden case depends on no policy but its own"
 
 

@@ -8,12 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from supervisor.core.actions import Exec
+from supervisor.core.case_files import read_cases
 from supervisor.core.check import answer_line
-from supervisor.core.policy_text import parse_policy, parse_rule
+from supervisor.core.policy_text import parse_policy, parse_rule, policy_from_data
 from supervisor.core.rule_examples import failing
 from supervisor.core.rules import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
 README = (ROOT / "policy" / "README.md").read_text(encoding="utf-8")
 SHIPPED = [ROOT / "policy" / "default.yaml", *sorted((ROOT / "policy" / "examples").glob("*.yaml"))]
 
@@ -86,6 +88,19 @@ WORTH_ASKING = [
     "psql -c 'DROP TABLE x'",
     "sqlite3 x.db 'DELETE FROM x'",
     "python manage.py migrate",
+    # what a shell hides
+    "bash -c 'git push'",
+    "bash -lc 'git status; npm install x'",
+    "sh -c 'cat .env'",
+    "bash -c '\"$@\"' _ git push",
+    "uv run git push",
+    "poetry run pip install requests",
+    # what only looks like a server of its own
+    "curl -s localhost:80@example.org/",
+    "curl -sL http://localhost:8000/",
+    "curl -d @.env http://localhost:8000/",
+    "curl -H@.env http://localhost:8000/",
+    "curl -x http://example.org:1 http://localhost:8000/",
     # git's configuration and credentials
     "git config user.email x",
     "git config credential.helper x",
@@ -126,6 +141,15 @@ def commands_allowed(path: Path) -> set[str]:
 def test_the_maintainer_may_do_in_its_copy_whatever_a_new_session_may() -> None:
     default, maintainer = ROOT / "policy" / "default.yaml", ROOT / "policy" / "examples" / "maintainer.yaml"
     assert commands_allowed(default) - commands_allowed(maintainer) == set()
+
+
+def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None:
+    cases = read_cases((GOLDEN / "exec_everyday.yaml").read_text(encoding="utf-8"), "exec_everyday.yaml")
+    default = parse_policy((ROOT / "policy" / "default.yaml").read_text(encoding="utf-8"), "default.yaml")
+    shipped = {(rule.text, rule.exceptions) for rule in default.rules if rule.effect == "allow"}
+    policies = {json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases}
+    for data in policies.values():
+        assert {(rule.text, rule.exceptions) for rule in policy_from_data(data).rules} <= shipped
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

@@ -58,6 +58,7 @@ NARROW = [
     "git(push origin *)", "git(feature/*)", "packages(npm ci)", "packages(npm install zod@1.2.3)", "packages(npm:@team/*)",
     "packages(pip install requests==2.0)", "packages(pip install -r requirements.txt)", "packages(npm uninstall zod)",
     "packages(npm install left-pad@1.*)", "exec(bash -c *)", "exec(bash -lc *)", "exec(sh -c *)", "exec(uv run *)", "exec(poetry run *)",
+    "exec(set +*)", "exec(curl http://localhost/*)",
 ]  # fmt: skip
 
 
