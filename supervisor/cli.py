@@ -333,14 +333,13 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
         parser.add_argument("--policy", metavar="FILE", help="the policy that sessions start with (GATEHOUSE_POLICY)")
         parser.add_argument("--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)")
+        parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
         if name != "up":
             parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
             parser.add_argument("--stay", action="store_true", help="keep the page open after the agent is done")
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
-    parsers["run"].add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its words"
-    )
+    parsers["run"].add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="and its words")
     parsers["review"].add_argument("--base", metavar="REV", help="review the changes since this revision")
 
 
@@ -433,6 +432,7 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
         settings = settings._replace(policy_file=Path(options.policy).expanduser().absolute())
     if getattr(options, "max_uptime", None):
         settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))
+    settings = settings._replace(include_ignored=settings.include_ignored or getattr(options, "include_ignored", False))
     if getattr(options, "port", None):
         if not (options.port.isdigit() and options.port.isascii() and int(options.port) <= 65535):
             raise UserError(f"--port: `{options.port}` is not a port", "give a number from 0 (any free one) to 65535")

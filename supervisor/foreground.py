@@ -21,6 +21,7 @@ import structlog
 
 from supervisor import client as running
 from supervisor.clock import RealClock
+from supervisor.core.copy_progress import left
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
 from supervisor.core.sessions import Kind, Session, remaining_s
@@ -68,11 +69,18 @@ def supervise(
             "command": list(command),
             "base": base,
             "max_uptime_s": settings.max_uptime_s,
+            "include_ignored": settings.include_ignored,
         }
         return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
     _check(settings)
     asked = StartSession(
-        workspace=workspace, kind=kind, command=command, base=base, max_uptime_s=settings.max_uptime_s, tty=tty
+        workspace=workspace,
+        kind=kind,
+        command=command,
+        base=base,
+        max_uptime_s=settings.max_uptime_s,
+        include_ignored=settings.include_ignored,
+        tty=tty,
     )
     return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
 
@@ -186,7 +194,7 @@ class _Teller:
             self._copying_since = now
         elif now - self._copying_since > 1.0 and not self._raw:
             self._copying_since = now
-            _say(f"copying the workspace: {progress['done']} of {progress['total']} files")
+            _say(f"copying the workspace: {progress['done']} of {progress['total']} files{left(progress)}")
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from supervisor import whole_files
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
+from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.sessions import Kind, Session, SessionId
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
@@ -35,19 +36,24 @@ from supervisor.store import sessions as store
 log = structlog.get_logger("sessions")
 
 AGENT_GRACE_S = 10.0
+PROGRESS_EVERY_S = 0.25
 OUTPUT_CHUNK_BYTES = 256 * 1024
 UPTIME_ENDED = "MAX_UPTIME was reached"
 WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person asks for. `command` is empty for a review; `max_uptime_s` None means the setting's."""
+    """What a person asks for. `command` is empty for a review; None means the setting's.
+
+    `include_ignored`: what git ignores comes into the private copy, too.
+    """
 
     workspace: Path
     command: tuple[str, ...] = ()
     kind: Kind = "agent"
     base: str | None = None
     max_uptime_s: float | None = None
+    include_ignored: bool | None = None
     tty: bool = False
 
 
@@ -63,7 +69,9 @@ class Surroundings(Protocol):
     def open(self, session: Session) -> None:
         """The session's actions may be judged from now on."""
 
-    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> tuple[str, ...]:
+    async def copy_workspace(
+        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
+    ) -> tuple[str, ...]:
         """Make the private copy; lines that the person should know of it."""
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
@@ -224,7 +232,7 @@ class SessionManager:
         live = self._live[session.id] = _Live()
         self._surroundings.open(session)
         self._announce(session)
-        self._tasks.create_task(self._run(session, live, token, tty=wanted.tty), name=f"session-{session.id}")
+        self._tasks.create_task(self._run(session, live, (wanted, token)), name=f"session-{session.id}")
         return session
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
@@ -291,14 +299,14 @@ class SessionManager:
 
     # -- the life of one session ------------------------------------------------------------------------------------------
 
-    async def _run(self, session: Session, live: _Live, token: str | None, *, tty: bool = False) -> None:
-        """A session's whole life; with no token, what is left of one whose agent died in a crash."""
+    async def _run(self, session: Session, live: _Live, new: tuple[StartSession, str] | None) -> None:
+        """A session's whole life, with what was wanted and the token; without, what is left of one whose agent died in a crash."""
         reason = "failed"
         limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
         try:
             async with limit:
-                if token is not None:
-                    session = await self._start_agent(session, live, token, tty=tty)
+                if new is not None:
+                    session = await self._start_agent(session, live, *new)
                     session = await self._until_agent_exits(session, live)
                 reason = await self._until_answered(session, live)
         except GatehouseError as error:
@@ -312,18 +320,24 @@ class SessionManager:
         finally:
             await asyncio.shield(self._end(session, live, live.stop_reason or reason))
 
-    async def _start_agent(self, session: Session, live: _Live, token: str, *, tty: bool) -> Session:
-        def on_progress(done: int, total: int, size: int) -> None:
-            live.progress = {"done": done, "total": total, "bytes": size}
-            self._announce(session)
+    async def _start_agent(self, session: Session, live: _Live, wanted: StartSession, token: str) -> Session:
+        begun = told = self._clock.monotonic()
 
-        notes = await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, on_progress))
+        def on_progress(done: int, total: int, size: int) -> None:
+            nonlocal told
+            now = self._clock.monotonic()
+            live.progress = progress(done, total, size, now - begun)
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                self._announce(session)
+
+        notes = await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, wanted, on_progress))
         live.progress = None
         if notes:
             session = self._change(session.id, notices=(*session.notices, *notes))
         if live.wanted_stop.is_set():
             return session
-        spec = self._surroundings.spec(session, token, tty=tty)
+        spec = self._surroundings.spec(session, token, tty=wanted.tty)
         live.running = await self._sandbox.start(
             spec,
             on_output=lambda data: self._keep_output(session.id, data),

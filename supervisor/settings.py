@@ -27,6 +27,7 @@ SETTINGS = (
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
+    Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: what git ignores comes into a session's private copy, too"),
     Setting("GATEHOUSE_MEMORY_MB", "4096", "the most memory that the processes of one sandbox may use together, in MB"),
     Setting("GATEHOUSE_PROCESSES", "512", "the most processes and threads that one sandbox may have at once"),
     Setting("GATEHOUSE_CPU", "4h", "the most processor time that the processes of one sandbox may use together"),
@@ -54,6 +55,7 @@ class Settings(NamedTuple):
     policy_file: Path
     max_uptime_s: float
     hold_s: float
+    include_ignored: bool
     memory_bytes: int
     processes: int
     cpu_s: float
@@ -86,6 +88,7 @@ def from_environment() -> Settings:
         policy_file=_absolute(read["GATEHOUSE_POLICY"]),
         max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME"),
         hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
+        include_ignored=_yes(read, "GATEHOUSE_INCLUDE_IGNORED"),
         memory_bytes=_whole(read, "GATEHOUSE_MEMORY_MB", 64, 1 << 30) << 20,
         processes=_whole(read, "GATEHOUSE_PROCESSES", 8, 1 << 20),
         cpu_s=parse_duration(read["GATEHOUSE_CPU"], "GATEHOUSE_CPU"),
@@ -118,6 +121,12 @@ def _absolute(text: str) -> Path:
     if path.is_absolute():
         return path
     return (ROOT if text in _DEFAULTS.values() else Path.cwd()) / path
+
+
+def _yes(read: dict[str, str], name: str) -> bool:
+    if read[name] not in ("yes", "no"):
+        raise UserError(f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}")
+    return read[name] == "yes"
 
 
 def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:

@@ -185,11 +185,20 @@ class Surroundings:
             )
         )
 
-    async def copy_workspace(self, session: Session, on_progress: Callable[[int, int, int], None]) -> tuple[str, ...]:
+    async def copy_workspace(
+        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
+    ) -> tuple[str, ...]:
         """Make the private copy; what the person should know of it."""
         target = self._settings.sessions_dir / session.id / "merged"
         workspace = Path(session.workspace)
-        made = await make_copy(workspace, target, exclude=self._data_folders, on_progress=on_progress)
+        include_ignored = wanted.include_ignored
+        made = await make_copy(
+            workspace,
+            target,
+            exclude=self._data_folders,
+            include_ignored=self._settings.include_ignored if include_ignored is None else include_ignored,
+            on_progress=on_progress,
+        )
         if not made.skipped_count:
             return made.notes
         path, why = made.skipped[0]

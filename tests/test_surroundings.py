@@ -38,3 +38,19 @@ async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> 
     for path in data.rglob("*"):
         if path.is_file():
             assert b"the-password" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted", "expected"), [(False, True, True), (True, None, True), (True, False, False)]
+)
+async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
+    tmp_path: Path, setting: bool, wanted: bool | None, expected: bool
+) -> None:
+    workspace = make_repository(tmp_path / "checkout")
+    (workspace / ".gitignore").write_text(".venv/\n")
+    (workspace / ".venv").mkdir()
+    (workspace / ".venv/tool").write_text("from the host")
+    settings = settings_in(tmp_path, POLICY)._replace(include_ignored=setting)
+    async with supervised(settings) as running:
+        _, output = await running.run(workspace, "cat", ".venv/tool", include_ignored=wanted)
+    assert ("from the host" in output) == expected

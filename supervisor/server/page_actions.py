@@ -269,4 +269,5 @@ def _wanted(data: dict[str, str]) -> StartSession:
         command=() if is_review else words,
         base=data.get("base", "").strip() or None if is_review else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
+        include_ignored="include_ignored" in data,
     )

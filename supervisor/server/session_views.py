@@ -6,6 +6,7 @@ A review was written by an agent about code that may be hostile: every field may
 import shlex
 from typing import Any
 
+from supervisor.core.copy_progress import left
 from supervisor.core.duration import format_duration
 from supervisor.core.sessions import Session, remaining_s, state
 from supervisor.server.page_views import workspace_name
@@ -73,6 +74,7 @@ def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
     return {
         "done": found.get("done", 0),
         "total": found.get("total", 0),
+        "left": left(found),
         "size": f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} bytes",
     }
 

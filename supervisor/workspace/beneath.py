@@ -31,17 +31,18 @@ class PathError(GatehouseError):
 class Root:
     """A folder held by a descriptor: it stays this folder when its path is renamed or replaced.
 
-    `out_of_bounds` are folders that must not be entered even where they lie inside (the supervisor's data).
+    `out_of_bounds` are folders that must not be entered even where they lie inside (the supervisor's data); `forbidden`
+    are their device and inode.
     """
 
     def __init__(self, path: Path, *, out_of_bounds: Sequence[Path] = ()) -> None:
         self.path = path.resolve()
         self.fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._forbidden: set[tuple[int, int]] = set()
+        self.forbidden: set[tuple[int, int]] = set()
         for folder in out_of_bounds:
             with contextlib.suppress(FileNotFoundError):
                 status = folder.stat()
-                self._forbidden.add((status.st_dev, status.st_ino))
+                self.forbidden.add((status.st_dev, status.st_ino))
 
     def close(self) -> None:
         """Give the descriptor back. May be called twice."""
@@ -74,7 +75,7 @@ class Root:
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
-        return (status.st_dev, status.st_ino) in self._forbidden
+        return (status.st_dev, status.st_ino) in self.forbidden
 
     def _enter(self, fd: int, part: str, create: bool) -> int:
         try:

@@ -31,7 +31,7 @@ from supervisor.workspace.agent_changes import AgentChanges
 from supervisor.workspace.compare import Comparison
 from supervisor.workspace.conflicts import Conflicts
 from supervisor.workspace.effects import Effects
-from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
@@ -194,7 +194,7 @@ class WorkspaceChannel:
             protected = self._protected
             sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected))
             is_git = await git_copy.find(self._workspace, []) is not None
-            ignores = Ignores(self._workspace, is_git)
+            ignores = Ignores(sides.host, is_git)
             watcher = Watcher(sides.copy)
             incoming = HostChanges(sides, ignores, self._ask_anew)
             effects = Effects(sides, self._gate, self.session_id, self._settled, self._at, self._ask_again)
@@ -317,7 +317,7 @@ class WorkspaceChannel:
         if failed:
             self._now.comparison.look_at(name)
         else:
-            if posixpath.basename(name) == ".gitignore":
+            if posixpath.basename(name) in IGNORE_FILES:
                 self._now.ignores.forget()
             self._now.comparison.forget(name)
             self._now.incoming.settled(name)

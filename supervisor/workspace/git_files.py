@@ -73,7 +73,28 @@ async def files_of(repository: Path) -> list[str] | None:
 
     A submodule or a nested repository is one entry, with or without a trailing slash.
     """
-    command = git_command(repository, "ls-files", "-c", "-o", "--exclude-standard", "-z")
+    return await _list(repository, "-c", "-o", "--exclude-standard")
+
+
+async def ignored_of(repository: Path) -> list[str]:
+    """What git ignores of what is there, sorted; a folder that is ignored whole is one entry with a slash at its end."""
+    return await _list(repository, "-o", "-i", "--exclude-standard", "--directory") or []
+
+
+async def hide(copy: Path, names: Sequence[str]) -> None:
+    """Have git in a fresh copy not miss these files where it tracks them: no commit there then deletes them.
+
+    The one command on a copy: nobody else has written to it yet, and its configuration is ours.
+    """
+    tracked = set(await _list(copy, "-c") or [])
+    text = b"".join(os.fsencode(name) + b"\0" for name in names if name in tracked)
+    if text:
+        command = git_command(copy, "update-index", "-z", "--skip-worktree", "--stdin")
+        await run(command, env=git_environment(), cwd=copy, stdin=text, timeout_s=GIT_TIMEOUT_S)
+
+
+async def _list(repository: Path, *words: str) -> list[str] | None:
+    command = git_command(repository, "ls-files", "-z", *words)
     done = await run(
         command, env=git_environment(), cwd=repository, timeout_s=GIT_TIMEOUT_S, output_limit_bytes=LIST_LIMIT_BYTES
     )

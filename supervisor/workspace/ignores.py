@@ -1,23 +1,29 @@
-"""Which new files of the copy are nobody's business: what the host's own ignore files leave out (build output).
+"""Which new files, on either side, are nobody's business: what the host's own ignore files leave out (build output).
 
-Asked of git on the host, where the agent can't have changed the ignore files, and remembered. A path that host and
-copy once agreed on is never ignored; that is the caller's to know. It must never read an ignore file of the copy.
+`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the host, where the agent can't have
+changed the ignore files. The answers are remembered. A path that host and copy once agreed on is never ignored; that is the
+caller's to know. It must never read an ignore file of the copy.
 """
 
+import asyncio
 import itertools
 from collections.abc import Iterable
-from pathlib import Path
 
+from supervisor.workspace.beneath import Root
 from supervisor.workspace.git_files import ignored
+from supervisor.workspace.own_ignores import FILE_NAME, OwnIgnores
+
+IGNORE_FILES = (".gitignore", FILE_NAME)
 
 MOST_REMEMBERED = 200_000
 
 
 class Ignores:
-    """Answers for one workspace; with `is_git` false nothing is ignored but what repositories inside it leave out."""
+    """Answers for one workspace; with `is_git` false git is asked only about repositories inside it."""
 
-    def __init__(self, workspace: Path, is_git: bool) -> None:
-        self._workspace = workspace
+    def __init__(self, host: Root, is_git: bool) -> None:
+        self._workspace = host.path
+        self._own = OwnIgnores(host)
         self._is_git = is_git
         self._known: dict[str, bool] = {}
         self._repositories: set[str] = set()
@@ -31,9 +37,19 @@ class Ignores:
     def forget(self) -> None:
         """The ignore files may have changed."""
         self._known.clear()
+        self._own.forget()
 
     async def among(self, names: Iterable[str]) -> set[str]:
         """Those of the names that are ignored. A folder's name ends with a slash; what is below an ignored one isn't asked."""
+        said = await asyncio.to_thread(self._verdicts, names)
+        return {name for name, is_out in said.items() if is_out} | await self._by_git(
+            name for name, is_out in said.items() if is_out is None
+        )
+
+    def _verdicts(self, names: Iterable[str]) -> dict[str, bool | None]:
+        return {name: self._own.verdict(name) for name in names}
+
+    async def _by_git(self, names: Iterable[str]) -> set[str]:
         asked = [name for name in names if self._repository_of(name) is not None]
         unknown = [name for name in asked if name not in self._known]
         if unknown:

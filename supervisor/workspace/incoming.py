@@ -26,7 +26,7 @@ from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import FILE, PathError, Root
 from supervisor.workspace.host_walk import HostWalk
-from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
 from supervisor.workspace.sides import Sides
@@ -44,7 +44,6 @@ FEW_VANISHED = 20
 MOST_NAMED = 100
 MOST_REMEMBERED = 200
 
-IGNORE_FILES = (".gitignore", ".gatehouseignore")
 _NOT_YET: Signature = (-1, 0, 0, 0, 0)
 
 What = Literal["created", "changed", "deleted", "conflict"]

@@ -8,9 +8,20 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import StorageError, UserError
+from supervisor.workspace import copy_pool
 from supervisor.workspace.journal import replay
 from supervisor.workspace.snapshot import make_copy
 from tests.workspace.conftest import git, make_repository
+
+
+@pytest.fixture(params=["thread", "processes"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Few files are copied by a thread, many by processes: whatever is said here holds for both."""
+    if request.param == "processes":
+        monkeypatch.setattr(copy_pool, "FEW_FILES", 0)
+        monkeypatch.setattr(copy_pool, "PIECE_FILES", 3)
+        monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    return str(request.param)
 
 
 def names(folder: Path) -> set[str]:
