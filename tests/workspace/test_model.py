@@ -1,0 +1,502 @@
+"""Everything that can happen to a workspace, in random order, over the real thing: real files, gate, database and journal.
+
+Both sides edit; the person answers in every way there is, takes back what was done, and edits in the middle of an effect;
+the supervisor ends, or is killed (a real process, kill -9 before a random system call) and starts anew. `model_world` says
+what must hold after each step, and at the end both sides meet once everything is approved.
+
+The loops aren't running: each look is a step of its own, so a script is the same each time and shrinks.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from supervisor.audit import verify
+from supervisor.core.actions import FileChange
+from supervisor.core.approvals import Request, status
+from supervisor.core.changes import name_of
+from supervisor.core.undoing import Selection
+from supervisor.errors import GatehouseError
+from tests.workspace.conftest import SESSION, Desk
+from tests.workspace.model_tree import LINES, Change, Op, difference, do, read_tree
+from tests.workspace.model_world import World, all_of
+
+SHARED_MEMORY = Path("/dev/shm")
+PATHS = ("free/a", "free/n/b", "b", "d", "d/c", "d/e", "d/e/f", "closed/x", "\udcff-odd", "ü")
+FIRST = {"free/a": 0o644, "b": 0o755, "d/c": 0o600, "d/e/f": 0o644, "closed/x": 0o644, "ü": 0o640}
+ROUNDS = 12
+
+
+class Look(NamedTuple):
+    """The supervisor compares one side."""
+
+    where: Literal["host", "copy"]
+
+
+class Answer(NamedTuple):
+    """The person answers one request, or all at once; `number` chooses it, and the hunks."""
+
+    how: Literal["approve", "deny", "part", "part-drop", "merge", "give", "approve-all", "deny-all"]
+    number: int
+
+
+class Api(NamedTuple):
+    """The agent asks through its API."""
+
+    kind: Literal["write", "edit", "delete", "move"]
+    path: str
+    other: str
+    number: int
+
+
+class TakeBack(NamedTuple):
+    """The person takes back all, one, or what came after a moment."""
+
+    what: Literal["all", "one", "after"]
+    number: int
+    merge: bool
+
+
+class Restart(NamedTuple):
+    """The supervisor ends in good order, and starts anew."""
+
+
+class Race(NamedTuple):
+    """The person does something during a step, at the so-many-eth fault point of an effect."""
+
+    point: int
+    op: Op
+    during: "System"
+
+
+class Crash(NamedTuple):
+    """It is killed during a step, before the so-many-eth system call; both sides go on until it starts anew."""
+
+    point: int
+    during: "System"
+    meanwhile: tuple[Op, ...]
+
+
+type System = Look | Answer | Api | TakeBack
+type Step = Op | System | Restart | Race | Crash
+
+_paths = st.sampled_from(PATHS)
+_texts = st.sampled_from([path for path in PATHS if path.isprintable()])  # the API's JSON has no other names
+_kinds = st.sampled_from([
+    "line", "line", "whole", "append", "save", "delete", "move", "swap", "chmod", "link", "hard", "mkdir", "copy", "sly"
+])  # fmt: skip
+_numbers = st.integers(0, 11)
+PERSON = st.builds(Op, st.just("person"), _kinds, _paths, _paths, _numbers)
+AGENT = st.builds(Op, st.just("agent"), st.one_of(_kinds, _kinds, st.just("fifo")), _paths, _paths, _numbers)
+HOWS = st.sampled_from([
+    "approve", "approve-all", "deny", "part", "part-drop", "merge", "give", "approve-all", "deny-all",
+])  # fmt: skip
+ANSWER = st.builds(Answer, HOWS, _numbers)
+SYSTEM: st.SearchStrategy[System] = st.one_of(
+    st.builds(Look, st.sampled_from(["copy", "host"])),
+    ANSWER,
+    st.builds(Api, st.sampled_from(["write", "edit", "delete", "move"]), _texts, _texts, _numbers),
+    st.builds(TakeBack, st.sampled_from(["all", "one", "after"]), _numbers, st.booleans()),
+)
+RACE = st.builds(Race, st.integers(0, 20), PERSON, SYSTEM)
+QUIET: st.SearchStrategy[Step] = st.one_of(PERSON, AGENT, AGENT, st.builds(Look, st.just("copy")), ANSWER, SYSTEM, RACE)
+CRASH = st.builds(Crash, st.integers(0, 150), SYSTEM, st.lists(st.one_of(PERSON, AGENT), max_size=2).map(tuple))
+ROUGH: st.SearchStrategy[Step] = st.one_of(QUIET, QUIET, QUIET, QUIET, CRASH, CRASH, st.builds(Restart))
+
+
+# --- one life of the supervisor -----------------------------------------------------------------------------------------
+
+
+class Life:
+    """From one start of the supervisor to its end. `tell` is given the world after each step."""
+
+    def __init__(self, desk: Desk, world: World, at: "Points") -> None:
+        self.desk = desk
+        self.world = world
+        self.points = at
+
+    @property
+    def sides(self) -> Any:
+        return self.desk.channel._now.sides
+
+    async def begin(self, meanwhile: Change | None) -> None:
+        """Open and recover. `meanwhile`: what the person did while nobody ran."""
+        async with self.desk.channel._turn:
+            opened = await self.desk.channel._open()
+        opened.sides.fill_digests(opened.sides.without_digest())
+        self.desk.gate.offer_ready()
+        await self.settle(meanwhile)
+
+    async def step(self, step: Step) -> None:
+        """One step of the script, and what must hold after it."""
+        if isinstance(step, Op):
+            self.edit(step)
+        elif isinstance(step, Race):
+            self.points.race, self.points.text = step, self.world.text()
+            await self.act(step.during)
+            self.points.race = None
+            await self.settle(self.points.meanwhile)
+            self.points.meanwhile = None
+        elif isinstance(step, Look | Answer | Api | TakeBack):
+            await self.act(step)
+            await self.settle()
+
+    async def act(self, step: System) -> None:
+        before = {one.id for one in self.desk.requests() if one.answer == "approved"}
+        match step:
+            case Look():
+                await self.look(step.where)
+            case Answer():
+                await self.answer(step)
+            case Api():
+                await self.ask(step)
+            case TakeBack():
+                await self.take_back(step)
+        if not isinstance(step, Answer):
+            now = {one.id for one in self.desk.requests() if one.answer == "approved"}
+            assert now <= before, "approved by nobody"
+        for request in self.desk.requests():
+            if status(request) in ("allowed", "approved"):
+                await self.desk.settled(request)
+
+    def edit(self, op: Op) -> None:
+        world, desk = self.world, self.desk
+        if op.who == "person":
+            do(desk.host, op, world.text())
+            world.person_did(desk.host)
+        else:
+            do(desk.copy, op, world.text())
+            world.note_copy(desk.copy)
+
+    async def look(self, where: str) -> None:
+        opened = self.desk.channel._now
+        async with self.desk.channel._turn:
+            if where == "host":
+                await opened.incoming.run(None)
+            else:
+                await opened.comparison.run(None)
+                opened.incoming.copy_changed(None)
+
+    async def settle(self, meanwhile: Change | None = None) -> None:
+        """What was allowed or approved is carried out, and what came of it is held against what may."""
+        for request in self.desk.requests():
+            if request.answer == "approved":
+                self.world.approved.add(request.id)
+            if status(request) in ("allowed", "approved"):
+                await self.desk.settled(request)
+        if meanwhile:
+            self.world.note(meanwhile)
+        try:
+            self.world.check(self.desk.gate, self.sides, meanwhile)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{all_of(self.desk.requests())}") from error
+        self.world.note_copy(self.desk.copy)
+
+    async def answer(self, step: Answer) -> None:
+        pending = sorted(self.desk.pending().values(), key=lambda one: change(one).path)
+        if not pending:
+            return
+        request = pending[step.number % len(pending)]
+        with contextlib.suppress(GatehouseError):  # no merge, no hunks, or out of date: nothing was answered
+            await self._answer(step, request, [one.id for one in pending])
+
+    async def _answer(self, step: Answer, request: Request, ids: list[str]) -> None:
+        channel, gate = self.desk.channel, self.desk.gate
+        match step.how:
+            case "approve" | "deny":
+                said: Literal["approved", "denied"] = "approved" if step.how == "approve" else "denied"
+                gate.resolve(request.id, said, by="model", shown_fingerprint=request.fingerprint)
+            case "approve-all" | "deny-all":
+                gate.resolve_all(ids, "approved" if step.how == "approve-all" else "denied", by="model")
+            case "merge":
+                card = await channel.conflict_card(request)
+                await channel.apply_merge(request.id, card.merged or "", by="model")
+            case "give":
+                await channel.give_host(request.id, by="model")
+            case _:
+                diff = channel.card(request).diff
+                hunks = [one.id for number, one in enumerate(diff.hunks if diff else ()) if step.number >> number & 1]
+                rest: Literal["drop", "pending"] = "drop" if step.how == "part-drop" else "pending"
+                await channel.answer_part(request.id, hunks, rest, by="model", fingerprint=request.fingerprint)
+
+    async def ask(self, step: Api) -> None:
+        channel, text = self.desk.channel, self.world.text()
+        with contextlib.suppress(GatehouseError):
+            match step.kind:
+                case "write":
+                    await channel.write(step.path, f"agent wrote {text}\n".encode(), "because")
+                case "edit":
+                    await channel.edit(step.path, f"line {step.number}\n", f"agent edited {text}\n", False, "because")
+                case "delete":
+                    await channel.delete(step.path, "because")
+                case "move":
+                    await channel.move(step.path, step.other, "because")
+
+    async def take_back(self, step: TakeBack) -> None:
+        history, world = self.sides.history, self.world
+        if not history.done:
+            return
+        if step.what == "all":
+            selection, after = Selection(), 0
+        elif step.what == "one":
+            selection, after = Selection(ids=(history.done[step.number % len(history.done)].request,)), None
+        else:
+            after = max(0, world.place - 1 - step.number % world.place)
+            selection = Selection(after=after)
+        world.undos += 1
+        try:
+            async with self.desk.channel.undoing() as undo:
+                plan = await undo.plan(selection, merge=step.merge)
+                await undo.carry_out(selection, token=plan.token, by="model", merge=step.merge)
+        except GatehouseError:
+            return
+        if self.points.meanwhile is None and after is not None:
+            self.check_restored(plan, after)
+
+    def check_restored(self, plan: Any, after: int) -> None:
+        """Undo gives back bytes and modes of each path that the person left alone since."""
+        now = read_tree(self.desk.host)
+        kept = {file.name for file in plan.files if file.doing in ("stays", "merged")}
+        for name, entry in self.world.restored(after):
+            if name in kept:
+                continue
+            found = now.get(name)
+            if entry is None or entry.kind == "dir":
+                assert (found is None) == (entry is None), (name, entry, found)
+                assert found is None or entry is None or found.kind == "dir", (name, entry, found)
+            else:
+                assert found == entry, f"`{name}` is {found} again, not {entry}"
+
+    async def end(self) -> None:
+        """Everything is approved until nothing more is asked: then both sides hold the same, but for what was refused."""
+        for number in range(ROUNDS):
+            before = (read_tree(self.desk.host), read_tree(self.desk.copy))
+            for where in ("host", "copy", "host"):
+                await self.look(where)
+                await self.settle()
+            ids = [one.id for one in self.desk.pending().values()]
+            # Together, and the next time each for itself: where one can't be done, the others wait for it no longer.
+            for some in [ids] if number % 2 == 0 else [[one] for one in ids]:
+                self.desk.gate.resolve_all(some, "approved", by="model")
+                await self.settle()
+            if not ids and before == (read_tree(self.desk.host), read_tree(self.desk.copy)):
+                break
+        else:
+            raise AssertionError(f"it never rests: {all_of(self.desk.requests()[-6:])}")
+        self.check_met()
+
+    def check_met(self) -> None:
+        host, copy = read_tree(self.desk.host), read_tree(self.desk.copy)
+        told = self.told()
+        for name, mine in copy.items() | {(name, None) for name in host.keys() - copy.keys()}:
+            theirs = host.get(name)
+            if theirs == mine or any(is_related(name, one) for one in told) or is_special(mine) or is_special(theirs):
+                continue
+            if theirs is not None and mine is not None and theirs.kind == mine.kind == "dir":
+                continue
+            if theirs is not None and mine is not None and theirs[::2] == mine[::2]:
+                assert (theirs.mode ^ mine.mode) & 0o777 == 0, (name, theirs, mine)
+                continue
+            raise AssertionError(f"nobody was told of `{name}`: host {theirs}, copy {mine}")
+
+    def told(self) -> set[str]:
+        """The paths about which a no, a failure or an undo is on record."""
+        found = set(self.desk.refusals())
+        for request in self.desk.requests():
+            if status(request) == "denied" or (request.outcome and not request.outcome["ok"]):
+                found.add(name_of(change(request)))
+        for undo in self.sides.history.undos:
+            found |= {one.name for one in self.sides.history.effects() if one.request == undo}
+        found |= set(self.desk.channel._now.incoming._problems)
+        return found
+
+
+def is_related(one: str, other: str) -> bool:
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def is_special(entry: Any) -> bool:
+    return entry is not None and entry.kind == "special"
+
+
+def change(request: Request) -> FileChange:
+    assert isinstance(request.action, FileChange)
+    return request.action
+
+
+# --- what happens in the middle of a step -----------------------------------------------------------------------------
+
+
+class Points:
+    """Steps of an effect, and system calls: where a race or the end comes."""
+
+    def __init__(self, host: Path) -> None:
+        self.host = host
+        self.kill_in: int | None = None
+        self.race: Race | None = None
+        self.text = ""
+        self.meanwhile: Change | None = None
+        self._passed = 0
+
+    def at(self, step: str) -> None:
+        """Called by the product's fault points, in a thread."""
+        self.tick()
+        race = self.race
+        if race is None:
+            self._passed = 0
+            return
+        self._passed += 1
+        if self._passed > race.point:
+            self.race = None
+            before = read_tree(self.host)
+            do(self.host, race.op, self.text)
+            self.meanwhile = difference(before, read_tree(self.host))
+
+    def hook(self, event: str, args: tuple[Any, ...]) -> None:
+        """Called by Python before most system calls (sys.addaudithook)."""
+        if event.startswith(("os.", "open", "ctypes.call")):
+            self.tick()
+
+    def tick(self) -> None:
+        if self.kill_in is not None:
+            self.kill_in -= 1
+            if self.kill_in < 0:
+                self.kill_in = None  # os.kill is a system call, too
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+type Tell = Callable[[World, int], None]
+
+
+async def live(place: Path, script: Sequence[Step], world: World, start: int, meanwhile: Change, tell: Tell) -> int:
+    """Carry out the script from a step on until the supervisor ends; where to go on. A crash ends this very process."""
+    points = Points(place / "host")
+    desk = Desk(place / "data", place / "host")
+    desk.new_channel(points.at)
+    try:
+        async with desk.running(start=False, copy=start == 0):
+            life = Life(desk, world, points)
+            if start == 0:
+                world.host = read_tree(desk.host, world.contents)
+                world.note_copy(desk.copy)
+            await life.begin(meanwhile)
+            for number in range(start, len(script)):
+                step = script[number]
+                if isinstance(step, Restart):
+                    return number + 1
+                if isinstance(step, Crash):
+                    world.undos += isinstance(step.during, TakeBack)
+                    tell(world, number + 1)
+                    sys.addaudithook(points.hook)
+                    points.kill_in = step.point
+                    await life.act(step.during)
+                    points.kill_in = 0
+                    points.tick()
+                await life.step(step)
+            await life.end()
+    finally:
+        desk.close()
+    return len(script) + 1
+
+
+def play(script: Sequence[Step]) -> None:
+    """The whole script, life after life, in folders of its own."""
+    fast = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="gatehouse-model-", dir=fast) as folder:
+        place = Path(folder)
+        for name, mode in FIRST.items():
+            path = place / "host" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"line {number}\n" for number in range(LINES)))
+            path.chmod(mode)
+        world, at = World(), 0
+        meanwhile: Change = {}
+        while at <= len(script):
+            end = next(
+                (number for number in range(at, len(script)) if isinstance(script[number], Crash | Restart)), None
+            )
+            crash = script[end] if end is not None else None
+            if not isinstance(crash, Crash):
+                at = asyncio.run(live(place, script, world, at, meanwhile, lambda world, number: None))
+                meanwhile = {}
+            else:
+                world, at = live_and_die(place, script, world, at, meanwhile)
+                meanwhile = go_on_without(place, world, crash.meanwhile)
+        verify(place / "data" / "audit.log")
+
+
+def live_and_die(place: Path, script: Sequence[Step], world: World, start: int, meanwhile: Change) -> tuple[World, int]:
+    """One life in a process of its own, which ends by kill -9; the world as it was told last, and where to go on."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with os.fdopen(writing, "wb") as pipe:
+                try:
+                    asyncio.run(
+                        live(
+                            place,
+                            script,
+                            world,
+                            start,
+                            meanwhile,
+                            lambda *told: pickle.dump(told, pipe) or pipe.flush(),
+                        )
+                    )  # type: ignore[func-returns-value]
+                except BaseException:
+                    pickle.dump(traceback.format_exc(), pipe)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pickle.load(pipe)
+        failure = pipe.read()
+    how = os.waitpid(pid, 0)[1]
+    assert not isinstance(told, str), told
+    assert os.WIFSIGNALED(how), pickle.loads(failure) if failure else how
+    assert os.WTERMSIG(how) == signal.SIGKILL
+    return told
+
+
+def go_on_without(place: Path, world: World, ops: Sequence[Op]) -> Change:
+    """Nothing is torn; then both sides go on. What the person changed."""
+    host = place / "host"
+    before = read_tree(host)
+    for name, entry in difference(world.host, before).items():
+        if entry is not None and entry.kind == "file":
+            assert entry.token in world.contents or is_snapshot(place, entry.token), f"`{name}` is torn: {entry}"
+    for op in ops:
+        do(host if op.who == "person" else place / "data" / "sessions" / SESSION / "merged", op, world.text())
+    return difference(before, read_tree(host, world.contents))
+
+
+def is_snapshot(place: Path, digest: str) -> bool:
+    return any((place / "data" / "sessions" / SESSION).rglob(f"*{digest[-60:]}*"))
+
+
+# --- the tests ---------------------------------------------------------------------------------------------------------
+
+SHARE = settings.default.max_examples if settings.default else 100
+
+
+@settings(max_examples=max(20, SHARE // 2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(QUIET, max_size=25))
+def test_nothing_happens_that_nobody_approved(script: list[Step]) -> None:
+    play(script)
+
+
+@settings(max_examples=max(10, SHARE // 5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ROUGH, max_size=18))
+def test_over_kills_and_restarts(script: list[Step]) -> None:
+    play(script)
