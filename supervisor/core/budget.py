@@ -1,0 +1,160 @@
+"""Budgets: how much a session, a day and everything together may use, and whether one call more fits.
+
+    session "5usd"  day "20usd,5000000tokens"  total ""        each of: dollars, tokens, requests, bytes that go out
+
+It decides by sums that it is handed (`store.spending` keeps them): what was spent and what is reserved for calls that are still under way both count, so
+parallel calls can't overrun together. Amounts of money are pico-dollars. It must never round in favour of the spender.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from supervisor.core.prices import PICOUSD, dollars
+from supervisor.errors import UserError
+
+Scope = Literal["session", "day", "total"]
+SCOPES: tuple[Scope, ...] = ("session", "day", "total")
+Kind = Literal["cost", "tokens", "requests", "bytes_out"]
+KINDS: tuple[Kind, ...] = ("cost", "tokens", "requests", "bytes_out")
+FORMS = "5usd, 0.50usd, 2000000tokens, 500requests or 50mb, several with commas between"
+_PART = re.compile(
+    r"(\$?)(\d{1,12}(?:\.\d{1,6})?)\s*(usd|\$|k?tokens|mtokens|requests|b|kb|mb|gb|)", re.ASCII | re.IGNORECASE
+)
+_UNITS: dict[str, tuple[Kind, int]] = {
+    "usd": ("cost", PICOUSD),
+    "$": ("cost", PICOUSD),
+    "tokens": ("tokens", 1),
+    "ktokens": ("tokens", 1000),
+    "mtokens": ("tokens", 10**6),
+    "requests": ("requests", 1),
+    "b": ("bytes_out", 1),
+    "kb": ("bytes_out", 1000),
+    "mb": ("bytes_out", 10**6),
+    "gb": ("bytes_out", 10**9),
+}
+# A notice is given when so much of a limit is used, in hundredths.
+NOTICE_PERCENT = 80
+# A person is offered this much more, or what the call needs where that is more.
+STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
+# What fits in the database's whole numbers.
+MOST = 2**62
+
+
+class Amounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of each kind."""
+
+    cost: int = 0
+    tokens: int = 0
+    requests: int = 0
+    bytes_out: int = 0
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The most of each kind; None: no limit."""
+
+    cost: int | None = None
+    tokens: int | None = None
+    requests: int | None = None
+    bytes_out: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, kind) is not None for kind in KINDS)
+
+    def raised(self, by: Amounts) -> "Limits":
+        """These limits, each raised by what was granted on top; what has no limit keeps none."""
+        made = {kind: getattr(self, kind) for kind in KINDS}
+        return Limits(**{kind: None if most is None else most + getattr(by, kind) for kind, most in made.items()})
+
+
+class Over(NamedTuple):
+    """A limit that a call would pass: `used` (spent and reserved) and `wanted` together are more than `limit`."""
+
+    scope: Scope
+    kind: Kind
+    limit: int
+    used: int
+    wanted: int
+
+    @property
+    def step(self) -> int:
+        """By how much the limit would have to be raised, in round figures, so that the call fits."""
+        missing = self.used + self.wanted - self.limit
+        step = STEPS[self.kind]
+        return -(-missing // step) * step
+
+
+def parse_budget(text: str, name: str) -> Limits:
+    """Limits as people write them; `UserError` shows the forms. An empty text has none."""
+    found: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        match = _PART.fullmatch(part)
+        unit = (match[3] or match[1]).lower() if match else ""
+        if match is None or not unit or (match[1] and match[3]):
+            raise UserError(f"{name}: `{part}` is no budget", f"write {FORMS}")
+        kind, factor = _UNITS[unit]
+        amount = Decimal(match[2]) * factor
+        if kind in found or amount != int(amount) or amount > MOST:
+            raise UserError(f"{name}: `{part}` is too much, too fine or said twice", f"write {FORMS}")
+        found[kind] = int(amount)
+    return Limits(**found)
+
+
+def format_budget(limits: Limits) -> str:
+    """Limits as `parse_budget` reads them."""
+    parts = []
+    for kind in KINDS:
+        most = getattr(limits, kind)
+        if most is None:
+            continue
+        if kind == "cost":
+            number = f"{Decimal(most).scaleb(-12):f}"
+            parts.append((number.rstrip("0").rstrip(".") if "." in number else number) + "usd")
+        else:
+            parts.append(f"{most}{'b' if kind == 'bytes_out' else kind}")
+    return ",".join(parts)
+
+
+def first_over(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wanted: Amounts) -> Over | None:
+    """The first limit that `wanted` would pass; None where it fits everywhere."""
+    for scope in SCOPES:
+        for kind in KINDS:
+            most = getattr(limits[scope], kind)
+            have, more = getattr(used[scope], kind), getattr(wanted, kind)
+            if most is not None and have + more > most:
+                return Over(scope, kind, most, have, more)
+    return None
+
+
+def nearly_used(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]) -> list[tuple[Scope, Kind]]:
+    """The limits of which so much is used that a person should know."""
+    return [
+        (scope, kind)
+        for scope in SCOPES
+        for kind in KINDS
+        if (most := getattr(limits[scope], kind)) is not None
+        and getattr(used[scope], kind) * 100 >= most * NOTICE_PERCENT
+    ]
+
+
+def amount(kind: Kind, value: int) -> str:
+    """An amount for people."""
+    if kind == "cost":
+        return dollars(value)
+    if kind == "bytes_out":
+        return f"{value / 10**6:.1f} MB"
+    return f"{value} {kind if value != 1 else kind.removesuffix('s')}"
+
+
+SCOPE_WORDS: dict[Scope, str] = {"session": "this session", "day": "this day", "total": "all sessions together"}
+
+
+def explain(over: Over) -> str:
+    """One line about a limit that is reached."""
+    return (
+        f"the budget of {SCOPE_WORDS[over.scope]} is {amount(over.kind, over.limit)}: {amount(over.kind, over.used)} of it are used or reserved, "
+        f"and this call may need {amount(over.kind, over.wanted)}"
+    )

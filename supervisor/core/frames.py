@@ -1,0 +1,134 @@
+"""Streams cut into their events, whatever the boundaries of the chunks: server-sent events and AWS event streams.
+
+It decides where an event begins and ends, and nothing of what it means. What it holds is bounded: an event that is too long is passed over
+and said (`lost`). Sources: the HTML standard's "server-sent events", AWS's "event stream encoding".
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MOST_EVENT_BYTES = 4 * 1024 * 1024
+_PRELUDE_BYTES = 12
+_CRC_BYTES = 4
+_STRING = 7
+# Sizes of header values by their type, where they are fixed: true, false, byte, short, int, long, timestamp, uuid.
+_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+
+
+class Event(NamedTuple):
+    """One event. `kind` is its name, empty where it has none."""
+
+    kind: str
+    data: bytes
+
+
+class ServerSent:
+    """`text/event-stream`."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._rest = bytearray()
+        self._after_cr = False
+        self._kind = ""
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._skips = False
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """The events that end in this chunk."""
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            whole = bytes(self._rest) + line
+            self._rest.clear()
+            skipped, self._skips = self._skips, False
+            if not skipped:
+                yield from self._line(whole)
+        self._rest += rest
+        if len(self._rest) > MOST_EVENT_BYTES:
+            self._rest.clear()
+            self._skips = self.lost = True
+
+    def end(self) -> Iterator[Event]:
+        """What a stream that ended without its last blank line leaves."""
+        if self._rest and not self._skips:
+            yield from self._line(bytes(self._rest))
+        yield from self._line(b"")
+        self._rest.clear()
+
+    def _line(self, line: bytes) -> Iterator[Event]:
+        if not line:
+            if self._data:
+                yield Event(self._kind, b"\n".join(self._data))
+            self._kind, self._data, self._data_bytes = "", [], 0
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._kind = value[:100].decode("utf-8", "replace")
+        elif name == b"data":
+            self._data_bytes += len(value)
+            if self._data_bytes > MOST_EVENT_BYTES:
+                self._data, self.lost = [], True
+            else:
+                self._data.append(value)
+
+
+class AwsEvents:
+    """`application/vnd.amazon.eventstream`. `kind` is the header `:event-type` or `:exception-type`."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._rest = bytearray()
+        self._skip_bytes = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """The events that end in this chunk."""
+        self._rest += chunk
+        while True:
+            skipped = min(self._skip_bytes, len(self._rest))
+            del self._rest[:skipped]
+            self._skip_bytes -= skipped
+            if self._skip_bytes or len(self._rest) < _PRELUDE_BYTES:
+                return
+            total = int.from_bytes(self._rest[:4])
+            head_bytes = int.from_bytes(self._rest[4:8])
+            if total > MOST_EVENT_BYTES or total < _PRELUDE_BYTES + head_bytes + _CRC_BYTES:
+                # Too long, or no such stream at all: nothing after it can be trusted to be at its place.
+                self.lost, self._skip_bytes = True, max(total, len(self._rest))
+                continue
+            if len(self._rest) < total:
+                return
+            frame = bytes(self._rest[:total])
+            del self._rest[:total]
+            head = frame[_PRELUDE_BYTES : _PRELUDE_BYTES + head_bytes]
+            yield Event(_kind_of(head), frame[_PRELUDE_BYTES + head_bytes : -_CRC_BYTES])
+
+    def end(self) -> Iterator[Event]:
+        """A frame that was cut off is none."""
+        self.lost = self.lost or bool(self._rest)
+        self._rest.clear()
+        return iter(())
+
+
+def _kind_of(head: bytes) -> str:
+    """The event's name, from a frame's headers; empty where they can't be read."""
+    at = 0
+    while at < len(head):
+        name_end = at + 1 + head[at]
+        name, value_type = head[at + 1 : name_end], head[name_end : name_end + 1]
+        at = name_end + 1
+        if not value_type:
+            return ""
+        if value_type[0] in _SIZES:
+            at += _SIZES[value_type[0]]
+            continue
+        size = int.from_bytes(head[at : at + 2])
+        value = head[at + 2 : at + 2 + size]
+        at += 2 + size
+        if value_type[0] == _STRING and name in (b":event-type", b":exception-type"):
+            return value.decode("utf-8", "replace")
+    return ""

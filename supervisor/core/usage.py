@@ -1,0 +1,212 @@
+"""What a model call used, read from its response while that goes by.
+
+It decides which numbers of a response are the provider's own count, and says what is missing; it never guesses (`spend.py` does, upwards). It keeps
+no more than one event of a stream, and of a body that isn't streamed no more than `MOST_BODY_BYTES`. Fed with decoded bytes, in chunks cut
+anywhere. Sources: the API references of Anthropic, OpenAI and Amazon Bedrock.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+
+from supervisor.core.frames import AwsEvents, Event, ServerSent
+from supervisor.core.model_calls import MOST_NAME_CHARS, Api, Tokens
+
+MOST_BODY_BYTES = 8 * 1024 * 1024
+# No call uses more; what says so says nothing.
+MOST_COUNT = 10**9
+_OK = range(200, 300)
+_WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"bytes"')
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end.
+
+    `content_bytes` is what came of the answer: where `has_output` is False, and nothing was left out of it, it holds no more tokens than that.
+    """
+
+    tokens: Tokens = Tokens()
+    model: str = ""
+    has_input: bool = False
+    has_output: bool = False
+    content_bytes: int = 0
+    failed: bool = False
+    cut_off: bool = False
+
+
+class _Counts:
+    """Numbers as they come, the largest of each: those of a stream grow."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, int] = {}
+
+    def take(self, kind: str, *values: object) -> bool:
+        """Keep the first of `values` that is a count; whether there was one."""
+        for value in values:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
+                self.seen[kind] = max(self.seen.get(kind, 0), value)
+                return True
+        return False
+
+    def tokens(self) -> Tokens:
+        return Tokens(**self.seen)
+
+
+class UsageReader:
+    """Reads one response, from its head to its end."""
+
+    def __init__(
+        self, api: Api, status: int, content_type: str, counted: tuple[int | None, int | None] = (None, None)
+    ) -> None:
+        """`counted`: input and output as Bedrock says them in headers (`x-amzn-bedrock-input-token-count`)."""
+        self._api = api
+        self._is_ok = status in _OK
+        kind = content_type.partition(";")[0].strip().lower()
+        self._frames: ServerSent | AwsEvents | None = None
+        if kind == "text/event-stream":
+            self._frames = ServerSent()
+        elif kind == "application/vnd.amazon.eventstream":
+            self._frames = AwsEvents()
+        self._body = bytearray()
+        self._is_long = False
+        self._counts = _Counts()
+        self._model = ""
+        self._has_input = self._counts.take("input", counted[0])
+        self._has_output = self._counts.take("output", counted[1])
+        self._is_final = False
+        self._content_bytes = 0
+        self._failed = False
+
+    def feed(self, chunk: bytes) -> None:
+        """Take in the next decoded bytes."""
+        self._content_bytes += len(chunk)
+        if not self._is_ok:
+            return
+        if self._frames is not None:
+            for event in self._frames.feed(chunk):
+                self._event(event)
+        elif len(self._body) + len(chunk) <= MOST_BODY_BYTES:
+            self._body += chunk
+        else:
+            self._is_long = True
+            self._body.clear()
+
+    def end(self, *, complete: bool) -> Usage:
+        """What was used. `complete` False: one side hung up before the end."""
+        if self._is_ok and self._frames is not None:
+            for event in self._frames.end():
+                self._event(event)
+        elif self._is_ok and complete and not self._is_long:
+            self._json(bytes(self._body))
+        if not self._is_ok:
+            # Nothing was answered: providers bill no failed call.
+            return Usage(has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True)
+        return Usage(
+            tokens=self._counts.tokens(),
+            model=self._model,
+            has_input=self._has_input,
+            # A count that was still growing when one side hung up is none.
+            has_output=self._has_output and (complete or self._is_final),
+            content_bytes=self._content_bytes,
+            failed=self._failed,
+            cut_off=not complete,
+        )
+
+    def _event(self, event: Event) -> None:
+        if any(word in event.data for word in _WANTED):
+            self._json(event.data)
+
+    def _json(self, data: bytes) -> None:
+        try:
+            root = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        if isinstance(root, dict):
+            self._take(root)
+
+    def _take(self, root: dict[str, Any]) -> None:
+        """One object of a response: a whole body, or an event."""
+        inner = root.get("bytes")
+        if isinstance(inner, str):  # Bedrock wraps each event of a model
+            try:
+                self._json(base64.b64decode(inner, validate=True))
+            except binascii.Error:
+                return
+        message = root.get("message") or root.get("response")
+        holder = message if isinstance(message, dict) else root
+        if root.get("error") or holder.get("error"):
+            self._failed = True
+        model = holder.get("model")
+        if isinstance(model, str) and not self._model:
+            self._model = model[:MOST_NAME_CHARS]
+        self._metrics(root.get("amazon-bedrock-invocationMetrics"))
+        usage = holder.get("usage")
+        if isinstance(usage, dict):
+            is_start = root.get("type") == "message_start"
+            self._is_final = self._frames is None or _ends(root)
+            if self._api in ("messages", "invoke"):
+                self._anthropic(usage, is_start=is_start)
+            elif self._api == "converse":
+                self._converse(usage)
+            else:
+                self._openai(usage)
+
+    def _anthropic(self, usage: dict[str, Any], *, is_start: bool) -> None:
+        """Input without what was cached; the output of `message_start` is only its beginning."""
+        taken = self._counts.take("input", usage.get("input_tokens"))
+        self._has_input = taken or self._has_input
+        self._counts.take("cache_read", usage.get("cache_read_input_tokens"))
+        parts = usage.get("cache_creation")
+        if isinstance(parts, dict):
+            self._counts.take("cache_write", parts.get("ephemeral_5m_input_tokens"))
+            self._counts.take("cache_write_long", parts.get("ephemeral_1h_input_tokens"))
+        else:
+            long = self._counts.seen.get("cache_write_long", 0)
+            whole = usage.get("cache_creation_input_tokens")
+            if not (isinstance(whole, int) and whole <= long + self._counts.seen.get("cache_write", 0)):
+                self._counts.take("cache_write", whole)
+        if self._counts.take("output", usage.get("output_tokens")) and not is_start:
+            self._has_output = True
+        tools = usage.get("server_tool_use")
+        if isinstance(tools, dict):
+            self._counts.take("searches", tools.get("web_search_requests"))
+
+    def _openai(self, usage: dict[str, Any]) -> None:
+        """Input with what was cached in it, which is taken out here."""
+        details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+        whole = usage.get("prompt_tokens", usage.get("input_tokens"))
+        if not (isinstance(whole, int) and 0 <= whole <= MOST_COUNT):
+            return
+        if isinstance(details, dict):
+            self._counts.take("cache_read", details.get("cached_tokens"))
+            self._counts.take("cache_write", details.get("cache_write_tokens"), details.get("cache_creation_tokens"))
+        cached = self._counts.seen.get("cache_read", 0) + self._counts.seen.get("cache_write", 0)
+        self._has_input = self._counts.take("input", max(0, whole - cached))
+        output = usage.get("completion_tokens", usage.get("output_tokens"))
+        # Embeddings give nothing, and say nothing of it.
+        self._has_output = self._counts.take("output", output, 0 if usage.get("total_tokens") == whole else None)
+
+    def _converse(self, usage: dict[str, Any]) -> None:
+        self._has_input = self._counts.take("input", usage.get("inputTokens"))
+        self._has_output = self._counts.take("output", usage.get("outputTokens"))
+        self._counts.take("cache_read", usage.get("cacheReadInputTokens"))
+        self._counts.take("cache_write", usage.get("cacheWriteInputTokens"))
+
+    def _metrics(self, metrics: object) -> None:
+        """Bedrock's own count, at the end of a stream of any model."""
+        if isinstance(metrics, dict):
+            self._is_final = True
+            self._has_input = self._counts.take("input", metrics.get("inputTokenCount")) or self._has_input
+            self._has_output = self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
+            self._counts.take("cache_read", metrics.get("cacheReadInputTokenCount"))
+            self._counts.take("cache_write", metrics.get("cacheWriteInputTokenCount"))
+
+
+def _ends(event: dict[str, Any]) -> bool:
+    """Whether an event with a count is the last that has one."""
+    delta = event.get("delta")
+    if isinstance(delta, dict):
+        return bool(delta.get("stop_reason"))
+    return event.get("type") != "message_start" and not event.get("choices")

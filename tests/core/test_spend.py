@@ -1,0 +1,129 @@
+"""What calls may cost and did: bounds hold, and what is missing is never taken for little."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.prices import parse_prices
+from supervisor.core.spend import ADDED_TOKENS, bound, charge, lost
+from supervisor.core.usage import Usage
+
+TABLE = parse_prices((Path(__file__).resolve().parents[2] / "policy/prices.yaml").read_text(), "prices.yaml")
+CALL = ModelCall(
+    api="messages",
+    model="claude-haiku-4-5",
+    body_bytes=1000,
+    max_output_tokens=500,
+    writes_cache=False,
+    writes_long_cache=False,
+)
+USD_PER_M = 10**6
+
+
+def test_the_bound_of_a_plain_call() -> None:
+    found = bound(CALL, TABLE)
+    assert found.tokens == Tokens(input=1000 + ADDED_TOKENS, output=500)
+    assert found.cost_picousd == (1000 + ADDED_TOKENS) * 1 * USD_PER_M + 500 * 5 * USD_PER_M
+    assert found.flags == ()
+
+
+def change(**facts: object) -> ModelCall:
+    return ModelCall(**({name: getattr(CALL, name) for name in CALL.__struct_fields__} | facts))
+
+
+def test_bounds_grow_with_what_isnt_known() -> None:
+    assert bound(change(writes_cache=True), TABLE).tokens.cache_write == 1000 + ADDED_TOKENS
+    assert (
+        bound(change(writes_cache=True, writes_long_cache=True), TABLE).tokens.cache_write_long == 1000 + ADDED_TOKENS
+    )
+    assert bound(change(beyond_body=True), TABLE).tokens.input == 200_000
+    assert bound(change(body_bytes=10**9), TABLE).tokens.input == 200_000
+    assert bound(change(max_output_tokens=None), TABLE).tokens.output == 64_000
+    assert bound(change(max_output_tokens=10**9, choices=2), TABLE).tokens.output == 128_000
+    unknown = bound(change(model="x", max_output_tokens=10**6), TABLE)
+    assert unknown.flags == ("unknown_model",)
+    assert unknown.tokens.output == 10**6
+    assert unknown.cost_picousd > bound(CALL, TABLE).cost_picousd
+
+
+def test_what_the_provider_says_is_what_it_cost() -> None:
+    usage = Usage(
+        tokens=Tokens(input=10, output=20), model="claude-haiku-4-5-20251001", has_input=True, has_output=True
+    )
+    found = charge(CALL, usage, bound(CALL, TABLE), TABLE)
+    assert (found.cost_picousd, found.flags) == (110 * USD_PER_M, ())
+
+
+def test_of_two_models_the_dearer_one_and_of_unknown_ones_the_highest() -> None:
+    tokens = Tokens(input=10, output=20)
+    full = bound(CALL, TABLE)
+
+    def cost(asked: str, answered: str) -> tuple[int, tuple[str, ...]]:
+        usage = Usage(tokens=tokens, model=answered, has_input=True, has_output=True)
+        found = charge(change(model=asked), usage, full, TABLE)
+        return found.cost_picousd, found.flags
+
+    opus = cost("claude-opus-4-6", "claude-opus-4-6")
+    assert cost("claude-haiku-4-5", "claude-opus-4-6") == opus == cost("claude-opus-4-6", "claude-haiku-4-5")
+    assert cost("openrouter/auto", "anthropic/claude-opus-4.6") == opus == cost("claude-opus-4-6", "x")
+    assert cost("x", "y") == (TABLE.cost_picousd(TABLE.highest, tokens, CALL), ("unknown_model",)) == cost("", "")
+    nothing = charge(change(model="x"), Usage(has_input=True, has_output=True, failed=True), full, TABLE)
+    assert (nothing.cost_picousd, nothing.flags) == (0, ("failed",))
+
+
+def test_what_is_missing_counts_as_reserved() -> None:
+    full = bound(CALL, TABLE)
+    found = charge(CALL, Usage(content_bytes=7), full, TABLE)
+    assert (found.tokens, found.cost_picousd, found.flags) == (full.tokens, full.cost_picousd, ("estimated",))
+    cut = Usage(tokens=Tokens(input=5, output=1), has_input=True, content_bytes=30, cut_off=True)
+    assert charge(CALL, cut, full, TABLE).tokens == Tokens(input=5, output=500)
+    shown = change(shows_output=True)
+    assert charge(shown, cut, full, TABLE).tokens == Tokens(input=5, output=30)
+    assert charge(shown, cut, full, TABLE).flags == ("estimated", "cut_off")
+    assert lost(full).cost_picousd == full.cost_picousd
+    assert lost(full).flags == ("lost",)
+
+
+models = st.sampled_from([*TABLE.models, "unknown"])
+calls = st.builds(
+    ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
+    choices=st.integers(1, 3), beyond_body=st.booleans(), writes_cache=st.just(True), writes_long_cache=st.just(True), fast=st.booleans(),
+    regional=st.booleans(), shows_output=st.booleans(),
+)  # fmt: skip
+
+
+@given(calls, st.data())
+def test_no_honest_answer_costs_more_than_was_reserved(call: ModelCall, data: st.DataObject) -> None:
+    reserved = bound(call, TABLE)
+    prompt = reserved.tokens.prompt
+    parts = [data.draw(st.integers(0, prompt // 4)) for _ in range(4)]
+    tokens = Tokens(
+        input=parts[0],
+        cache_read=parts[1],
+        cache_write=parts[2],
+        cache_write_long=parts[3],
+        output=data.draw(st.integers(0, reserved.tokens.output)),
+    )
+    usage = Usage(
+        tokens=tokens,
+        model=call.model,
+        has_input=data.draw(st.booleans()),
+        has_output=data.draw(st.booleans()),
+        content_bytes=data.draw(st.integers(0, 10**6)),
+    )
+    if not usage.has_input:
+        usage = Usage(
+            tokens=Tokens(output=tokens.output), has_output=usage.has_output, content_bytes=usage.content_bytes
+        )
+    found = charge(call, usage, reserved, TABLE)
+    assert found.cost_picousd <= reserved.cost_picousd
+    assert found.tokens.total <= reserved.tokens.total
+
+
+@pytest.mark.parametrize("has_input", [True, False])
+def test_an_answer_that_is_missing_costs_no_less_than_what_was_said(has_input: bool) -> None:
+    said = Usage(tokens=Tokens(input=9, output=10**6), has_input=has_input, content_bytes=1)
+    assert charge(CALL, said, bound(CALL, TABLE), TABLE).tokens.output == 10**6

@@ -1,0 +1,240 @@
+"""What responses of model APIs say they used, however they are cut."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core import usage as module
+from supervisor.core.model_calls import Api, Tokens
+from supervisor.core.usage import Usage, UsageReader
+
+from .test_frames import aws, cut
+
+SSE = "text/event-stream; charset=utf-8"
+AWS = "application/vnd.amazon.eventstream"
+
+
+def stream(*events: dict[str, Any] | str) -> bytes:
+    lines = [f"data: {one if isinstance(one, str) else json.dumps(one)}\n\n" for one in events]
+    return "".join(lines).encode()
+
+
+def read(
+    api: Api,
+    kind: str,
+    data: bytes,
+    places: list[int] | None = None,
+    *,
+    status: int = 200,
+    complete: bool = True,
+    counted: Any = (None, None),
+) -> Usage:
+    if places is None:
+        places = []
+    reader = UsageReader(api, status, kind, counted)
+    for chunk in cut(data, places):
+        reader.feed(chunk)
+    return reader.end(complete=complete)
+
+
+START = {
+    "type": "message_start",
+    "message": {
+        "model": "claude-x",
+        "usage": {
+            "input_tokens": 11,
+            "cache_read_input_tokens": 5,
+            "cache_creation_input_tokens": 9,
+            "cache_creation": {"ephemeral_5m_input_tokens": 7, "ephemeral_1h_input_tokens": 2},
+            "output_tokens": 1,
+        },
+    },
+}
+TEXT = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": 'it says "usage" and "error"'}}
+LAST = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "end_turn"},
+    "usage": {"output_tokens": 42, "server_tool_use": {"web_search_requests": 3}},
+}
+ANTHROPIC = Tokens(input=11, output=42, cache_read=5, cache_write=7, cache_write_long=2, searches=3)
+
+
+@given(st.lists(st.integers(0, 3000), max_size=20))
+def test_a_streamed_message(places: list[int]) -> None:
+    found = read("messages", SSE, stream(START, {"type": "ping"}, TEXT, LAST, {"type": "message_stop"}), places)
+    assert found.tokens == ANTHROPIC
+    assert (found.model, found.has_input, found.has_output, found.failed, found.cut_off) == (
+        "claude-x",
+        True,
+        True,
+        False,
+        False,
+    )
+
+
+@given(st.lists(st.integers(0, 3000), max_size=20))
+def test_a_message_that_isnt_streamed(places: list[int]) -> None:
+    body = {
+        "type": "message",
+        "model": "claude-x",
+        "content": [{"text": "x" * 99}],
+        "usage": {"input_tokens": 3, "output_tokens": 4, "cache_creation_input_tokens": 8},
+    }
+    found = read("messages", "application/json", json.dumps(body).encode(), places)
+    assert found.tokens == Tokens(input=3, output=4, cache_write=8)
+    assert (found.has_input, found.has_output) == (True, True)
+
+
+def test_a_later_sum_of_cache_writes_that_were_split_before_isnt_counted_twice() -> None:
+    last = {**LAST, "usage": {**LAST["usage"], "input_tokens": 11, "cache_creation_input_tokens": 9}}  # type: ignore[dict-item]
+    assert read("messages", SSE, stream(START, last)).tokens == ANTHROPIC
+    more = {**LAST, "usage": {**LAST["usage"], "cache_creation_input_tokens": 20}}  # type: ignore[dict-item]
+    assert read("messages", SSE, stream(START, more)).tokens.cache_write == 20
+
+
+def test_a_stream_that_breaks_off() -> None:
+    data = stream(START, TEXT)
+    found = read("messages", SSE, data, complete=False)
+    assert (found.has_input, found.has_output, found.cut_off, found.tokens.output) == (True, False, True, 1)
+    assert found.content_bytes == len(data)
+    # After the last count nothing is missing, though the end never came.
+    assert read("messages", SSE, stream(START, LAST), complete=False).has_output
+    early = {**LAST, "delta": {"stop_reason": None}}
+    assert not read("messages", SSE, stream(START, early), complete=False).has_output
+    assert not read("messages", SSE, stream(TEXT), complete=True).has_input
+
+
+def test_an_error_in_the_midst() -> None:
+    found = read("messages", SSE, stream(START, TEXT, {"type": "error", "error": {"type": "overloaded_error"}}))
+    assert (found.failed, found.has_input, found.has_output) == (True, True, False)
+    said = {"type": "response.failed", "response": {"error": {"code": "x"}, "usage": None}}
+    assert read("responses", SSE, stream(said)).failed
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 529, 301, 304])
+def test_what_wasnt_answered_used_nothing(status: int) -> None:
+    body = b'{"type": "error", "error": {"type": "rate_limit_error"}, "usage": {"input_tokens": 5}}'
+    assert read("messages", "application/json", body, status=status) == Usage(
+        has_input=True, has_output=True, content_bytes=len(body), failed=True
+    )
+
+
+CHAT = {
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "total_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 30, "cache_write_tokens": 10},
+}
+OPENAI = Tokens(input=60, output=20, cache_read=30, cache_write=10)
+
+
+@given(st.lists(st.integers(0, 3000), max_size=20))
+def test_chat_completions(places: list[int]) -> None:
+    whole = json.dumps({"model": "gpt-x", "choices": [{}], "usage": CHAT}).encode()
+    piece = {"model": "gpt-x", "choices": [{"delta": {"content": "a"}}], "usage": None}
+    streamed = stream(piece, {"model": "gpt-x", "choices": [], "usage": CHAT}, "[DONE]")
+    for kind, data in (("application/json", whole), (SSE, streamed)):
+        found = read("chat", kind, data, places)
+        assert (found.tokens, found.model, found.has_input, found.has_output) == (OPENAI, "gpt-x", True, True)
+    assert read("chat", SSE, streamed[:-10], complete=False).has_output
+
+
+def test_a_count_that_grew_with_each_piece_isnt_the_last_when_it_breaks_off() -> None:
+    piece = {"choices": [{"delta": {}}], "usage": CHAT}
+    assert not read("chat", SSE, stream(piece), complete=False).has_output
+    assert read("chat", SSE, stream(piece), complete=True).has_output
+
+
+def test_chat_without_usage_and_embeddings() -> None:
+    found = read("chat", SSE, stream({"choices": [{"delta": {"content": "a"}}]}, "[DONE]"))
+    assert (found.has_input, found.has_output) == (False, False)
+    embedded = read("chat", "application/json", b'{"model": "e", "usage": {"prompt_tokens": 8, "total_tokens": 8}}')
+    assert (embedded.tokens, embedded.has_output) == (Tokens(input=8), True)
+
+
+def test_responses() -> None:
+    used = {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 40}, "output_tokens": 7, "total_tokens": 107}
+    body = {"model": "gpt-x", "status": "completed", "error": None, "usage": used}
+    events = (
+        {"type": "response.created", "response": {"model": "gpt-x", "usage": None}},
+        {"type": "response.completed", "response": body},
+    )
+    for kind, data in (("application/json", json.dumps(body).encode()), (SSE, stream(*events))):
+        found = read("responses", kind, data)
+        assert (found.tokens, found.failed) == (Tokens(input=60, output=7, cache_read=40), False)
+    background = read("responses", "application/json", b'{"model": "m", "status": "queued", "usage": null}')
+    assert not background.has_input
+
+
+def test_bedrock_converse() -> None:
+    used = {
+        "inputTokens": 8,
+        "outputTokens": 2,
+        "totalTokens": 10,
+        "cacheReadInputTokens": 4,
+        "cacheWriteInputTokens": 1,
+    }
+    streamed = aws("messageStart", b'{"role":"assistant"}') + aws("metadata", json.dumps({"usage": used}).encode())
+    for kind, data in (("application/json", json.dumps({"usage": used}).encode()), (AWS, streamed)):
+        found = read("converse", kind, data)
+        assert (found.tokens, found.has_output) == (Tokens(input=8, output=2, cache_read=4, cache_write=1), True)
+
+
+def test_bedrock_invoke() -> None:
+    def wrapped(event: dict[str, Any]) -> bytes:
+        return aws("chunk", json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode()}).encode())
+
+    metrics = {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 11, "outputTokenCount": 42, "cacheReadInputTokenCount": 5, "cacheWriteInputTokenCount": 7}}  # fmt: skip
+    assert read("invoke", AWS, wrapped(START) + wrapped(LAST)).tokens == ANTHROPIC
+    other = read("invoke", AWS, wrapped({"generation": "x"}) + wrapped(metrics), complete=False)
+    assert (other.tokens, other.has_output) == (Tokens(input=11, output=42, cache_read=5, cache_write=7), True)
+    headers = read("invoke", "application/json", b'{"generation": "x"}', counted=(3, 4))
+    assert (headers.tokens, headers.has_input, headers.has_output) == (Tokens(input=3, output=4), True, True)
+    assert not read("invoke", AWS, aws("chunk", b'{"bytes": "!"}')).has_input
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BODY_BYTES", 100)
+    reader = UsageReader("messages", 200, "application/json")
+    for _ in range(50):
+        reader.feed(b"x" * 30)
+        assert len(reader._body) <= 100
+    found = reader.end(complete=True)
+    assert (found.has_input, found.content_bytes) == (False, 1500)
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        '"many"',
+        "[]",
+        '{"input_tokens": -1, "output_tokens": 1e9}',
+        '{"input_tokens": 99999999999, "output_tokens": true}',
+        '{"prompt_tokens": -1}',
+    ],
+)
+def test_counts_that_are_none(used: str) -> None:
+    for api in ("messages", "chat", "converse"):
+        found = read(
+            api, "application/json", f'{{"usage": {used}, "model": 3, "amazon-bedrock-invocationMetrics": 1}}'.encode()
+        )  # type: ignore[arg-type]
+        assert (found.tokens, found.has_input, found.model) == (Tokens(), False, "")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'"usage"', b"{", b"\xff"])
+def test_bodies_that_are_no_answer(body: bytes) -> None:
+    assert not read("messages", "application/json", body).has_input
+
+
+@given(
+    st.sampled_from(["messages", "chat", "responses", "invoke", "converse"]),
+    st.sampled_from([SSE, AWS, "application/json", ""]),
+    st.binary(max_size=300),
+)
+def test_any_response(api: Api, kind: str, data: bytes) -> None:
+    found = read(api, kind, data)
+    assert found.content_bytes == len(data)
