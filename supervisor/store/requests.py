@@ -159,19 +159,19 @@ def last_answered_changes(connection: Connection, session_id: str) -> list[tuple
 def pending_about(connection: Connection, session_id: str, subjects: Collection[str]) -> list[Request]:
     """Those of a session that wait and are about one of these; a move is about two.
 
-    All moves that wait are looked at: there are few, and their subjects lie side by side in the index.
+    Of all moves that wait the subjects are looked at, which lie side by side in the index; only those that count are read.
     """
     found: list[Request] = []
     of_session = and_(_PENDING, table.c.session_id == session_id)
     for part in _parts(list(subjects)):
         found += map(_request, connection.execute(select(table).where(of_session, table.c.subject.in_(part))))
-    moves = select(table).where(of_session, table.c.subject >= MOVES, table.c.subject < MOVES + "\U0010ffff")
-    found += [one for one in map(_request, connection.execute(moves)) if not _disjoint(one, subjects)]
-    return found
+    is_move = and_(table.c.subject >= MOVES, table.c.subject < MOVES + "\U0010ffff")
+    moves = connection.execute(select(table.c.id, table.c.subject).where(of_session, is_move))
+    return found + get_all(connection, [row.id for row in moves if not _disjoint(row.subject, subjects)])
 
 
-def _disjoint(request: Request, subjects: Collection[str]) -> bool:
-    return not any(about in subjects for about in targets(request.subject))
+def _disjoint(subject: str, subjects: Collection[str]) -> bool:
+    return not any(about in subjects for about in targets(subject))
 
 
 def latest_for_fingerprints(connection: Connection, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:

@@ -77,6 +77,11 @@ class Applier:
             return self.move(action, request_id, use)
         return self.carry_out(action, self.check(action), request_id, use, mtime_ns=mtime_ns)
 
+    def check_move(self, action: FileChange, request_id: str) -> None:
+        """Whether a rename could be done now, or is done. Raises as `apply`."""
+        with as_errors(name_of(action)):
+            self._mover.check(action, request_id)
+
     def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
         """Do a rename; see `Mover`. Raises as `apply`."""
         with as_errors(name_of(action)):
@@ -168,7 +173,7 @@ class Applier:
             case "delete":
                 return self._delete(action, name, host, request_id, use)
             case _:
-                raise GatehouseError(f"`{action.operation}` is not carried out with others", "move the file alone")
+                raise GatehouseError(f"`{action.operation}` is no change of one path", "ask for the change again")
 
     # -- effects ----------------------------------------------------------------------------------------------------
 

@@ -133,14 +133,13 @@ class Batch:
                 raise GatehouseError(f"earlier changes can't be put back: {why}", "look at these paths on the host")
 
     def _do_all(self, changes: Sequence[Change]) -> list[Applied]:
-        host: dict[str, Seen | None] = {}
-        for change in changes:
-            with _about(change.name):
-                host[change.request_id] = self._applier.check(change.action)
+        host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[str, Staged] = {}
         with self._history.kept.sharing_sync():
             for request_id, action, use, mtime_ns in changes:
+                if action.operation == "rename":
+                    continue  # nothing is written for it
                 with _about(name_of(action)):
                     ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
                 if ready is not None:
@@ -151,10 +150,23 @@ class Batch:
             with _about(name_of(action)):
                 if request_id in staged:
                     done[request_id] = self._applier.place(staged[request_id])
+                elif action.operation == "rename":
+                    done[request_id] = self._applier.move(action, request_id, use)
                 else:
                     seen = host[request_id]
                     done[request_id] = self._applier.carry_out(action, seen, request_id, use, mtime_ns=mtime_ns)
         return [done[change.request_id] for change in changes]
+
+    def _check_all(self, changes: Sequence[Change]) -> dict[str, Seen | None]:
+        """What the host holds at each one's path, by request; of a rename both of its paths are looked at once more later."""
+        host: dict[str, Seen | None] = {}
+        for change in changes:
+            with _about(change.name):
+                if change.action.operation == "rename":
+                    self._applier.check_move(change.action, change.request_id)
+                else:
+                    host[change.request_id] = self._applier.check(change.action)
+        return host
 
     def _set_folder_time(self, intent: Intent) -> None:
         """Everything in a folder is back by now, so its time can be, too."""

@@ -4,18 +4,15 @@ One comparison looks at some folders, or at all; each path that isn't as both si
 request, and a path that is again as it was ends its request. What was answered isn't asked again until the content is
 another. It is separate from `channel` because it only asks: nothing here has an effect on the host.
 
-Git's own folder in the copy is the agent's playground and never compared, since a single commit changes dozens of its
-files; but a change of what makes git run programs (`hooks`, `config`) is put on record as refused.
+A file that has another name now is one request, not two (`findings`). Git's own folder in the copy is never compared, since
+a single commit changes dozens of its files (`git_playground`).
 It must never read a path other than below the copy's descriptor, or judge a change by an event instead of by contents.
 """
 
 import asyncio
-import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
@@ -27,14 +24,16 @@ from supervisor.core.changes import (
     Signature,
     Want,
     agree,
-    signature_of,
+    name_fields,
     to_action,
     want,
 )
 from supervisor.errors import StorageError
 from supervisor.gate import Gate
 from supervisor.workspace.bases import Bases
-from supervisor.workspace.beneath import DIRECTORY, PathError, Root
+from supervisor.workspace.beneath import PathError, Root
+from supervisor.workspace.findings import Finding, Renames
+from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
@@ -46,38 +45,34 @@ REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 250
 SMALL_BLOB_BYTES = 256 * 1024
-MOST_GIT_ATTEMPTS = 50
 
 type Key = tuple[str, str | None, int | None, str | None]
 
 
 class Asked(NamedTuple):
-    """What was last asked about a path: `key` is the change without what the host held before."""
+    """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
+    a rename."""
 
     key: Key
     fingerprint: str
     request_id: str
     after: str | None
+    other: str = ""
 
 
 class Asking(NamedTuple):
-    """A path that differs in a way that must be asked about; `key` is as in `Asked`."""
+    """A path that differs in a way that must be asked about; `key` and `other` are as in `Asked`."""
 
     name: str
     key: Key
     mark: str
     action: FileChange
+    other: str = ""
 
-
-class Finding(msgspec.Struct):
-    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over."""
-
-    name: str
-    mine: Seen | None = None
-    host: Seen | None = None
-    wanted: Want | None = None
-    problem: str = ""
-    unsteady: bool = False
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every path that it is about."""
+        return (self.name, self.other) if self.other else (self.name,)
 
 
 class Comparison:
@@ -102,8 +97,7 @@ class Comparison:
         self._walk = Walk(_Copy(sides.copy, self._compared), sides, ignores, watcher)
         self._refused: dict[str, Signature | None] = {}
         self._held: dict[str, Signature | None] = {}
-        self._git_seen: dict[str, Signature] | None = None
-        self._git_attempts = 0
+        self._git = GitFolder(sides.copy, gate, session_id)
         self._bases = Bases(sides)
         self._room = 0
         self.holds_back = False
@@ -117,18 +111,19 @@ class Comparison:
         """
         found = await self._candidates(folders)
         if folders is None:
-            await self._look_into_git()
+            await self._git.look()
         self._room = self._free()
         if self._room > 0 or last:
+            # Wherever they are: of a rename that waited both paths are looked at together.
+            found |= await asyncio.to_thread(lambda: {name: self._is_there(name) for name in self._held})
             self._held.clear()
         found = {name: there for name, there in found.items() if not self._is_held(name)}
         # Deletions first and from within, so that a folder is empty when its turn comes.
         gone = sorted((name for name, there in found.items() if not there), reverse=True)
-        names = gone + sorted(name for name, there in found.items() if there)
-        for at in range(0, len(names), CHUNK):
-            findings = await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last)
-            wanted = [asking for finding in findings if (asking := await self._follow_up(finding)) is not None]
-            await self._ask_all(wanted, last)
+        there = sorted(name for name, there in found.items() if there)
+        renames = Renames(self._renamed_with)
+        await self._ask_about([*gone, *there], last, renames)
+        await self._ask_renames(renames, last)
         self.holds_back = bool(self._held)
 
     def is_stuck(self) -> bool:
@@ -146,10 +141,12 @@ class Comparison:
 
     def reconsider(self) -> None:
         """Ask again about what rules denied: they are others now."""
-        names = {asked.request_id: name for name, asked in self._asked.items()}
-        for request in self._gate.get_all(names):
-            if status(request) == "denied" and request.answer is None:
-                self.forget(names[request.id])
+        asked = list(self._asked.items())
+        requests = self._gate.get_all({one.request_id for _, one in asked})
+        denied = {request.id for request in requests if status(request) == "denied" and request.answer is None}
+        for name, one in asked:
+            if one.request_id in denied:
+                self.forget(name)
         self._refused.clear()
 
     # -- finding ------------------------------------------------------------------------------------------------------
@@ -161,24 +158,35 @@ class Comparison:
         return found
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
-        """What was asked about and is another thing now, wherever it is: its folder may be gone with it. With
-        `everything` all of it, because the host may have changed."""
+        """What was asked about and is another thing now, wherever it is: its folder may be gone with it; of a rename both
+        paths or none. With `everything` all of it, because the host may have changed."""
         for name in list(self._asked):
             if name not in found:
                 now = signature_at(self._sides.copy, name)
                 if everything or now is None or now != self._compared.get(name):
                     found[name] = now is not None
+        for name in [other for name in found if (other := self._renamed_with(name))]:
+            found.setdefault(name, self._is_there(name))
+
+    def _is_there(self, name: str) -> bool:
+        return signature_at(self._sides.copy, name) is not None
 
     # -- looking (in a thread) ----------------------------------------------------------------------------------------
 
-    def _examine_all(self, names: list[str], last: bool) -> list[Finding]:
+    def _examine_all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[Finding]:
+        """What is at each, but for what may be an end of a rename: that is held there."""
+        left: list[Finding] = []
         with self._sides.blobs.sharing_sync():
-            return [self._examine(name, last) for name in names]
+            for name in names:
+                finding = self._examine(name, last, renames)
+                if renames is None or not renames.hold(finding):
+                    left.append(finding)
+        return left
 
-    def _examine(self, name: str, last: bool) -> Finding:
+    def _examine(self, name: str, last: bool, renames: Renames | None) -> Finding:
         finding = Finding(name)
         try:
-            self._compare_sides(finding, last)
+            self._compare_sides(finding, last, renames)
         except UnsteadyError:
             finding.unsteady = True
         except TooLargeError:
@@ -191,13 +199,15 @@ class Comparison:
             finding.problem = f"it can't be read: {error.strerror}"
         return finding
 
-    def _compare_sides(self, finding: Finding, last: bool) -> None:
+    def _compare_sides(self, finding: Finding, last: bool, renames: Renames | None) -> None:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
         finding.mine = look(sides.copy, name, digest_of=digest_of)
         finding.host = look(sides.host, name)
         finding.wanted = self._want(finding)
+        if renames is not None and renames.may_come_from(finding):
+            return  # its content is on the host
         if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
             keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
             finding.mine = look(sides.copy, name, digest_of=keep)
@@ -211,6 +221,40 @@ class Comparison:
         return want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
 
     # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def _ask_about(self, names: Sequence[str], last: bool, renames: Renames | None = None) -> None:
+        """Look at each path and deal with it, some at a time; without what may be an end of a rename, where that is held."""
+        for at in range(0, len(names), CHUNK):
+            findings = await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last, renames)
+            wanted = [asking for finding in findings if (asking := await self._follow_up(finding)) is not None]
+            await self._ask_all(wanted, last)
+
+    async def _ask_renames(self, renames: Renames, last: bool) -> None:
+        """Ask about each rename as one change, and about what turned out to be none. Where rules deny the one change, each
+        half of it is judged for itself."""
+        pairs = renames.pairs()
+        wanted = [asking for old, finding in pairs if (asking := self._renaming(old, finding)) is not None]
+        for at in range(0, len(wanted), CHUNK):
+            await self._ask_all(wanted[at : at + CHUNK], last)
+        asked = {asking.name for asking in wanted}
+        await self._ask_about(renames.without([one for one in pairs if one[0] in asked]), last)
+
+    def _renaming(self, old: str, finding: Finding) -> Asking | None:
+        new, mine = finding.name, finding.mine
+        assert mine is not None
+        shown, encoded = name_fields(old)
+        action = FileChange(
+            operation="rename", path=shown, path_b64=encoded, to=new, before=mine.token, after=mine.token
+        )
+        if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
+            return None
+        self._compared[new] = mine.signature
+        return Asking(old, ("rename", mine.token, None, new), fingerprint(action), action, new)
+
+    def _renamed_with(self, name: str) -> str | None:
+        """The other path of the rename that a path was last asked about as; empty where that was no rename."""
+        asked = self._asked.get(name)
+        return None if asked is None else asked.other
 
     async def _follow_up(self, finding: Finding) -> Asking | None:
         """Deal with one path; what it asks of the gate, if anything."""
@@ -271,7 +315,7 @@ class Comparison:
             if before is not None and request is not None and _still_speaks(request, before, one, last=last):
                 continue
             if is_tight and self._must_wait(one, request):
-                self._held[one.name] = self._compared.pop(one.name, None)
+                self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
                 asking.append(one)
         actions = [one.action for one in asking]
@@ -279,10 +323,12 @@ class Comparison:
             actions, session_id=self._session_id, origin="workspace", reason=REASON, offer=False
         )
         for one, request in zip(asking, requests, strict=True):
-            before = self._asked.get(one.name)
-            self._asked[one.name] = Asked(one.key, one.mark, request.id, one.action.after)
-            if before is not None:
-                self._release(before.after)
+            for name, other in zip(one.names, reversed(one.names), strict=True):
+                before = self._asked.get(name)
+                after = None if one.other else one.action.after  # of a rename no snapshot is kept
+                self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "")
+                if before is not None:
+                    self._release(before.after)
         self._room = self._free()
         ready = [request for request in requests if status(request) in ("allowed", "approved")]
         if ready:
@@ -311,10 +357,15 @@ class Comparison:
     def _withdraw(self, name: str, why: str) -> None:
         asked = self._asked.pop(name, None)
         self._refused.pop(name, None)
-        if asked is not None:
+        if asked is not None and not self._is_other_end_of(asked):
             if self._state(asked) == "pending":
                 self._gate.close(asked.request_id, why)
             self._release(asked.after)
+
+    def _is_other_end_of(self, asked: Asked) -> bool:
+        """Whether the request is a rename whose other path is still asked about by it: that decides what becomes of it."""
+        other = self._asked.get(asked.other)
+        return other is not None and other.request_id == asked.request_id
 
     def _release(self, after: str | None) -> None:
         """A large snapshot that no request is about any more makes room; small ones stay for the history."""
@@ -333,44 +384,6 @@ class Comparison:
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
-
-    # -- git's own folder -----------------------------------------------------------------------------------------------
-
-    async def _look_into_git(self) -> None:
-        seen = await asyncio.to_thread(self._git_signatures)
-        before, self._git_seen = self._git_seen, seen
-        if before is None:
-            return
-        for name in sorted(seen):
-            if seen[name] != before.get(name) and self._git_attempts < MOST_GIT_ATTEMPTS:
-                self._git_attempts += 1
-                action = to_action(name, Want("write", None))
-                self._gate.record_refusal(action, self._session_id, "git's own folder in the copy never leaves it")
-
-    def _git_signatures(self) -> dict[str, Signature]:
-        out: dict[str, Signature] = {}
-        try:
-            git = os.open(".git", DIRECTORY, dir_fd=self._sides.copy.fd)
-        except OSError:
-            return out
-        try:
-            for name in ("config", "config.worktree", "info/attributes"):
-                try:
-                    out[f".git/{name}"] = signature_of(os.stat(name, dir_fd=git, follow_symlinks=False))
-                except OSError:
-                    continue
-            hooks = os.open("hooks", DIRECTORY, dir_fd=git)
-            try:
-                with os.scandir(hooks) as listing:
-                    for entry in listing:
-                        out[f".git/hooks/{entry.name}"] = signature_of(entry.stat(follow_symlinks=False))
-            finally:
-                os.close(hooks)
-        except OSError:
-            pass
-        finally:
-            os.close(git)
-        return out
 
 
 class _Copy:

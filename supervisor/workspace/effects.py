@@ -145,11 +145,11 @@ class Effects:
             await self._settle_all(settled, lambda name: self._settled(name, False))
 
     def _prune_all(self, granted: Sequence[Granted]) -> dict[str, dict[str, object]]:
-        """For deletions, the part of their outcome about the folders that went with them."""
+        """For deletions and renames, the part of their outcome about the folders that went with them."""
         return {
             one.request.id: {"folders_removed": self._prune(name_of(one.action), one.request.id)}
             for one in granted
-            if one.action.operation == "delete"
+            if one.action.operation in ("delete", "rename")
         }
 
     async def _settle_all(self, settled: Sequence[Settled], then: Callable[[str], None]) -> None:
@@ -157,7 +157,8 @@ class Effects:
             part = settled[at : at + CHUNK]
             self._gate.settle_all([(one.grant, outcome, facts) for one, outcome, facts in part])
             for one, _, _ in part:
-                then(name_of(one.action))
+                for name in names_of(one.action):
+                    then(name)
             await asyncio.sleep(0)
 
     def _apply_each(self, granted: Sequence[Granted]) -> list[Applied | GatehouseError]:
@@ -244,12 +245,14 @@ class Effects:
             self._sides.history.confirm_alone(request.id, name)
 
     def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """A move: each of its two paths for itself. Where the copy has nothing at the new one, nothing is agreed about it: it
-        counts as made on the host, and is brought."""
+        """A rename: each of its two paths for itself. Where the copy has nothing at the new one, an agent that asked for the move
+        hasn't got it yet: nothing is agreed about it, so that it counts as made on the host, and is brought. An agent that had
+        it there deleted it since."""
         old, new = look_at_ends(self._sides.copy, action)
         name, to = names_of(action)
         has_all = old is None and new is not None and new.token == action.after
-        if new is not None and (has_all or "conflict" not in action.hazards):
+        was_there = new is not None or request.origin == "workspace"
+        if was_there and (has_all or "conflict" not in action.hazards):
             self._sides.agreed(to, applied.known, request.id)
         else:
             self._sides.history.confirm_alone(request.id, to)

@@ -21,7 +21,8 @@ type Tree = dict[str, tuple[object, ...]]
 
 # What the agent does: each kind of change, and each kind of thing that is replaced or removed.
 STEPS_OF_ONE = (
-    "batch begun", "batch checked", "kept", "intended", "created", "written", "batch staged", "checked", "placed",
+    "batch begun", "batch checked", "kept", "intended", "created", "written", "batch staged", "both intended", "checked",
+    "placed",
     "batch done", "batch ended",
 )  # fmt: skip
 
@@ -52,7 +53,10 @@ def prepare(host: Path) -> None:
     (host / "run.sh").write_text("#!/bin/sh\n")
     (host / "run.sh").chmod(0o755)
     (host / "thing").write_text("a file that becomes a folder\n")
-    for number, name in enumerate(("src/app.py", "src/util.py", "old/deep/gone.txt", "run.sh", "thing")):
+    (host / "lone/name.txt").parent.mkdir()
+    (host / "lone/name.txt").write_text("a file that gets another name\n")
+    names = ("src/app.py", "src/util.py", "old/deep/gone.txt", "run.sh", "thing", "lone/name.txt")
+    for number, name in enumerate(names):
         os.utime(host / name, ns=(10**18 + number, 10**18 + number))
 
 
@@ -71,6 +75,7 @@ def work(copy: Path) -> None:
     (copy / "made/deep/one.txt").write_text("one\n")
     (copy / "made/two.txt").write_text("two\n")
     (copy / "empty").mkdir()
+    (copy / "lone").rename(copy / "found")
 
 
 def approve_together(desk: Desk) -> list[Request]:
@@ -82,7 +87,7 @@ async def all_asked(desk: Desk, number: int) -> None:
     await desk.until(lambda: len(desk.pending()) >= number, f"{number} requests")
 
 
-ASKED = 9  # src/app.py, src/util.py, two deletions, link, run.sh, two new files, the empty folder
+ASKED = 10  # src/app.py, src/util.py, two deletions, link, run.sh, two new files, the empty folder, the rename
 
 
 class FaultError(OSError):
@@ -280,7 +285,8 @@ def contents(tree: Tree) -> dict[str, object]:
     return {name: facts[:2] if facts[0] != "file" else facts[:3] for name, facts in tree.items()}
 
 
-KILLS = [(step, nth) for step in STEPS_OF_ONE for nth in ((1,) if step.startswith("batch") else (1, 4))]
+ONCE = ("batch", "both")  # what begins so comes once in a batch
+KILLS = [(step, nth) for step in STEPS_OF_ONE for nth in ((1,) if step.startswith(ONCE) else (1, 4))]
 
 
 @pytest.mark.parametrize(("step", "nth"), KILLS)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
+from supervisor.core.changes import names_of
 from supervisor.errors import GatehouseError
 from tests.workspace.conftest import Desk
 
@@ -31,6 +32,13 @@ class Edit(NamedTuple):
     line: int | None
 
 
+class Move(NamedTuple):
+    """The agent gives a file another name, where nothing is."""
+
+    path: str
+    to: str
+
+
 class Look(NamedTuple):
     where: Literal["host", "copy"]
 
@@ -42,6 +50,7 @@ class Answer(NamedTuple):
 
 STEPS = st.one_of(
     st.builds(Edit, st.sampled_from(["person", "agent"]), st.sampled_from(PATHS), st.one_of(st.none(), st.integers(0, LINES - 1))),
+    st.builds(Move, st.sampled_from(PATHS), st.sampled_from(PATHS)),
     st.builds(Look, st.sampled_from(["host", "copy"])),
     st.builds(Answer, st.sampled_from(["approve", "deny", "merge", "give"]), st.integers(0, 3)),
 )  # fmt: skip
@@ -58,6 +67,7 @@ class World:
         self.person_wrote: dict[str, Content] = {}
         self.agent_wrote: dict[str, Content] = {}
         self.checked: set[str] = set()
+        self.moved: dict[str, Content] = {}
         self.seen_in_copy: set[tuple[str, Content]] = set()
         self.note_copy()
 
@@ -91,6 +101,16 @@ class World:
         wrote |= {name: now[name] for name in related(step.path)}
         if step.who == "person":
             self.host = now
+
+    def move(self, step: Move) -> None:
+        path, to = self.desk.copy / step.path, self.desk.copy / step.to
+        if not path.is_file() or to.exists() or path in to.parents or to.parent.is_file():
+            return
+        self.touched_by_agent |= related(step.path) | related(step.to)
+        to.parent.mkdir(exist_ok=True)
+        path.rename(to)
+        now = self.read(self.desk.copy)
+        self.agent_wrote |= {name: now[name] for name in related(step.path) | related(step.to)}
 
     def remove(self, path: Path) -> None:
         if path.is_dir():
@@ -154,6 +174,12 @@ class World:
         for effect in sorted(done, key=lambda one: one.settled_at or 0):
             action = change(effect)
             before = self.host[action.path]
+            if action.to is not None:
+                self.moved[effect.id] = before if before is not None else self.host[action.to]
+                if before is None:
+                    continue  # the person had done the same
+                assert self.host[action.to] is None
+                self.host[action.to] = before
             if before == self.content_after(effect):
                 continue  # the person had done the same: nothing was left to do
             assert action.before in ((None, "dir") if before is None else (content_hash(before.encode()),))
@@ -164,7 +190,7 @@ class World:
 
     def content_after(self, request: Request) -> Content:
         after = change(request).after
-        if after is None or after == "dir":
+        if after is None or after == "dir" or change(request).to is not None:
             return None
         data = self.desk.channel._now.sides.blobs.read(after, 1 << 20)
         assert data is not None
@@ -173,14 +199,20 @@ class World:
     def check_copy(self, before: dict[str, Content]) -> None:
         """What the agent wrote and the host never had is not replaced by a look at the host."""
         now = self.read(self.desk.copy)
-        on_host = {self.content_after(one) for one in self.desk.requests() if one.outcome and one.outcome["ok"]}
+        done = [one for one in self.desk.requests() if one.outcome and one.outcome["ok"]]
+        on_host = {self.content_after(one) for one in done} | set(self.moved.values())
         for path, content in self.agent_wrote.items():
             if content is not None and before[path] == content and content not in on_host:
                 assert now[path] == content, path
 
     def check_end(self) -> None:
         host, copy = self.read(self.desk.host), self.read(self.desk.copy)
-        on_record = {change(one).path for one in self.desk.requests() if status(one) in ("pending", "denied")}
+        on_record = {
+            name
+            for one in self.desk.requests()
+            if status(one) in ("pending", "denied")
+            for name in names_of(change(one))
+        }
         for path in PATHS:
             if path not in self.touched_by_agent:
                 assert copy[path] == host[path], path
@@ -190,7 +222,7 @@ class World:
     def failed(self, path: str) -> bool:
         """Whether it was tried and the host said no (a folder with something in it, say): that is on record, too."""
         tried = [one for one in self.desk.requests() if one.outcome and not one.outcome["ok"]]
-        return any(change(one).path in related(path) for one in tried)
+        return any(name in related(path) for one in tried for name in names_of(change(one)))
 
 
 def change(request: Request) -> FileChange:
@@ -203,7 +235,7 @@ def related(path: str) -> set[str]:
     return {name for name in PATHS if f"{name}/".startswith(f"{path}/") or f"{path}/".startswith(f"{name}/")}
 
 
-async def live(place: Path, steps: list[Edit | Look | Answer]) -> None:
+async def live(place: Path, steps: list[Edit | Move | Look | Answer]) -> None:
     host = place / "host"
     for path in PATHS[:3]:
         (host / path).parent.mkdir(parents=True, exist_ok=True)
@@ -219,6 +251,8 @@ async def live(place: Path, steps: list[Edit | Look | Answer]) -> None:
                 match step:
                     case Edit():
                         world.edit(step)
+                    case Move():
+                        world.move(step)
                     case Look():
                         await world.look(step)
                     case Answer():
@@ -230,6 +264,6 @@ async def live(place: Path, steps: list[Edit | Look | Answer]) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=14))
-def test_nothing_of_anybodys_is_lost(steps: list[Edit | Look | Answer]) -> None:
+def test_nothing_of_anybodys_is_lost(steps: list[Edit | Move | Look | Answer]) -> None:
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(live(Path(place), steps))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
+from supervisor.workspace.journal import decode_name
 from tests.workspace.conftest import Desk
 
 STEPS = {
@@ -15,6 +16,7 @@ STEPS = {
     "create": ["kept", "intended", "created", "written", "checked", "placed"],
     "delete": ["kept", "intended", "placed"],
     "mkdir": ["kept", "intended", "placed"],
+    "rename": ["kept", "intended", "both intended", "checked", "placed"],
 }
 
 
@@ -30,6 +32,9 @@ def act(kind: str, desk: Desk) -> str:
             return "fresh/new.py"
         case "delete":
             (desk.copy / "src/app.py").unlink()
+            return "src/app.py"
+        case "rename":
+            (desk.copy / "src/app.py").rename(desk.copy / "new.py")
             return "src/app.py"
         case _:
             (desk.copy / "folder").mkdir()
@@ -72,7 +77,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
     assert os.WTERMSIG(how) == signal.SIGKILL
     # Whatever the step: the old content or the new, never a part.
     now = (host / "src/app.py").read_text() if (host / "src/app.py").exists() else None
-    assert now in (old, {"write": "new\n", "delete": None}.get(kind, old))
+    assert now in (old, {"write": "new\n", "delete": None, "rename": None}.get(kind, old))
 
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)
@@ -85,7 +90,10 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
             assert len(desk.requests()) == 1
             # Whatever the step: what was there before is on the disk, once.
             history = (await desk.channel._open()).sides.history
-            (line,) = history.done
+            lines = {decode_name(line.name): line for line in history.done}
+            assert len(lines) == len(history.done)
+            assert kind != "rename" or lines.pop("new.py").before is None
+            ((_, line),) = lines.items()
             assert line.request == request.id
             assert line.before is None if kind in ("create", "mkdir") else line.before is not None
             if line.before is not None:
@@ -98,6 +106,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
         "create": lambda: (host / "fresh/new.py").read_text() == "new\n",
         "delete": lambda: not (host / "src/app.py").exists(),
         "mkdir": lambda: (host / "folder").is_dir(),
+        "rename": lambda: (host / "new.py").read_text() == old and not (host / "src/app.py").exists(),
     }
     assert expected[kind]()
     assert not list(host.rglob(".gatehouse-*"))

@@ -41,6 +41,7 @@ async def change(desk: Desk) -> None:
     (copy / "README.md").mkdir()
     (copy / "README.md/inner").write_text("inner\n")
     (copy / "link").symlink_to("src")
+    (copy / "free/a.txt").rename(copy / "renamed.txt")
     await desk.approve_all()
 
 
