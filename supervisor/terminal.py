@@ -41,7 +41,7 @@ def change_set_lines(one: dict[str, Any]) -> str:
     if careful := view["level"]["folder"]["careful"]:
         lines.append(f"    {careful} of them are not approved with the rest:")
         lines += [
-            f"    {leaf['id']}  {_one(leaf['path'])}  ({_one('; '.join(leaf['notes']))})" for leaf in view["careful"]
+            f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})" for leaf in view["careful"]
         ]
     lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
     return "\n".join(lines)
@@ -55,9 +55,14 @@ def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: st
     return f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
 
 
+def _path(leaf: dict[str, Any]) -> str:
+    return f"{leaf['path']} -> {leaf['to']}" if leaf["to"] else str(leaf["path"])
+
+
 def _counts(folder: dict[str, Any]) -> str:
     kinds = ", ".join(f"{number} {what}" for what, number in folder["counts"].items() if number)
-    return f"{folder['files']} changed files ({kinds})"
+    lines = f", +{folder['added']} -{folder['removed']} lines" if folder["added"] or folder["removed"] else ""
+    return f"{folder['files']} changed files ({kinds}{lines})"
 
 
 def session_line(session: dict[str, Any]) -> str:

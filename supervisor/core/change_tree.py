@@ -61,7 +61,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many need a look of their own."""
+    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many need a look of their own;
+    `added` and `removed` are the lines of those whose lines are known."""
 
     path: str
     name: str
@@ -69,10 +70,13 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[What, int]
     careful: int
     shown: Shown
+    added: int = 0
+    removed: int = 0
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed path. `notes` say why it needs a look of its own."""
+    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own. `added` and `removed` are
+    numbers of lines, None where they aren't known."""
 
     id: str
     fingerprint: str
@@ -80,7 +84,10 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     what: What
     operation: str
+    to: str | None = None
     notes: tuple[str, ...] = ()
+    added: int | None = None
+    removed: int | None = None
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,11 +101,16 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChangeSet:
     """The changes of a session that wait, as they are shown. `found` are notes by id on what new contents hold (`FLAG_NOTES`);
-    `until` leaves out what was asked later."""
+    `until` leaves out what was asked later; `lines` are those added and removed, by id."""
 
     def __init__(
-        self, waiting: Iterable[Waiting], found: Mapping[str, Sequence[str]], until: float | None = None
+        self,
+        waiting: Iterable[Waiting],
+        found: Mapping[str, Sequence[str]],
+        until: float | None = None,
+        lines: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
+        self._lines = lines or {}
         self.waiting = [one for one in waiting if until is None or one.asked_at <= until]
         self.until = max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
         # Where a rule asks for everything each time, that tells none of them from the others.
@@ -148,6 +160,7 @@ class ChangeSet:
     def leaf(self, one: Waiting) -> Leaf:
         """A change as one line."""
         path = one.action.path
+        added, removed = self._lines.get(one.id, (None, None))
         return Leaf(
             id=one.id,
             fingerprint=one.fingerprint,
@@ -155,6 +168,9 @@ class ChangeSet:
             name=path.rpartition("/")[2],
             what=one.what,
             operation=one.action.operation,
+            to=one.action.to,
+            added=added,
+            removed=removed,
             notes=self.notes.get(one.id, ()),
         )
 
@@ -181,7 +197,17 @@ class ChangeSet:
         for one in inside:
             counts[one.what] += 1
         careful = sum(one.id in self.notes for one in inside)
-        return Folder(path=path, name=name, files=len(inside), counts=counts, careful=careful, shown=self.shown(inside))
+        lines = [self._lines.get(one.id, (0, 0)) for one in inside]
+        return Folder(
+            path=path,
+            name=name,
+            files=len(inside),
+            counts=counts,
+            careful=careful,
+            shown=self.shown(inside),
+            added=sum(one[0] for one in lines),
+            removed=sum(one[1] for one in lines),
+        )
 
 
 def digest(waiting: Iterable[Waiting]) -> str:

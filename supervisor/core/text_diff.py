@@ -99,6 +99,17 @@ def split_lines(text: str) -> list[str]:
     return [line + "\n" for line in lines] + ([last] if last else [])
 
 
+def count_lines(old: bytes, new: bytes) -> tuple[int, int] | None:
+    """How many lines are new and how many are gone, None where it is no text; for thousands of files at once.
+
+    A line that is only elsewhere counts as neither, so it may be less than a diff has, never more.
+    """
+    if b"\0" in old or b"\0" in new:
+        return None
+    before, after = Counter(old.splitlines()), Counter(new.splitlines())
+    return (after - before).total(), (before - after).total()
+
+
 def unified(result: TextDiff, old_name: str, new_name: str) -> str:
     """The diff as `diff -u` writes it; empty where there are no hunks."""
     if not result.hunks:

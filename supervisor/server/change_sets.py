@@ -7,6 +7,7 @@ didn't see: each answer names what was shown, and an answer to anything else is 
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,7 +15,7 @@ from supervisor.core.approvals import Answer, Request
 from supervisor.core.change_tree import FEW_CHANGES, FLAG_NOTES, ChangeSet, Leaf, Level, Shown, Waiting
 from supervisor.core.content_flags import flags_of
 from supervisor.core.redact import Redactor
-from supervisor.core.text_diff import MOST_TEXT_BYTES
+from supervisor.core.text_diff import MOST_TEXT_BYTES, count_lines
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.parts import Parts, Workspace
 from supervisor.server.views import shown as made_visible
@@ -58,35 +59,56 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
     last: LastAnswer | None
 
 
+class _Found(NamedTuple):
+    """What a person must not overlook in a new content, and how many lines are new and gone."""
+
+    flags: tuple[str, ...]
+    lines: tuple[int, int] | None = None
+
+
+# The hashes of the content before and after; None where there is none.
+type _Contents = tuple[str | None, str | None]
+
+
 class Flagged:
-    """What new contents have that a person must not overlook: looked at once, since what a hash names never changes."""
+    """What changed contents have that a person must know of: looked at once, since what a hash names never changes."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._found: dict[tuple[str | None, str], tuple[str, ...]] = {}
+        self._found: dict[_Contents, _Found] = {}
 
-    def learn(self, workspace: Workspace, pairs: Iterable[tuple[str | None, str]]) -> None:
+    def learn(self, workspace: Workspace, pairs: Iterable[_Contents]) -> None:
         """Look at those, each the hash before and after, that weren't yet. Blocking: call it in a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
         for before, after in pairs:
-            new = workspace.content(after, MOST_TEXT_BYTES)
-            old = workspace.content(before, MOST_TEXT_BYTES) if before is not None else None
-            is_text = new is None or b"\0" not in new
-            if new is None or (is_text and len(new) > MOST_TEXT_BYTES):
-                self._found[before, after] = ("unread",)
-            else:
-                self._found[before, after] = flags_of(old or b"", new, self._redactor, is_text=is_text).names
+            old, new = (workspace.content(one, MOST_TEXT_BYTES) if one is not None else b"" for one in (before, after))
+            self._found[before, after] = self._look(old, new)
 
-    def unknown(self, waiting: Iterable[Waiting]) -> set[tuple[str | None, str]]:
+    def _look(self, old: bytes | None, new: bytes | None) -> _Found:
+        is_text = new is None or b"\0" not in new
+        if new is None or (is_text and len(new) > MOST_TEXT_BYTES):
+            return _Found(("unread",))
+        is_counted = old is not None and max(len(old), len(new)) <= MOST_TEXT_BYTES
+        lines = count_lines(old or b"", new) if is_counted else None
+        return _Found(flags_of(old or b"", new, self._redactor, is_text=is_text).names, lines)
+
+    def unknown(self, waiting: Iterable[Waiting]) -> set[_Contents]:
         """The contents that weren't looked at yet."""
         return {pair for one in waiting if (pair := _contents(one)) is not None and pair not in self._found}
 
     def notes(self, waiting: Iterable[Waiting]) -> dict[str, list[str]]:
         """By id, what is to be said; what wasn't looked at needs a look, too."""
         pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
-        found = {one: [FLAG_NOTES[name] for name in self._found.get(pair, ("unread",))] for one, pair in pairs}
+        unread = _Found(("unread",))
+        found = {one: [FLAG_NOTES[name] for name in self._found.get(pair, unread).flags] for one, pair in pairs}
         return {one: notes for one, notes in found.items() if notes}
+
+    def lines(self, waiting: Iterable[Waiting]) -> dict[str, tuple[int, int]]:
+        """By id, how many lines are new and gone, where that is known."""
+        pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
+        found = {one: self._found[pair].lines for one, pair in pairs if pair in self._found}
+        return {one: lines for one, lines in found.items() if lines is not None}
 
 
 class ChangeSets:
@@ -111,7 +133,7 @@ class ChangeSets:
     def read(self, session_id: str, until: float | None = None) -> ChangeSet:
         """What waits now, or what of it was asked until then."""
         waiting = self._waiting(session_id)
-        return ChangeSet(waiting, self._flagged.notes(waiting), until)
+        return ChangeSet(waiting, self._flagged.notes(waiting), until, self._flagged.lines(waiting))
 
     def view(self, session_id: str, below: str = "") -> SetView:
         """What waits, as a person sees it before answering."""
@@ -174,9 +196,16 @@ class ChangeSets:
         return self._parts.queue.changes_of(session_id)
 
 
-def _contents(change: Waiting) -> tuple[str | None, str] | None:
-    """The hashes of the old and the new content, where the change has a new one."""
+def _contents(change: Waiting) -> _Contents | None:
+    """The hashes of the old and the new content, where it is the content of a file that changes."""
     action = change.action
-    if action.operation not in ("write", "edit") or action.after in (None, "dir"):
+    if action.operation == "delete":
+        return None if action.before is None or not _is_hash(action.before) else (action.before, None)
+    if action.operation not in ("write", "edit") or action.after is None or not _is_hash(action.after):
         return None
-    return action.before, action.after or ""
+    return action.before, action.after
+
+
+def _is_hash(name: str) -> bool:
+    """Whether a state's name is that of a file's content, and not of a folder or a link."""
+    return name != "dir" and ":" not in name

@@ -39,6 +39,18 @@ def test_a_rename_is_counted_as_one() -> None:
     assert level.folders[0].counts == {"created": 0, "changed": 0, "deleted": 0, "renamed": 1}
 
 
+def test_lines_are_summed_where_they_are_known_and_a_rename_says_where_to() -> None:
+    moved = waiting("src/old.py", operation="rename", before="d" * 64, after="d" * 64, to="lib/new.py")
+    found = ChangeSet([*TREE, moved], {}, None, {"id-src/b.py": (3, 1), "id-src/deep/c.py": (0, 9), "id-a.txt": (1, 0)})
+    level = found.level()
+    assert (level.folder.added, level.folder.removed) == (4, 10)
+    assert [(one.added, one.removed) for one in level.folders] == [(3, 10), (0, 0)]
+    inner = found.level("src")
+    assert [(one.name, one.to, one.added, one.removed) for one in inner.files] == [
+        ("b.py", None, 3, 1), ("old.py", "lib/new.py", None, None),
+    ]  # fmt: skip
+
+
 def test_only_so_many_files_are_listed() -> None:
     level = ChangeSet([waiting(f"{n}.txt") for n in range(MOST_LISTED + 7)], {}).level()
     assert (len(level.files), level.more) == (MOST_LISTED, 7)

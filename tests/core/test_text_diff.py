@@ -4,13 +4,14 @@ import difflib
 import random
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import text_diff
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.change_card import Side, make_card
-from supervisor.core.text_diff import TextDiff, diff, highlight, split_lines, unified
+from supervisor.core.text_diff import TextDiff, count_lines, diff, highlight, split_lines, unified
 
 
 def rebuilt(result: TextDiff, old: str) -> tuple[str, str]:
@@ -162,3 +163,29 @@ def test_hunks_behind_the_limit_of_a_card_are_left_out_and_that_is_said() -> Non
     assert found.added == text_diff.MOST_DIFFERENCES
     assert 1 < len(found.hunks) < text_diff.MOST_DIFFERENCES
     assert sum(len(hunk.lines) for hunk in found.hunks) == text_diff.MOST_SHOWN_LINES
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        (b"", b"a\nb\n", (2, 0)),
+        (b"a\nb\n", b"", (0, 2)),
+        (b"a\nb\nc\n", b"a\nx\nc\n", (1, 1)),
+        (b"a\na\n", b"a\n", (0, 1)),
+        (b"a\nb\n", b"b\na\n", (0, 0)),
+        (b"a\0", b"b", None),
+        (b"a", b"b\0", None),
+    ],
+)
+def test_lines_are_counted_without_a_diff(old: bytes, new: bytes, counts: tuple[int, int] | None) -> None:
+    assert count_lines(old, new) == counts
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
+def test_never_more_lines_than_the_diff_has(old: list[str], new: list[str]) -> None:
+    before, after = ("".join(f"{line}\n" for line in one).encode() for one in (old, new))
+    counts, compared = count_lines(before, after), diff(before, after)
+    assert counts is not None
+    assert counts[0] <= compared.added
+    assert counts[1] <= compared.removed
+    assert counts[0] - counts[1] == compared.added - compared.removed

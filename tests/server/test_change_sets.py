@@ -113,6 +113,25 @@ async def test_a_formatters_work_is_one_card_and_one_answer(world: World, browse
     assert (last["answer"], last["done"], last["problem"]) == ("approved", last["number"], "")
 
 
+async def test_the_tree_says_how_many_lines_and_where_a_file_went(world: World, browser: httpx.AsyncClient) -> None:
+    names = sorted(FILES)
+    for name in names[:11]:
+        (world.copy / name).write_text(f"{FILES[name]}one more\n")
+    (world.copy / names[11]).unlink()
+    (world.copy / names[12]).rename(world.copy / "moved-\u202ehere.py")
+    await world.look()
+    view = await seen(browser)
+    gone = FILES[names[11]].count("\n")
+    assert (view["level"]["folder"]["added"], view["level"]["folder"]["removed"]) == (11, gone)
+    assert view["level"]["folder"]["counts"] == {"created": 0, "changed": 11, "deleted": 1, "renamed": 1}
+    assert [leaf["path"] for leaf in view["careful"]] == [names[12]]  # its new name can't be shown as it is
+    page = (await browser.get("/parts/changes/one")).text
+    assert f"\u2212{gone}" in page
+    assert "+11" in page
+    assert "\u202e" not in page
+    assert "moved-" in page
+
+
 async def test_a_branch_switch_is_one_card(world: World, browser: httpx.AsyncClient) -> None:
     git(world.copy, "checkout", "-q", "-b", "other")
     for number in range(10):
@@ -287,11 +306,11 @@ async def test_what_the_terminal_prints(
     await world.look()
     (summary,) = (await browser.get("/api/changes")).json()
     text = terminal.change_set_lines(summary)
-    assert text.startswith("one  filesystem  31 changed files (1 created, 30 changed) in ")
+    assert text.startswith("one  filesystem  31 changed files (1 created, 30 changed, +30 -30 lines) in ")
     assert "\x1b" not in text
     assert "gatehouse approve one --changes" in text
     done = {"answered": 30}
     assert terminal.changes_answered_line(summary["changes"], done, "approved") == (
-        "approved: 30 of 31 changed files (1 created, 30 changed); "
+        "approved: 30 of 31 changed files (1 created, 30 changed, +30 -30 lines); "
         "1 need an answer of their own: see `gatehouse approvals`"
     )
