@@ -43,7 +43,8 @@ class FileChange(
     `path_b64`, and `path` is then only for show. `before` and `after` are `content_hash` of the file as it
     must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
     `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
-    `setuid`, `new-executable`, and `conflict`: the person changed the path on the host since the copy was made.
+    `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
+    the person changed the path on the host since the copy was made.
     """
 
     operation: FileOperation

@@ -22,6 +22,7 @@ HAZARD_NOTES = {
     "hardlink": "the file has several names in the copy; only this one is changed, with its content",
     "setuid": "the file has a set-id bit in the copy; it is never set on the host",
     "new-executable": "the file becomes executable",
+    "secret": "the new text holds what looks like a secret, or is too long to be searched for one",
     "fifo": "a fifo never leaves the copy",
     "socket": "a socket never leaves the copy",
     "device": "a device never leaves the copy",

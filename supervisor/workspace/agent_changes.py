@@ -32,6 +32,7 @@ from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import LARGEST_EDIT_BYTES, decode, encode, read_file
 from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
 
 COPY_INSIDE = "/workspace/merged/"
@@ -83,7 +84,7 @@ class AgentChanges:
             host.token if host else None,
             after,
             host.mode & 0o777 if host is not None and is_file else 0o644,
-            hazards=hazards,
+            hazards=await self._with_secrets(name, hazards, after),
         )
         return self._ask(to_action(name, wanted), reason)
 
@@ -103,7 +104,7 @@ class AgentChanges:
                 return await self._add_edit(older, action, edit, reason)
         text = await asyncio.to_thread(self._host_text, name)
         after = await asyncio.to_thread(self._edited, name, text.content, lambda now: apply_edit(now, *edit))
-        return self._ask_edit(name, text, after, Edits("", (edit,), (reason,)), SUPERSEDED)
+        return await self._ask_edit(name, text, after, Edits("", (edit,), (reason,)), SUPERSEDED)
 
     async def delete(self, path: str, reason: str) -> Request:
         """Ask to delete a file, a link or an empty folder. `UserError` where there is none, or the folder holds something.
@@ -187,9 +188,9 @@ class AgentChanges:
         if action.operation == "edit" and known is not None:
             held = Edits("", (*known.edits, edit), (*known.reasons, reason))
         said = "; ".join(filter(None, (reason, older.reason)))
-        return self._ask_edit(name, text, after, held, CONTAINED, said, action.hazards)
+        return await self._ask_edit(name, text, after, held, CONTAINED, said, action.hazards)
 
-    def _ask_edit(
+    async def _ask_edit(
         self,
         name: str,
         text: _Text,
@@ -199,11 +200,15 @@ class AgentChanges:
         reason: str = "",
         hazards: tuple[str, ...] = (),
     ) -> Request:
+        hazards = await self._with_secrets(name, hazards, after)
         wanted = Want(text.operation, text.before, after, text.mode, hazards=hazards)
         request = self._ask(to_action(name, wanted), held.reason if held else reason, superseding)
         if held is not None:
             self._effects.edits.remember(name, held._replace(request_id=request.id))
         return request
+
+    async def _with_secrets(self, name: str, hazards: tuple[str, ...], after: str) -> tuple[str, ...]:
+        return await asyncio.to_thread(hazards_of_kept, self._sides, name, hazards, after, self._gate.redactor)
 
     def _edited(self, name: str, content: bytes, make: Callable[[str], str]) -> str:
         """In a thread: the hash of what the edits make of it, which is kept. `UserError` where they don't fit."""
@@ -307,7 +312,7 @@ class AgentChanges:
             after = await asyncio.to_thread(self._edited, name, text.content, lambda now: apply_edits(now, held.edits))
         except UserError:
             return False
-        self._ask_edit(name, text, after, held, CONTAINED)
+        await self._ask_edit(name, text, after, held, CONTAINED)
         return True
 
     # -- looking ------------------------------------------------------------------------------------------------------------

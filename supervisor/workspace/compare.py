@@ -14,6 +14,8 @@ import stat
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import (
@@ -37,6 +39,7 @@ from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
+from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
@@ -211,9 +214,15 @@ class Comparison:
         if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
             keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
             finding.mine = look(sides.copy, name, digest_of=keep)
-            finding.wanted = self._want(finding)
+            finding.wanted = self._with_secrets(name, self._want(finding))
         if finding.wanted is not None:
             self._bases.keep(name, finding.host, finding.wanted)
+
+    def _with_secrets(self, name: str, wanted: Want | None) -> Want | None:
+        if wanted is None or wanted.operation != "write":
+            return wanted
+        hazards = hazards_of_kept(self._sides, name, wanted.hazards, wanted.after, self._gate.redactor)
+        return msgspec.structs.replace(wanted, hazards=hazards)
 
     def _want(self, finding: Finding) -> Want | None:
         name = finding.name

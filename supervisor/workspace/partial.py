@@ -27,6 +27,7 @@ from supervisor.gate import Gate
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.secrets_seen import hazards_with
 from supervisor.workspace.sides import Sides
 
 type Rest = Literal["pending", "drop"]
@@ -46,16 +47,24 @@ class PartAnswered(msgspec.Struct, frozen=True):
 
 
 class _Chosen(NamedTuple):
-    """What the file becomes, with which permissions, by how many of its hunks."""
+    """What the file becomes, with which permissions and hazards, by how many of its hunks; and the hazards of what is left."""
 
     content: bytes
     mode: int | None
     taken: int
     hunks: int
+    hazards: tuple[str, ...]
+    left_hazards: tuple[str, ...]
 
     @property
     def in_words(self) -> str:
         return f"{self.taken} of {self.hunks} changes of this file"
+
+    def rest_of(self, action: FileChange, part: Request) -> FileChange:
+        """What the action still asks once the part is applied. INVARIANT: it is what the comparison will find then, so that a
+        denial of it is an answer to that."""
+        assert isinstance(part.action, FileChange)
+        return msgspec.structs.replace(action, before=part.action.after, hazards=self.left_hazards)
 
 
 class PartialAnswers:
@@ -99,7 +108,7 @@ class PartialAnswers:
         if part.outcome is None or not part.outcome.get("ok"):
             self._ask_again(name_of(action))
         elif chosen.taken < chosen.hunks and rest == "pending" and request.origin == "agent_api":
-            left = self._ask(_rest_of(action, part), request, request.reason)
+            left = self._ask(chosen.rest_of(action, part), request, request.reason)
         return PartAnswered(part, left, chosen.taken, chosen.hunks)
 
     def _answer_together(
@@ -107,7 +116,7 @@ class PartialAnswers:
     ) -> tuple[Request, Request | None]:
         """Make the request of the part and say yes, make that of the rest and say no. INVARIANT: nothing awaits in here, and
         it is one transaction: after a crash the old card waits still, or all of this is said."""
-        hazards = tuple(hazard for hazard in action.hazards if hazard not in _OF_THE_MODE)
+        hazards = tuple(hazard for hazard in chosen.hazards if hazard not in _OF_THE_MODE)
         derived = msgspec.structs.replace(action, after=after, mode=chosen.mode, hazards=hazards)
         left = None
         with self._gate.queue.together():
@@ -116,7 +125,7 @@ class PartialAnswers:
                 said = f"{chosen.in_words} were approved"
                 part = self._gate.resolve(part.id, "approved", by=by, reason=said, shown_fingerprint=part.fingerprint)
             if rest == "drop" and status(part) == "approved":
-                left = self._drop(_rest_of(action, part), request, chosen, by)
+                left = self._drop(chosen.rest_of(action, part), request, chosen, by)
         if status(part) not in ("approved", "allowed"):
             raise RefusedError(f"this can't be approved in part: {explanation(part)}", part.remedy or "deny it")
         return part, left
@@ -158,7 +167,10 @@ class PartialAnswers:
             raise UserError("these are not the changes that were shown", "reload the inbox and look again")
         if not all(shown[hunk] for hunk in hunks):
             raise UserError("a change that is too long to be shown can't be chosen", "approve or deny all of them")
-        return _Chosen(choose(old, new, hunks), mode, len(hunks), len(pieces(old, new)))
+        content, redactor = choose(old, new, hunks), self._gate.redactor
+        hazards = hazards_with(action.hazards, old, content, redactor)
+        left = hazards_with(action.hazards, content, new, redactor)
+        return _Chosen(content, mode, len(hunks), len(pieces(old, new)), hazards, left)
 
     def _host_file(self, action: FileChange) -> tuple[bytes, int | None]:
         """The content that the request is about to replace, and its permissions: the part leaves these as they are."""
@@ -183,10 +195,3 @@ def _moved_on(action: FileChange) -> UserError:
     return UserError(
         f"`{action.path}` changed on the host since this was asked; nothing was applied", "wait for the new card"
     )
-
-
-def _rest_of(action: FileChange, part: Request) -> FileChange:
-    """What the action still asks once the part is applied. INVARIANT: it is what the comparison will find then, so that a
-    denial of it is an answer to that."""
-    assert isinstance(part.action, FileChange)
-    return msgspec.structs.replace(action, before=part.action.after)
