@@ -243,7 +243,7 @@ def _unwrap_words(wrapper: Wrapper, words: Sequence[Word]) -> Unwrapped | None:
     payload = tuple(words[start:]) + ((UNKNOWN_WORDS,) if wrapper.tail else ())
     if words[start].text.startswith("-") or not words[start].is_literal:
         return Unwrapped(
-            problem=f"what `{words[0].text} {words[at].text}` runs can't be told", guesses=tuple(words[start:])
+            problem=f"`{words[0].text} {words[at].text}`: what it runs can't be told", guesses=tuple(words[start:])
         )
     return Unwrapped(
         (Payload(words=payload, start=start),),

@@ -53,6 +53,8 @@ def never(rule: Compiled, protected_by: ProtectedBy, mode: Effect) -> Remark | N
     """
     if not rule.is_allow:
         return None
+    if rule.rule.uses == 0:
+        return Remark("may be used 0 times", "say how often, e.g. `uses: 20`, or remove it")
     match rule.rule.category:
         case "filesystem":
             return _never_path(rule.pattern, protected_by)

@@ -86,8 +86,8 @@ def test_what_runs_nothing_here_is_no_wrapper(text: str) -> None:
         ("fish -c x", "the text of `fish` is read by another grammar"),
         ("su --command=x root", "`su --command`"),
         ("python3 -m \"$X\"", "an expansion in the name of a module"),
-        ("uv run --with x y", "what `uv run` runs can't be told"),
-        ("uv run \"$X\"", "what `uv run` runs can't be told"),
+        ("uv run --with x y", "`uv run`: what it runs can't be told"),
+        ("uv run \"$X\"", "`uv run`: what it runs can't be told"),
     ],
 )  # fmt: skip
 def test_a_doubt_about_what_runs_is_said_and_never_allowed(text: str, problem: str) -> None:

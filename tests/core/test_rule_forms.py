@@ -121,6 +121,12 @@ def test_a_bare_rule_that_allows_nothing_is_not_wide_but_never_matches(rule: str
     assert remark.what.startswith("is bare")
 
 
+def test_a_rule_without_a_single_use_never_matches() -> None:
+    policy = policy_from_data({"allow": [{"rule": "exec(ls)", "uses": 0}, {"rule": "exec(pwd)", "uses": 1}]})
+    (found,) = lint(policy, None, 0.0).findings
+    assert (found.kind, found.rule, found.what) == ("never", "exec(ls)", "may be used 0 times")
+
+
 def test_a_rule_about_what_is_no_package_never_matches_and_is_not_wide() -> None:
     rule = "packages(npm install 'left;pad')"
     (found,) = lint(policy_from_data({"allow": [rule]}), None, 0.0).findings
