@@ -5,8 +5,9 @@ from `policy_text.py` because it needs the judges, which most policies don't nee
 """
 
 import re
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from supervisor.core import git_refs, packages
 from supervisor.core.actions import Action, Category, Exec, FileChange, Git, Network, Packages
 from supervisor.core.rules import Protection, judge_of
 from supervisor.core.urls import split_authority, split_url
-from supervisor.core.verdicts import Context, Rule
+from supervisor.core.verdicts import Context, Rule, Verdict
 from supervisor.errors import PolicyError
 
 _NAMED = re.compile(r"([a-z]+):(\S+)\Z")
@@ -31,12 +32,20 @@ def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
     judge = judge_of(rule.category, [alone], _NO_NAMES)
     for examples, expected in ((rule.match, True), (rule.not_match, False)):
         for example in examples:
-            action = action_of(rule.category, example)
-            remote = action.remote if isinstance(action, Git) else None
-            context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT
-            verdict = judge.judge(action, "ask", context)
+            seen, context = _seen(rule.category, judge.canonical, example)
+            verdict = seen if isinstance(seen, Verdict) else judge.decide(seen, "ask", context)
             if (verdict.decision == rule.effect and rule.text in verdict.rules) != expected:
                 yield example, expected
+
+
+# The same example stands beside many rules, above all as what they don't match.
+@lru_cache(maxsize=256)
+def _seen(category: Category, canonical: Callable[[Action], Any], example: str) -> tuple[Any, Context]:
+    """An example as the judge of its category sees it, where the remote that it names is one that is configured."""
+    action = action_of(category, example)
+    remote = action.remote if isinstance(action, Git) else None
+    context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT
+    return canonical(action), context
 
 
 def action_of(category: Category, example: str) -> Action:
