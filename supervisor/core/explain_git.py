@@ -11,10 +11,10 @@ import msgspec
 from supervisor.core.actions import Action, Git
 from supervisor.core.explanation import FAR, MOST_PARTS, Look, Topic, excepted, miss
 from supervisor.core.git_refs import (
-    HARMLESS,
     REACHES,
     Ref,
     agrees,
+    harmless,
     joined_tags,
     parse_command,
     refs_of,
@@ -176,9 +176,9 @@ def _cover_miss(pattern: GitPattern, case: _Case) -> Look:
     if pattern.is_bare and not case.flags:
         return miss("a wildcard alone covers plain pushes and fetches of branches only", 2)
     words = Look(True, "") if pattern.is_bare else _words_miss(pattern, case)
-    if not words.fits or options_agree(pattern.options, case.flags):
+    if not words.fits or options_agree(pattern.options, case.flags, case.action.operation):
         return words
-    wanted = {option for option in pattern.options if option not in HARMLESS}
+    wanted = pattern.options - harmless(case.action.operation)
     unsaid = sorted(case.flags - wanted)
     if unsaid:
         return miss(f"doesn't say {_options(unsaid)}, and only a rule that does covers it", 1)
@@ -222,7 +222,7 @@ def _touch_miss(pattern: GitPattern, case: _Case) -> Look:
     """Why a deny or ask rule isn't about one ref."""
     words, operation = pattern.words, case.action.operation
     if touches(pattern._replace(options=frozenset()), *case):
-        missing = sorted(option for option in pattern.options if option not in HARMLESS)
+        missing = sorted(pattern.options - harmless(operation))
         return miss(f"is only about {_options(missing)}, which isn't there", 2)
     if len(words) == 1 and operation == "push" and words[0] not in REACHES:
         return miss(f"is about the branch `{words[0]}`", 3)

@@ -24,15 +24,28 @@ type Kind = Literal["branch", "mapping", "tag", "ref", "unknown"]
 READS = frozenset({"fetch", "pull", "ls-remote"})
 REACHES = frozenset({"push", *READS})
 # The operations whose words after the remote are refs (or, of `clone`, the folder, which is held to the same). All others have words.
-_TAKES_REFS = REACHES | {"clone"}
+TAKES_REFS = REACHES | {"clone"}
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
-# Options that change nothing that matters here: they are passed over unless a rule names them.
-HARMLESS = frozenset({
-    "-u", "--set-upstream", "--progress", "--no-progress", "-q", "--quiet", "-v", "--verbose", "--porcelain", "-n", "--dry-run",
-    "--atomic", "--no-atomic", "--thin", "--no-thin", "-4", "--ipv4", "-6", "--ipv6", "--no-recurse-submodules", "--no-force",
-    "--no-tags", "--no-follow-tags", "--no-mirror", "--no-prune", "--no-all", "--no-delete", "--no-set-upstream", "--no-quiet",
-    "--no-verbose", "--ff-only", "--verify", "--heads", "--branches-only", "--exit-code", "--no-rebase", "--no-signed",
-})  # fmt: skip
+# Options that change nothing that matters here, by operation: they are passed over unless a rule names them. The same letter means
+# something else to another operation (`git push -n` only tries, `git commit -n` runs no hooks), so none is taken from one to another.
+_QUIET = frozenset({"-q", "--quiet"})
+_TALK = _QUIET | {
+    "-v", "--verbose", "--progress", "--no-progress", "--no-quiet", "--no-verbose", "-4", "--ipv4", "-6", "--ipv6",
+}  # fmt: skip
+_TRANSFER = _TALK | {
+    "-n", "--dry-run", "--set-upstream", "--no-set-upstream", "--no-recurse-submodules", "--no-force", "--no-tags", "--no-prune",
+    "--no-all",
+}  # fmt: skip
+_HARMLESS = {
+    "push": _TRANSFER | {
+        "-u", "--porcelain", "--atomic", "--no-atomic", "--thin", "--no-thin", "--no-follow-tags", "--no-mirror", "--no-delete", "--verify",
+        "--no-signed",
+    },
+    "fetch": _TRANSFER | {"--porcelain", "--atomic", "--no-atomic"},
+    "pull": _TRANSFER | {"--ff-only", "--no-rebase", "--verify"},
+    "ls-remote": _QUIET | {"--heads", "--exit-code"},
+    "clone": _TALK | {"-n", "--no-checkout", "--no-tags", "--no-recurse-submodules"},
+}  # fmt: skip
 # What rewrites, removes or reaches further than the refs that are named: only a rule that says so matches.
 FORCES = frozenset({"--force", "--force-with-lease"})
 _PUSH_LONG = (
@@ -45,9 +58,13 @@ _SHORT = {
 }  # fmt: skip
 _TAKES_WORD = frozenset({"--repo", "--receive-pack", "--exec", "--push-option", "--depth", "--deepen"})
 # Of what only reads the remote: how much comes, and what becomes of it in the private copy.
-_READ_HARMLESS = re.compile(
-    r"(?:-p|--prune|-t|--tags|-r|--rebase|--autostash|--ff|--no-ff|--unshallow|--(?:depth|deepen)=[0-9]+)\Z"
-)
+_COMES = r"-p|--prune|-t|--tags|--unshallow|--(?:depth|deepen)=[0-9]+"
+_READ_HARMLESS = {
+    "fetch": re.compile(rf"(?:{_COMES})\Z"),
+    "pull": re.compile(rf"(?:{_COMES}|-r|--rebase|--autostash|--ff|--no-ff)\Z"),
+    "ls-remote": re.compile(r"(?:-t|--tags)\Z"),
+}
+_DELETES = re.compile(r"\+?:.")
 _GLOBAL_HARMLESS = frozenset({"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"})
 _BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
 # Remotes that are no other machine: what they name is run or read here.
@@ -132,7 +149,7 @@ def _action(operation: str, operands: Sequence[str], flags: Sequence[str], comma
     remote, *refs = operands or [""]
     repo = next((flag.partition("=")[2] for flag in flags if flag.startswith("--repo=")), "")
     names = {flag.partition("=")[0] for flag in flags}
-    refspecs = tuple(joined_tags(refs) if operation in _TAKES_REFS else refs)
+    refspecs = tuple(joined_tags(refs) if operation in TAKES_REFS else refs)
     return Git(
         operation=operation,
         remote=remote or repo or None,
@@ -160,24 +177,29 @@ def joined_tags(words: Sequence[str]) -> list[str]:
     return found
 
 
+def harmless(operation: str) -> frozenset[str]:
+    """The options that change nothing that matters here; of an operation that reaches no remote only those that say less."""
+    return _HARMLESS.get(operation, _QUIET)
+
+
 def _options(operation: str, word: str) -> tuple[list[str], bool]:
     """The canonical flags of an option word that aren't harmless, and whether the next word is a value of the last."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         if operation == "push":
             name = _full_name(name)
-        if name in HARMLESS and not equals:
+        if name in harmless(operation) and not equals:
             return [], False
         return [f"{name}{equals}{value}"], name in _TAKES_WORD and not equals
     if operation != "push":
-        return ([] if word in HARMLESS else [word]), False
+        return ([] if word in harmless(operation) else [word]), False
     flags: list[str] = []
     for index, letter in enumerate(word[1:], 1):
         name = _SHORT.get(letter, f"-{letter}")
         if name == "--push-option":
             value = word[index + 1 :]
             return [*flags, f"{name}={value}" if value else name], not value
-        if name not in HARMLESS:
+        if name not in harmless(operation):
             flags.append(name)
     return flags, False
 
@@ -214,22 +236,26 @@ def agrees(action: Git) -> bool:
 
 def special_flags(action: Git) -> frozenset[str]:
     """The options that only a rule which says so matches, canonical, those that fields and refspecs imply included."""
-    found = set[str]()
-    for flag in action.flags:
-        name, equals, value = flag.partition("=")
-        found.update(
-            f"{one}{equals}{value}"
-            for one in ([name] if name.startswith("--") else _options(action.operation, name)[0])
-        )
-    found -= HARMLESS
-    if action.operation in READS:
-        found = {flag for flag in found if not _READ_HARMLESS.match(flag)}
+    found = _said(action) if action.flags else set[str]()
     if action.operation == "push":
         if (action.force or any(ref.startswith("+") for ref in action.refspecs)) and not _names(found) & FORCES:
             found.add("--force")
-        if action.delete or any(re.match(r"\+?:.", ref) for ref in action.refspecs):
+        if action.delete or any(map(_DELETES.match, action.refspecs)):
             found.add("--delete")
-    return frozenset(flag for flag in found if not flag.startswith("--repo="))
+    return frozenset(found)
+
+
+def _said(action: Git) -> set[str]:
+    operation, found = action.operation, set[str]()
+    for flag in action.flags:
+        name, equals, value = flag.partition("=")
+        found.update(
+            f"{one}{equals}{value}" for one in ([name] if name.startswith("--") else _options(operation, name)[0])
+        )
+    found -= harmless(operation)
+    if operation in READS:
+        found = {flag for flag in found if not _READ_HARMLESS[operation].match(flag)}
+    return {flag for flag in found if not flag.startswith("--repo=")}
 
 
 def _names(flags: set[str]) -> set[str]:
@@ -241,7 +267,7 @@ def refs_of(action: Git) -> list[Ref]:
 
     `ValueError` (a whole why) where a name is none, or a word could be taken for an option or for a remote that runs something.
     """
-    if action.operation not in _TAKES_REFS:
+    if action.operation not in TAKES_REFS:
         for word in action.refspecs:
             _check_word(word)
         return []

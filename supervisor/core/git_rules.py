@@ -16,33 +16,46 @@ from msgspec.structs import replace
 from supervisor.core.actions import Action, Effect, Git
 from supervisor.core.git_refs import (
     FORCES,
-    HARMLESS,
     REACHES,
     READS,
+    RUNS_OR_READS,
+    TAKES_REFS,
     UNREAD,
     Ref,
     agrees,
     from_words,
+    harmless,
+    joined_tags,
     parse_command,
     refs_of,
     rough_actions,
     special_flags,
 )
 from supervisor.core.prefixes import Prefixes
-from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, combine, verdict_of
+from supervisor.core.verdicts import (
+    Context,
+    Entry,
+    Forced,
+    Judge,
+    Matches,
+    Rule,
+    Verdict,
+    by_rules,
+    combine,
+    verdict_of,
+)
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*\Z")
 # Other operations that git has: a rule of one such word speaks of it, not of a branch.
-_OPERATIONS = REACHES | {
+OPERATIONS = REACHES | {
     "add", "am", "apply", "archive", "bisect", "blame", "branch", "bundle", "checkout", "cherry-pick", "clean", "clone", "commit",
     "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase", "reflog", "remote", "request-pull",
     "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
 }  # fmt: skip
 MAX_REFS = 500
-_NAMES_A_REMOTE = REACHES | {"clone"}
-_RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
+_NAMESPACE = re.compile(r"\A(?:refs/)?(?:heads|tags)/")
 # Between the words of a subject in the index; a word that holds it only means one comparison more.
 _SEPARATOR = "\0"
 _FURTHER = frozenset({"--mirror", "--all", "--branches", "--tags", "--follow-tags", "--prune"})
@@ -65,24 +78,15 @@ def compile_pattern(text: str) -> GitPattern:
         raise PolicyError(f"`git({text})` names git twice", f"write `git({text.strip()[4:].strip()})`")
     if all(map(is_star, words)):
         return GitPattern(("*",), frozenset(), is_bare=True)
-    plain: list[str] = []
-    options: set[str] = set()
-    for index, word in enumerate(words):
-        if word.startswith("+"):
-            options.add("--force")
-            word = word[1:]
-        if word.startswith("-"):
-            options.update(_options(words[0], word))
-        elif word.startswith(":") and len(word) > 1:
-            options.add("--delete")
-            plain.append(_tidy_ref(word[1:]))
-        elif word == "tag" and index >= 1 and index + 1 < len(words) and words[0] == "push":
-            continue
-        else:
-            is_tag = index >= 2 and words[index - 1] == "tag" and words[0] == "push"
-            plain.append(f"refs/tags/{word}" if is_tag else _tidy_ref(word))
-    if not plain:
+    operands = [word for word in words if not word.startswith("-")]
+    if not operands:
         raise PolicyError(f"`git({text})` names no operation", "write e.g. `git(push origin feature/*)`")
+    operation, plain = operands[0], operands
+    options = {option for word in words if word.startswith("-") for option in _options(words[0], word)}
+    # The words of any other operation are none that could be spelled otherwise (`git(show :README)`).
+    if len(operands) == 1 or "*" in operation or operation in TAKES_REFS:
+        plain, implied = _refs(operands)
+        options |= implied
     if len(plain) > 3 and plain[0] in REACHES:
         raise PolicyError(f"`git({text})` names more than one ref", "write one rule for each")
     return GitPattern(tuple(plain), frozenset(options), is_bare=False)
@@ -92,6 +96,20 @@ def _options(operation: str, word: str) -> Iterable[str]:
     """An option as it appears in an action; harmless ones stay, because the rule names them."""
     parsed = from_words([operation, word]).flags
     return parsed or (word,)
+
+
+def _refs(words: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Words that may be refs in the one spelling that an action has, and the options that `+ref` and `:ref` are."""
+    plain, options = [], set()
+    for word in joined_tags(words) if words[0] == "push" else words:
+        ref = word.removeprefix("+")
+        if ref != word:
+            options.add("--force")
+        if ref.startswith(":") and len(ref) > 1:
+            options.add("--delete")
+            ref = ref[1:]
+        plain.append(_tidy_ref(ref))
+    return plain, options
 
 
 def _tidy_ref(word: str) -> str:
@@ -109,31 +127,6 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return ""
 
 
-class _Entry:
-    __slots__ = ("_exceptions", "pattern", "rule")
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.pattern = compile_pattern(rule.pattern)
-        self._exceptions: tuple[GitPattern, ...] | None = None
-
-    def matches(self, sought: "_Sought") -> bool:
-        action, ref, flags = sought.action, sought.ref, sought.flags
-        is_allow = self.rule.effect == "allow"
-        if is_allow:
-            hit = covers(self.pattern, action, ref, flags, called=sought.subjects)
-        else:
-            hit = touches(self.pattern, action, ref, flags)
-        return hit and not (self.rule.exceptions and self._is_excepted(action, ref, flags))
-
-    def _is_excepted(self, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
-        if self._exceptions is None:
-            self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        fits_exception = touches if self.rule.effect == "allow" else covers
-        return any(fits_exception(one, action, ref, flags) for one in self._exceptions)
-
-
 class _Sought(NamedTuple):
     """One ref of an action (None where it names none), and everything that rules find it by.
 
@@ -146,6 +139,14 @@ class _Sought(NamedTuple):
     subjects: Sequence[tuple[str, ...]]
     starts: tuple[str, ...]
     texts: frozenset[str]
+
+    def is_covered(self, pattern: GitPattern) -> bool:
+        """Whether an allow rule covers it."""
+        return covers(pattern, self.action, self.ref, self.flags, called=self.subjects)
+
+    def is_touched(self, pattern: GitPattern) -> bool:
+        """Whether a deny or ask rule is about it."""
+        return touches(pattern, self.action, self.ref, self.flags)
 
 
 class _Seen(NamedTuple):
@@ -162,9 +163,9 @@ class GitJudge(Judge[_Seen]):
     """The git rules of a policy: those that allow by the start of a subject, the others by the start of their last word."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        entries = [_Entry(rule) for rule in rules]
-        strict = [entry for entry in entries if entry.rule.effect != "allow"]
-        self._allow = Prefixes((_start(one.pattern), one) for one in entries if one.rule.effect == "allow")
+        entries = [Entry(rule, compile_pattern) for rule in rules]
+        strict = [entry for entry in entries if entry.is_broad]
+        self._allow = Prefixes((_start(one.pattern), one) for one in entries if not one.is_broad)
         self._strict = Prefixes((_anchor(one.pattern), one) for one in strict)
         self._about_branches = [one.rule for one in strict if names_a_branch(one.pattern)]
 
@@ -279,16 +280,16 @@ def _anchor(pattern: GitPattern) -> str:
 
 def why_unread(action: Git) -> str | None:
     """Why no git operation can be made out in an action, None where one can."""
-    unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
-    if unread is not None or not _NAME.match(action.operation):
-        return unread or "no git operation is named"
-    return None
+    for flag in action.flags:
+        if flag.startswith(UNREAD):
+            return flag.removeprefix(UNREAD) or "no git operation is named"
+    return None if _NAME.match(action.operation) else "no git operation is named"
 
 
 def names_a_branch(pattern: GitPattern) -> bool:
     """Whether a deny or ask rule is about a branch, so that a push which doesn't say its branches is at least asked."""
     first, last = pattern.words[0], pattern.words[-1]
-    return not is_star(last) and (first not in _OPERATIONS or (first == "push" and len(pattern.words) > 1))
+    return not is_star(last) and (first not in OPERATIONS or (first == "push" and len(pattern.words) > 1))
 
 
 def _remotes(action: Git) -> tuple[str, ...]:
@@ -301,9 +302,9 @@ def _refusal(seen: _Seen, context: Context) -> str | None:
     for remote in seen.remotes:
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"
-        if seen.action.operation in _NAMES_A_REMOTE and remote not in context.remotes:
+        if seen.action.operation in TAKES_REFS and remote not in context.remotes:
             return f"`{remote}` is not a remote that is configured"
-        if _RUNS_OR_READS.match(remote):
+        if RUNS_OR_READS.match(remote):
             return f"the remote `{remote}` would run a program or read files"
     return None
 
@@ -323,7 +324,7 @@ def covers(
 
     `called`: the action's `subjects`, where the caller has them already.
     """
-    if not options_agree(pattern.options, flags):
+    if not options_agree(pattern.options, flags, action.operation):
         return False
     if pattern.is_bare:
         return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
@@ -334,11 +335,11 @@ def covers(
     return False
 
 
-def options_agree(wanted: frozenset[str], given: frozenset[str]) -> bool:
-    """Whether a rule's options are the special ones that an action has."""
+def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str) -> bool:
+    """Whether a rule's options are the special ones that an action of this operation has."""
     if not wanted and not given:
         return True
-    special = {option for option in wanted if option not in HARMLESS}
+    special = wanted - harmless(operation)
     # A rule that allows any force allows the careful one too.
     reduced = {"--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag for flag in given}
     reduced = {
@@ -362,7 +363,7 @@ def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[
         return [(operation, remote)] if remote else [(operation,)]
     found = [(operation, remote, ref.text)] if remote else []
     found.append((operation, ref.text))
-    if operation == "push" and ref.kind == "branch" and not flags and ref.name not in _OPERATIONS:
+    if operation == "push" and ref.kind == "branch" and not flags and ref.name not in OPERATIONS:
         found.append((ref.name,))
     if operation in READS and remote:
         found.append((operation, remote))
@@ -391,7 +392,7 @@ def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[
     names = {flag.partition("=")[0] for flag in flags} | flags
     if names & FORCES:
         names |= {"--force"}
-    if not {option for option in pattern.options if option not in HARMLESS} <= names:
+    if not pattern.options - harmless(action.operation) <= names:
         return False
     if pattern.is_bare:
         return True
@@ -416,7 +417,7 @@ def _spellings(name: str) -> set[str]:
     """Every way to write the ref that `name` ends up as."""
     if not name:
         return set()
-    short = re.sub(r"\A(?:refs/)?(?:heads|tags)/", "", name)
+    short = _NAMESPACE.sub("", name) if "/" in name else name
     return (
         {name, short, f"heads/{short}", f"refs/heads/{short}"}
         if "tags/" not in name

@@ -27,7 +27,7 @@ from supervisor.core.packages import (
     rough_actions,
 )
 from supervisor.core.prefixes import Prefixes
-from supervisor.core.verdicts import Context, Forced, Judge, Rule, Verdict, by_rules, combine, verdict_of
+from supervisor.core.verdicts import Context, Entry, Forced, Judge, Rule, Verdict, by_rules, combine, verdict_of
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -104,30 +104,6 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return ""
 
 
-class _Entry:
-    __slots__ = ("_exceptions", "pattern", "rule")
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.pattern = compile_pattern(rule.pattern)
-        self._exceptions: tuple[PackagePattern, ...] | None = None
-
-    def matches(self, sought: "_Sought") -> bool:
-        action, item = sought.action, sought.item
-        if self.rule.effect == "allow":
-            hit = covers(self.pattern, action, item, spec=sought.spec)
-        else:
-            hit = touches(self.pattern, action, item)
-        return hit and not (self.rule.exceptions and self._is_excepted(action, item))
-
-    def _is_excepted(self, action: Packages, item: Item | None) -> bool:
-        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
-        if self._exceptions is None:
-            self._exceptions = tuple(map(compile_pattern, self.rule.exceptions))
-        fits_exception = touches if self.rule.effect == "allow" else covers
-        return any(fits_exception(one, action, item) for one in self._exceptions)
-
-
 class _Sought(NamedTuple):
     """One package of an action (None where it names none), its folded spec, what rules find it by, and what of it no rule may allow."""
 
@@ -136,6 +112,14 @@ class _Sought(NamedTuple):
     spec: str
     texts: frozenset[str]
     forced: Sequence[Forced]
+
+    def is_covered(self, pattern: PackagePattern) -> bool:
+        """Whether an allow rule covers it."""
+        return covers(pattern, self.action, self.item, spec=self.spec)
+
+    def is_touched(self, pattern: PackagePattern) -> bool:
+        """Whether a deny or ask rule is about it."""
+        return touches(pattern, self.action, self.item)
 
 
 class _Seen(NamedTuple):
@@ -150,9 +134,9 @@ class PackageJudge(Judge[_Seen]):
     """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a package starts with."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        by_manager: dict[str, list[tuple[str, _Entry]]] = {}
+        by_manager: dict[str, list[tuple[str, Entry[PackagePattern]]]] = {}
         for rule in rules:
-            entry = _Entry(rule)
+            entry = Entry(rule, compile_pattern)
             pattern = entry.pattern
             manager = "" if "*" in pattern.manager else pattern.manager
             start = (pattern.item or "").partition("*")[0].casefold()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from supervisor.core import exec_containment, exec_patterns, git_rules, network_patterns, package_rules
 from supervisor.core.actions import Packages
 from supervisor.core.file_rules import tidy
-from supervisor.core.git_refs import HARMLESS, REACHES, READS
+from supervisor.core.git_refs import REACHES, READS, harmless
 from supervisor.core.git_rules import GitPattern
 from supervisor.core.globs import Glob
 from supervisor.core.network_patterns import WEB_PORTS, NetworkPattern
@@ -221,7 +221,7 @@ def _git(outer: Compiled, inner: Compiled) -> bool:
     narrow: GitPattern = inner.pattern
     if wide == narrow and outer.is_allow == inner.is_allow:
         return True
-    special, mine = wide.options - HARMLESS, narrow.options - HARMLESS
+    special, mine = _special(wide), _special(narrow)
     if outer.is_allow:
         # What a bare rule covers besides has no name here.
         return special == mine and not (wide.is_bare or narrow.is_bare) and _subjects_in(wide.words, narrow.words, mine)
@@ -230,6 +230,12 @@ def _git(outer: Compiled, inner: Compiled) -> bool:
     if not inner.is_allow and git_rules.names_a_branch(narrow) and not git_rules.names_a_branch(wide):
         return False
     return wide.is_bare or _called_in(wide.words, narrow.words, is_allow=inner.is_allow)
+
+
+def _special(pattern: GitPattern) -> frozenset[str]:
+    """The options without which a rule says nothing; where a wildcard leaves the operation open, those of any."""
+    words = pattern.words
+    return pattern.options - harmless("push" if len(words) == 1 and words[0] not in git_rules.OPERATIONS else words[0])
 
 
 def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[str]) -> bool:

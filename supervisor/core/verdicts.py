@@ -5,9 +5,9 @@ the judges of the categories can build verdicts without knowing the policy. It n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -100,6 +100,37 @@ class Judge[Seen](ABC):
         """The verdict on an action of this category."""
         seen = self.canonical(action)
         return seen if isinstance(seen, Verdict) else self.decide(seen, mode, context)
+
+
+class Sought[Pattern](Protocol):
+    """What rules are asked about, where patterns match in two ways: narrow for allow, broad for deny and ask."""
+
+    def is_covered(self, pattern: Pattern) -> bool:
+        """Whether an allow rule covers it."""
+
+    def is_touched(self, pattern: Pattern) -> bool:
+        """Whether a deny or ask rule is about it."""
+
+
+class Entry[Pattern]:
+    """A rule with its compiled pattern. `is_broad`: it doesn't allow."""
+
+    __slots__ = ("exceptions", "is_broad", "pattern", "rule")
+
+    def __init__(self, rule: Rule, compile_pattern: Callable[[str], Pattern]) -> None:
+        self.rule = rule
+        self.is_broad = rule.effect != "allow"
+        self.pattern = compile_pattern(rule.pattern)
+        self.exceptions = tuple(map(compile_pattern, rule.exceptions))
+
+    def matches(self, sought: Sought[Pattern]) -> bool:
+        """Whether the rule speaks of it. An exception is matched the other way round, so both err to the stricter side."""
+        if not (sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)):
+            return False
+        if not self.exceptions:
+            return True
+        takes_out = sought.is_covered if self.is_broad else sought.is_touched
+        return not any(map(takes_out, self.exceptions))
 
 
 class Forced(NamedTuple):

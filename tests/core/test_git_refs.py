@@ -170,6 +170,39 @@ def test_special_flags_come_from_everywhere() -> None:
     assert special_flags(parse_command("git push --prune origin")) == {"--prune"}
 
 
+@pytest.mark.parametrize(
+    ("command", "special"),
+    [
+        ("git push -n origin x", set()),
+        ("git fetch -n origin", set()),
+        ("git commit -n", {"-n"}),
+        ("git clean -n", {"-n"}),
+        ("git push -u origin x", set()),
+        ("git fetch -u origin", {"-u"}),
+        ("git branch -u origin/x", {"-u"}),
+        ("git fetch -v origin", set()),
+        ("git tag -v v1", {"-v"}),
+        ("git pull --ff-only origin", set()),
+        ("git push --ff-only origin x", {"--ff-only"}),
+        ("git pull -r --autostash origin", set()),
+        ("git fetch -r origin", {"-r"}),
+        ("git fetch --atomic origin", set()),
+        ("git pull --atomic origin", {"--atomic"}),
+        ("git ls-remote --heads --tags origin", set()),
+        ("git push --heads origin x", {"--heads"}),
+        ("git fetch --heads origin", {"--heads"}),
+        ("git clone -n origin", set()),
+        ("git clone --depth=1 origin", {"--depth=1"}),
+        ("git commit -q", set()),
+        ("git merge --verify x", {"--verify"}),
+    ],
+)
+def test_an_option_is_harmless_to_one_operation_and_not_to_another(command: str, special: set[str]) -> None:
+    action = parse_command(command)
+    assert special_flags(action) == special
+    assert special_flags(Git(operation=action.operation, flags=tuple(command.split()[2:3]))) <= special
+
+
 def test_deny_rules_see_what_can_t_be_read() -> None:
     found = rough_actions("true && git -c a=b push -f origin main; echo 'git push x'")
     assert [(action.operation, action.remote, action.refspecs) for action in found] == [
@@ -188,7 +221,11 @@ def test_patterns() -> None:
     assert compile_pattern("push origin HEAD:refs/heads/x").words == ("push", "origin", "HEAD:x")
     assert compile_pattern("* *").is_bare
     assert compile_pattern("push -u origin x").options == {"-u"}
-    for bad in ("--force", "git push", "push 'x", "push a b c d"):
+    # Only where a ref is meant is there another way to write it.
+    assert compile_pattern("* refs/heads/x").words == ("*", "x")
+    assert compile_pattern("show refs/heads/x :README +y").words == ("show", "refs/heads/x", ":README", "+y")
+    assert compile_pattern("show :README").options == frozenset()
+    for bad in ("--force", "--for*", "-*", "git push", "push 'x", "push a b c d"):
         with pytest.raises(PolicyError):
             compile_pattern(bad)
 

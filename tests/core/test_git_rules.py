@@ -61,6 +61,15 @@ def verdict(command: str | Git, **rules: Any) -> Verdict:
         ("tag v1", "git tag v1", "allow"),
         ("tag v1", "git tag v2", "ask"),
         ("stash", "git stash", "allow"),
+        ("show refs/heads/x", "git show refs/heads/x", "allow"),
+        ("show refs/heads/x", "git show x", "ask"),
+        ("show x", "git show refs/heads/x", "ask"),
+        ("show :README", "git show :README", "allow"),
+        # What is harmless to a push need not be to another operation.
+        ("commit", "git commit -q", "allow"),
+        ("commit", "git commit -n", "ask"),
+        ("commit -n", "git commit -n", "allow"),
+        ("commit -n", "git commit", "ask"),
     ],
 )
 def test_an_allow_rule_covers_what_it_spells(rule: str, command: str, expected: str) -> None:
@@ -96,6 +105,10 @@ def test_an_allow_rule_covers_what_it_spells(rule: str, command: str, expected: 
         ("remote add evil", "git remote add x evil", "deny"),
         ("remote add evil", "git remote add x y", "ask"),
         ("stash drop", "git stash", "ask"),
+        ("commit -n", "git commit -n", "deny"),
+        ("commit -n", "git commit", "ask"),
+        ("push -n", "git push origin x", "deny"),
+        ("show refs/heads/x", "git show x", "ask"),
         # What can't be read is searched for what it might hold.
         ("main", "cd x; git push origin main", "deny"),
         ("main", "git -C x push origin main", "deny"),
