@@ -2,17 +2,19 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from supervisor.core.actions import Exec
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network
 from supervisor.core.case_files import read_cases
 from supervisor.core.check import answer_line
 from supervisor.core.policy_text import parse_policy, parse_rule, policy_from_data
 from supervisor.core.rule_examples import failing
-from supervisor.core.rules import evaluate
+from supervisor.core.rules import Policy, evaluate
+from supervisor.errors import PolicyError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
@@ -182,3 +184,90 @@ def test_the_answers_of_the_readme_are_the_answers() -> None:
     assert len(lines) >= 6
     for question, expected in zip(lines[::2], lines[1::2], strict=True):
         assert answer_line(question.encode(), None, None, 0.0) == json.loads(expected)
+
+
+def said(*patterns: str, effect: str = "allow") -> Policy:
+    return policy_from_data({effect: [*patterns]})
+
+
+def decision(policy: Policy, action: Action) -> str:
+    return evaluate(policy, action, now=0.0).decision
+
+
+SENTENCES: list[tuple[str, Callable[[], bool]]] = [
+    ("`category` alone means `category(*)`", lambda: said("git").rules[0].text == "git(*)"),
+    (
+        "`filesystem(./*)` is the top folder only",
+        lambda: (
+            [decision(said("filesystem(./*)"), FileChange(operation="write", path=path)) for path in ("a", "b/a")]
+            == ["allow", "ask"]
+        ),
+    ),
+    (
+        "an allow rule for everything (`exec(*)`, `packages(* *)`) is kept but never matches",
+        lambda: (
+            len(said("exec(*)", "packages(* *)").warnings) == 2
+            and decision(said("exec(*)"), Exec(command="ls")) == "ask"
+        ),
+    ),
+    (
+        "is about that program alone: what it runs needs a rule of its own",
+        lambda: (
+            [
+                decision(said("exec(bash -c *)", "exec(git log *)"), Exec(command=f"bash -c 'git {verb}'"))
+                for verb in ("log", "push")
+            ]
+            == ["allow", "ask"]
+        ),
+    ),
+    (
+        "and deny and ask rules see it, too",
+        lambda: decision(said("exec(git push *)", effect="deny"), Exec(command="sudo bash -c 'git push'")) == "deny",
+    ),
+    (
+        "`git(push main)` is about `git push origin HEAD:main` too",
+        lambda: (
+            decision(said("git(push main)", effect="deny"), Git(command="git push origin HEAD:main", operation=""))
+            == "deny"
+        ),
+    ),
+    (
+        "A push that doesn't say which branch (`git push origin HEAD`) is asked where there are such rules",
+        lambda: (
+            decision(
+                policy_from_data({"allow": ["git(push origin *)"], "deny": ["git(push main)"]}),
+                Git(command="git push origin HEAD", operation=""),
+            )
+            == "ask"
+        ),
+    ),
+    (
+        "An ask or deny rule for a host is about every port",
+        lambda: (
+            decision(
+                said("network(a.example.org)", effect="deny"),
+                Network(operation="connect", host="a.example.org", port=8443),
+            )
+            == "deny"
+        ),
+    ),
+    (
+        "ask and deny rules also match other spellings (case, Unicode) of the same name",
+        lambda: (
+            decision(said("filesystem(src/a)", effect="deny"), FileChange(operation="write", path="SRC/A")) == "deny"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("sentence", "holds"), SENTENCES, ids=[sentence for sentence, _ in SENTENCES])
+def test_a_sentence_of_the_readme_holds(sentence: str, holds: Callable[[], bool]) -> None:
+    assert sentence in " ".join(README.split())
+    assert holds()
+
+
+@pytest.mark.parametrize("rule", ["network(*.com)", "network(*)"])
+def test_the_readme_names_the_rules_that_are_errors(rule: str) -> None:
+    assert f"`{rule}`" in README
+    with pytest.raises(PolicyError, match=r"public suffix|every host"):
+        parse_rule(rule, "allow")
