@@ -8,6 +8,7 @@ import random
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,12 +24,16 @@ from tests.fakes.logged_bash import MOST_CHARS, Argv, run_lines
 from tests.fakes.shell_scripts import ALLOWED, EVIL, FEEDERS, JOINS, NAMES, PREFIXES, SUFFIXES, insert, random_script
 
 ROOT = "/workspace/merged"
-GOLDEN = Path(__file__).parents[1] / "golden" / "policy_cases" / "exec.yaml"
-CASES = [
-    case
-    for case in yaml.load(GOLDEN.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    if case.get("cwd", ".") == "."
-]
+GOLDEN = Path(__file__).parents[1] / "golden" / "policy_cases"
+
+
+def golden(name: str) -> list[dict[str, Any]]:
+    """The cases of a file whose lines are run in the workspace's root."""
+    found = yaml.load((GOLDEN / name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return [case for case in found if case.get("cwd", ".") == "."]
+
+
+CASES = golden("exec.yaml")
 # What is put into lines, or takes the place of a character.
 BREAKERS = (*";&|()<>'\"`$#{}\\\n !*=~[]-,:%@^/?+0123\t\r\x0b\x00", "$(", "<(", "<<", "<<<", ";;", "&&", "||", "|&", "&>", ">&", "$'", "$\"", "${", "$((", "((",
             "))", "[[", "]]", " in ", " do ", "done", "fi", "then ", "if ", "{ ", "; }", "<<'E'", "\nE\n", "E", "\\\n", "#", " #", "\n#", "evil", " evil ", "; evil",
@@ -210,7 +215,8 @@ async def check(lines: list[tuple[str, list[str]]], folder: Path) -> int:
 
 @pytest.mark.timeout(600)
 async def test_of_the_golden_cases_nothing_runs_that_is_not_listed(tmp_path: Path) -> None:
-    lines = [(case["command"], case["policy"].get("allow", [])) for case in CASES if case["verdict"] == "allow"]
+    cases = [*CASES, *golden("exec_daily.yaml"), *golden("exec_everyday.yaml")]
+    lines = [(case["command"], case["policy"].get("allow", [])) for case in cases if case["verdict"] == "allow"]
     lines = [(line, rules) for line, rules in lines if is_runnable(line)]
     assert await check(lines, tmp_path) > len(lines)
 
