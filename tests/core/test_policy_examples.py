@@ -122,11 +122,12 @@ def rows() -> list[tuple[str, list[str], list[str]]]:
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why(path: Path) -> None:
+def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_shows_what_it_matches(path: Path) -> None:
     policy = parse_policy(path.read_text(encoding="utf-8"), path.name)
     assert policy.rules
     assert not policy.warnings
     assert [rule.text for rule in policy.rules if not rule.why] == []
+    assert [rule.text for rule in policy.rules if not rule.match] == []
 
 
 def test_the_default_policy_lets_nothing_out_unasked() -> None:
