@@ -1,20 +1,19 @@
 """The workspace: a changed file to the host, a burst of them, and the private copy; on tmpfs where there is one.
 
 The baselines do the same work without any of the checks: a bare inotify loop that copies by temporary file and rename,
-waiting as long for quiet as ours does, and a pipe of two tars.
+waiting as long for quiet as ours does. A large tree has a module of its own: `_workspace_tree`.
 """
 
 import asyncio
 import os
 import shutil
 import statistics
-import subprocess
 import tempfile
 import threading
 import time
 from pathlib import Path
 
-from bench import Figure
+from bench import Figure, _workspace_tree
 from supervisor.core.actions import FileChange
 from supervisor.core.undoing import Selection
 from supervisor.workspace.apply import Applier
@@ -22,26 +21,24 @@ from supervisor.workspace.beneath import Root
 from supervisor.workspace.journal import write_baseline
 from supervisor.workspace.scan import look
 from supervisor.workspace.sides import Sides
-from supervisor.workspace.snapshot import make_copy
 from supervisor.workspace.undo import Undo
 from supervisor.workspace.watch import QUIET_S, Watcher
 from tests.workspace.conftest import Desk, make_repository
 
 WRITES = 25
 BURST = 500
-FILES = 10_000
 UNDONE = 1000
 
 
 def main() -> list[Figure]:
-    """Latency and burst by the real gate and database, everything allowed; the copy of a tree of 10,000 files."""
+    """Latency and burst by the real gate and database, everything allowed; a large tree; undo."""
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=base) as folder:
         place = Path(folder)
         bare_ms, bare_burst_ms = asyncio.run(_bare(place / "bare"))
         ours_ms, ours_burst_ms = asyncio.run(_ours(place / "ours"))
         back_ms, back_burst_ms = asyncio.run(_ours(place / "back", back=True))
-        copy_ms, tar_ms = asyncio.run(_copies(place / "tree", FILES))
+        of_tree = _workspace_tree.figures(place / "tree")
         undo_ms, plain_ms = asyncio.run(_undo(place / "undo"))
     loop = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
     return [
@@ -49,7 +46,7 @@ def main() -> list[Figure]:
         Figure(f"workspace: {BURST} allowed files at once", ours_burst_ms, "ms", bare_burst_ms, loop, wanted=2.0),
         Figure("workspace: the host's edit in the copy, p50", back_ms, "ms", bare_ms, loop, wanted=2.0),
         Figure(f"workspace: {BURST} files of the host's at once", back_burst_ms, "ms", bare_burst_ms, loop),
-        Figure(f"workspace: private copy of {FILES} files", copy_ms, "ms", tar_ms, "tar | tar", wanted=1.3),
+        *of_tree,
         Figure(
             f"workspace: undo of {UNDONE} files", undo_ms, "ms", plain_ms, "loop of copy, fsync and rename", wanted=2.0
         ),
@@ -119,27 +116,6 @@ def _wait_for(*paths: Path) -> None:
             pause.wait(0.001)
         else:
             raise TimeoutError(path)
-
-
-async def _copies(place: Path, files: int) -> tuple[float, float]:
-    tree = place / "tree"
-    for number in range(files):
-        path = tree / f"{number // 100}" / f"{number}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * 5000)
-    ours, tars = [], []
-    for turn in range(5):
-        started = time.perf_counter()
-        await make_copy(tree, place / f"ours{turn}" / "merged")
-        ours.append((time.perf_counter() - started) * 1000)
-        target = place / f"tar{turn}"
-        target.mkdir()
-        started = time.perf_counter()
-        subprocess.run(["sh", "-c", f"tar -C {tree} -cf - . | tar -C {target} -xf -"], check=True)
-        tars.append((time.perf_counter() - started) * 1000)
-        for made in (target, place / f"ours{turn}"):
-            shutil.rmtree(made)
-    return statistics.median(ours), statistics.median(tars)
 
 
 async def _undo(place: Path) -> tuple[float, float]:

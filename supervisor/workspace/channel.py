@@ -37,7 +37,7 @@ from supervisor.workspace.looking import look_quietly, read_file
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.undo import Undo
-from supervisor.workspace.watch import Watcher
+from supervisor.workspace.watch import Watcher, at_rest_s
 
 log = structlog.get_logger("workspace")
 
@@ -94,10 +94,11 @@ class WorkspaceChannel:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Watch the copy, settle what a crash left open, compare everything once, and go on comparing until `stop`."""
+        """Settle what a crash left open, watch the copy, and compare until `stop`: everything at once, while the agent starts."""
         async with self._turn:
             opened = await self._open()
-            await opened.comparison.run(None)
+            await opened.comparison.begin()
+            opened.watcher.wake()
         if not self._loops:
             self._loops = [
                 self._gate.run(self._follow(), f"workspace-{self.session_id}"),
@@ -142,19 +143,22 @@ class WorkspaceChannel:
 
     async def _follow(self) -> None:
         """Compare whenever something happens in the copy, and everything now and then. Ends by cancellation."""
-        waited_s = 0.0
+        waited_s, full_s = 0.0, FULL_COMPARISON_S
         while self._opened is not None:
             ignores, watcher, comparison = self._opened.ignores, self._opened.watcher, self._opened.comparison
-            patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else FULL_COMPARISON_S
+            patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else full_s
             folders = await watcher.batch(patience_s)
             waited_s = 0.0 if folders != set() else waited_s + patience_s
-            if waited_s and waited_s < FULL_COMPARISON_S and comparison.is_stuck():
+            if waited_s and waited_s < full_s and comparison.is_stuck():
                 continue
             if not folders:
                 ignores.forget()
             try:
                 async with self._turn:
+                    begun = asyncio.get_running_loop().time()
                     await comparison.run(folders or None)
+                    if not folders:
+                        full_s = at_rest_s(FULL_COMPARISON_S, asyncio.get_running_loop().time() - begun)
                     self._now.incoming.copy_changed(folders or None)
                 waited_s = 0.0
             except Exception:  # a comparison that fails is made again; it must not end the supervisor

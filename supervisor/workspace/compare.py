@@ -97,7 +97,8 @@ class Comparison:
         self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
-        self._walk = Walk(_Copy(sides.copy, self._compared), sides, ignores, watcher)
+        self._side = _Copy(sides.copy, self._compared)
+        self._walk = Walk(self._side, sides, ignores, watcher)
         self._refused: dict[str, Signature | None] = {}
         self._held: dict[str, Signature | None] = {}
         self._git = GitFolder(sides.copy, gate, session_id)
@@ -106,6 +107,10 @@ class Comparison:
         self.holds_back = False
 
     # -- what the channel calls ---------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """See what git's own folder holds before the agent does anything."""
+        await self._look_into_git()
 
     async def run(self, folders: set[str] | None, *, last: bool = False) -> None:
         """Compare what is directly in these folders, and in new ones below; None: everything.
@@ -309,7 +314,7 @@ class Comparison:
     async def _holds_something(self, folder: str) -> bool:
         """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it."""
         return await asyncio.to_thread(
-            lambda: any(not _is_hidden(leaf) for leaf, _ in each_entry(self._sides.copy, folder))
+            lambda: any(not self._side.is_hidden(leaf) for leaf, _ in each_entry(self._sides.copy, folder))
         )
 
     async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
@@ -403,7 +408,7 @@ class _Copy:
         self._compared = compared
 
     def is_hidden(self, leaf: str) -> bool:
-        return _is_hidden(leaf)
+        return leaf == ".git" or leaf.startswith(TEMPORARY_PREFIX)
 
     def agreed(self, name: str, known: Known | None) -> Signature | None:
         return self._compared.get(name) or (known.copy_signature if known is not None else None)
@@ -419,10 +424,6 @@ class _Copy:
 
     def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
         return True  # what was in it is looked at one by one, which tells
-
-
-def _is_hidden(leaf: str) -> bool:
-    return leaf == ".git" or leaf.startswith(TEMPORARY_PREFIX)
 
 
 def _still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from supervisor.workspace import git_copy
-from supervisor.workspace.beneath import PathError, Root, is_git_name, split
+from supervisor.workspace.beneath import PathError, Root, split
 from supervisor.workspace.copy_pool import Piece, pieces
 from supervisor.workspace.copying import Group
 from supervisor.workspace.git_files import files_of, ignored_of
 from supervisor.workspace.own_ignores import OwnIgnores
 
-# Shorter paths can't be too long, whatever their letters are: most names need no closer look.
+# Below a folder with a shorter path no path can be too long, whatever its letters are.
 SURELY_SHORT = 500
 
 type Folders = dict[str, list[str]]
@@ -157,17 +157,17 @@ class Contents:
         """Without the names that sync never speaks of: too long, or git's own in some file system's eyes."""
         out: list[Group] = []
         for folder, leaves in groups.items():
-            is_long = len(folder) > SURELY_SHORT
+            together = "\0".join(leaves)
+            is_plain = len(folder) < SURELY_SHORT and together.isascii() and "git" not in together.casefold()
             try:
                 if folder:
                     split(folder)
             except PathError as error:
                 self.skipped.append((folder, error.message))
                 continue
-            good = leaves
-            if is_long or any(map(is_git_name, leaves)):
-                good = [leaf for leaf in leaves if self._is_speakable(f"{folder}/{leaf}" if folder else leaf)]
-            out.append((folder, good))
+            if not is_plain:
+                leaves = [leaf for leaf in leaves if self._is_speakable(f"{folder}/{leaf}" if folder else leaf)]
+            out.append((folder, leaves))
         return out
 
     def _is_speakable(self, path: str) -> bool:

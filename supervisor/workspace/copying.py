@@ -78,8 +78,8 @@ class Copier:
         self._tell = tell
         opened: list[int] = []
         try:
-            source = self._workspace if not root else _open_root(root, opened)
             target = self._open_target(prefix, opened)
+            source = self._open_source(root, prefix, opened)
             for folder, leaves in groups:
                 self._folder(source, target, prefix, folder, leaves)
         finally:
@@ -98,9 +98,26 @@ class Copier:
                 opened.append(fd)
         return fd
 
-    def _folder(self, source: int, target: int, prefix: str, folder: str, leaves: list[str]) -> None:
+    def _open_source(self, root: str, prefix: str, opened: list[int]) -> int | None:
+        """None, said once, where the folder isn't there any more: the rest of the copy goes on."""
+        if not root:
+            return self._workspace
         try:
-            ends = self._enter(source, target, prefix, folder.split("/") if folder else [])
+            fd = os.open(root, DIRECTORY)
+            opened.append(fd)
+            if os.readlink(f"/proc/self/fd/{fd}") == root:  # noqa: PTH115  # pathlib would double the time to start
+                return fd
+            error = OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # something on the way is a symlink by now
+        except OSError as found:
+            _raise_fatal(found)
+            error = found
+        self._skip(prefix.rstrip("/"), _why_no_folder(error))
+        return None
+
+    def _folder(self, source: int | None, target: int, prefix: str, folder: str, leaves: list[str]) -> None:
+        try:
+            parts = folder.split("/") if folder else []
+            ends = self._enter(source, target, prefix, parts) if source is not None else None
         except FileNotFoundError:
             ends = None  # it was deleted meanwhile
         except OSError as error:
@@ -192,6 +209,9 @@ class Copier:
         status = os.stat(leaf, dir_fd=source, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             link = os.readlink(leaf, dir_fd=source)
+            if not _is_text(link):
+                self._skip(at + leaf, "the link's target isn't text")
+                return _NO_ROW
             os.symlink(link, leaf, dir_fd=target)
             made = os.stat(leaf, dir_fd=target, follow_symlinks=False)
             self._links.append(link)
@@ -268,15 +288,6 @@ class Copier:
         return done
 
 
-def _open_root(path: str, opened: list[int]) -> int:
-    """A folder by its resolved path; OSError where something on the way is a symlink by now."""
-    fd = os.open(path, DIRECTORY)
-    opened.append(fd)
-    if os.readlink(f"/proc/self/fd/{fd}") != path:  # noqa: PTH115  # pathlib would double the time to start
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return fd
-
-
 def _make_folder(parent: int, leaf: str) -> int:
     with contextlib.suppress(FileExistsError):
         os.mkdir(leaf, 0o700, dir_fd=parent)
@@ -287,13 +298,21 @@ def _signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 
+def _is_text(target: str) -> bool:
+    try:
+        target.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _raise_fatal(error: OSError) -> None:
     if error.errno in FATAL:
         raise error
 
 
 def _why_no_folder(error: OSError) -> str:
-    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENOENT):
         return "it was a folder when the copy began and isn't any more"
     return f"the folder can't be read: {error.strerror}"
 

@@ -31,7 +31,7 @@ from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
-from supervisor.workspace.watch import Watcher
+from supervisor.workspace.watch import Watcher, at_rest_s
 
 CHUNK = 32
 FULL_PASS_S = 60.0
@@ -114,7 +114,7 @@ class HostChanges:
         elif self._watcher.is_partial:
             patience_s = min(FULL_PASS_S, max(IMPATIENT_S, self._pass_s / PASS_SHARE))
         else:
-            patience_s = FULL_PASS_S
+            patience_s = at_rest_s(FULL_PASS_S, self._pass_s)
         folders = await self._watcher.batch(patience_s)
         if folders is None or (not folders and not self._later):
             return None

@@ -122,7 +122,9 @@ class Replayed(msgspec.Struct):
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
     """Write the baseline durably and whole, or not at all."""
-    data = msgspec.msgpack.encode([(os.fsencode(name), known) for name, known in baseline.items()])
+    # No name holds a NUL, and one string is converted in a tenth of the time that many take.
+    names = os.fsencode("\0".join(baseline)).split(b"\0") if baseline else []
+    data = msgspec.msgpack.encode(list(zip(names, baseline.values(), strict=True)))
     temporary = folder / f".{BASELINE}.tmp"
     with temporary.open("wb") as file:
         file.write(data)
@@ -134,7 +136,9 @@ def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
 def replay(folder: Path) -> Replayed:
     """Read both files. FileNotFoundError where the copy was never finished; a torn last line is passed over."""
     pairs = msgspec.msgpack.decode((folder / BASELINE).read_bytes(), type=list[tuple[bytes, Known]])
-    state = Replayed({os.fsdecode(name): known for name, known in pairs}, {}, [], Forgotten(0, ""), {})
+    names = os.fsdecode(b"\0".join(name for name, _ in pairs)).split("\0") if pairs else []
+    baseline = dict(zip(names, (known for _, known in pairs), strict=True))
+    state = Replayed(baseline, {}, [], Forgotten(0, ""), {})
     try:
         lines = (folder / JOURNAL).read_bytes().split(b"\n")
     except FileNotFoundError:

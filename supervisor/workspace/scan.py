@@ -30,6 +30,7 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
     Names that are out of bounds are left out. Raises OSError where the folder can't be read.
     """
+    may_be_forbidden = bool(root.forbidden)
     try:
         with root.directory(folder) as fd, os.scandir(fd) as listing:
             for entry in listing:
@@ -37,7 +38,7 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                if not (stat.S_ISDIR(status.st_mode) and root.is_forbidden(status)):
+                if not (may_be_forbidden and root.is_forbidden(status)):
                     yield entry.name, status
     except (FileNotFoundError, NotADirectoryError, PathError):
         return

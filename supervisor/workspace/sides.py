@@ -32,6 +32,8 @@ class Sides:
         self.journal = Journal(folder)
         self.history = History(folder, self.journal, replayed, snapshots=self.blobs)
         self._baseline = replayed.baseline
+        self.known = self._baseline.get
+        """What both sides last agreed on about a path. An attribute, since each file of a pass is looked up by it."""
         self._children: dict[str, set[str]] = {}
         for name in self._baseline:
             self._children.setdefault(_folder(name), set()).add(name)
@@ -43,10 +45,6 @@ class Sides:
         self.blobs.close()
         self.history.close()
         self.journal.close()
-
-    def known(self, name: str) -> Known | None:
-        """What both sides last agreed on about a path."""
-        return self._baseline.get(name)
 
     def children(self, folder: str) -> set[str]:
         """The paths directly in a folder that both sides once agreed on."""

@@ -108,23 +108,19 @@ class Walk:
 
     def _look(self, folder: str) -> _Folder:
         """The loop that a pass over an unchanged tree consists of."""
-        side, known_of = self._side, self._sides.known
+        side, is_hidden, agreed, known_of = self._side, self._side.is_hidden, self._side.agreed, self._sides.known
         prefix = f"{folder}/" if folder else ""
         names: set[str] = set()
         entries: dict[str, os.stat_result] = {}
         for leaf, status in each_entry(side.root, folder):
-            if side.is_hidden(leaf):
+            if is_hidden(leaf):
                 if leaf == ".git":
                     side.found_git(folder)
                 continue
             name = prefix + leaf
             names.add(name)
             known = known_of(name)
-            if (
-                side.agreed(name, known) != signature_of(status)
-                or stat.S_ISDIR(status.st_mode)
-                or (known is not None and known.kind == "dir")
-            ):
+            if known is None or known.kind == "dir" or agreed(name, known) != signature_of(status):
                 entries[name] = status
         return _Folder(entries, self._sides.children(folder) - names, len(names))
 

@@ -21,6 +21,9 @@ LONGEST_BATCH_S = 0.3
 READ_BYTES = 64 * 1024
 # Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its own.
 MOST_WATCHED = 50_000
+# Where nothing happens, passes over everything take at most this share of the time, but come so often at least.
+REST_SHARE = 0.004
+LONGEST_REST_S = 300.0
 _HEADER = struct.Struct("iIII")
 
 # inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by a full comparison.
@@ -30,6 +33,11 @@ IN_ONLYDIR, IN_EXCL_UNLINK = 0x1000000, 0x4000000
 _MASK = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_EXCL_UNLINK
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def at_rest_s(usual_s: float, pass_s: float) -> float:
+    """How long to wait for the next pass over everything where nothing happens, when one takes `pass_s`."""
+    return max(usual_s, min(pass_s / REST_SHARE, LONGEST_REST_S))
 
 
 class Watcher:
