@@ -110,7 +110,7 @@ class Comparison:
 
     async def begin(self) -> None:
         """See what git's own folder holds before the agent does anything."""
-        await self._look_into_git()
+        await self._git.look()
 
     async def run(self, folders: set[str] | None, *, last: bool = False) -> None:
         """Compare what is directly in these folders, and in new ones below; None: everything.
