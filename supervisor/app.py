@@ -31,6 +31,7 @@ from supervisor.brokers.recorded import RecordedBroker
 from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
+from supervisor.core.budget import parse_budget
 from supervisor.core.redact import Redactor
 from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
 from supervisor.gate import Gate
@@ -45,6 +46,7 @@ from supervisor.server.listening import listen
 from supervisor.server.serve import serve_agent, serve_operator
 from supervisor.session_manager import SessionManager, StartSession
 from supervisor.settings import ROOT, Settings
+from supervisor.spending import Spending, read_prices
 from supervisor.store.engine import open_database
 from supervisor.surroundings import Surroundings
 from supervisor.workspace.channel import WorkspaceChannel
@@ -95,6 +97,15 @@ class Parts:
             redactor=self.redactor,
             own_files=(settings.policy_file, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
         )
+        parse_budget(settings.max_cost, "MAX_COST")
+        self.spending = Spending(
+            self.engine,
+            self.audit,
+            self.clock,
+            read_prices(settings.prices_file),
+            per_day=parse_budget(settings.max_cost_per_day, "MAX_COST_PER_DAY"),
+            total=parse_budget(settings.max_cost_total, "MAX_COST_TOTAL"),
+        )
         self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
@@ -115,6 +126,7 @@ class Parts:
             gate=self.gate,
             queue=self.queue,
             network=self.network,
+            spending=self.spending,
             ca_bundle=inside,
             serve_agent=self._serve_agent,
         )
@@ -247,6 +259,10 @@ class Supervisor:
                 "supervisor_started", pid=os.getpid(), port=self._door.port, policy=str(parts.settings.policy_file)
             )
             self._report_unknown_effects()
+            if lost := parts.spending.lose_all():
+                self.findings.append(
+                    f"{lost} model calls were under way when the supervisor died; they count as reserved"
+                )
             self.findings += parts.sessions.take_up_sessions()
             await parts.end_cut_undos()
             parts.gate.offer_ready()

@@ -49,6 +49,11 @@ Event = Literal[
     "review_recorded",
     "undo_started",
     "undo_settled",
+    "spend_reserved",
+    "spend_settled",
+    "budget_refused",
+    "budget_nearly_used",
+    "budget_raised",
 ]
 EVENTS: tuple[str, ...] = get_args(Event)
 GENESIS = "0" * 64

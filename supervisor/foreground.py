@@ -69,6 +69,7 @@ def supervise(
             "command": list(command),
             "base": base,
             "max_uptime_s": settings.max_uptime_s,
+            "budget": settings.max_cost or None,
             "include_ignored": settings.include_ignored,
         }
         return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)

@@ -53,6 +53,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kind: Kind = "agent"
     base: str | None = None
     max_uptime_s: float | None = None
+    budget: str | None = None
     include_ignored: bool | None = None
     tty: bool = False
 
@@ -223,6 +224,7 @@ class SessionManager:
             workspace=session.workspace,
             command=session.command,
             deadline_at=session.deadline_at,
+            budget=session.budget,
             remotes=session.remotes,
             own_rules=session.policy_text,
         )

@@ -23,6 +23,19 @@ class Setting(NamedTuple):
 
 SETTINGS = (
     Setting("MAX_UPTIME", "4h", "how long a session may last: 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"),
+    Setting(
+        "MAX_COST",
+        "",
+        "how much a session's model calls may use: 5usd, 2000000tokens, 500requests or 50mb (of what they send), several with commas; no limit where empty",
+    ),
+    Setting("MAX_COST_PER_DAY", "", "the same for the calls of all sessions on one day"),
+    Setting("MAX_COST_TOTAL", "", "the same for all calls that are in the database"),
+    Setting(
+        "GATEHOUSE_AT_LIMIT",
+        "ask",
+        "what happens to a call that would pass such a limit: ask (it is held, and you may add to the budget) or deny",
+    ),
+    Setting("GATEHOUSE_PRICES", "policy/prices.yaml", "what model calls cost"),
     Setting("GATEHOUSE_DATA", "data", "the folder for the database, the audit log, saved rules, the CA and sessions"),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
@@ -64,6 +77,11 @@ class Settings(NamedTuple):
     review_model: str
     anthropic_api_key: str
     anthropic_base_url: str
+    max_cost: str = ""
+    max_cost_per_day: str = ""
+    max_cost_total: str = ""
+    ask_at_limit: bool = True
+    prices_file: Path = ROOT / "policy/prices.yaml"
 
     @property
     def sessions_dir(self) -> Path:
@@ -97,6 +115,11 @@ def from_environment() -> Settings:
         review_model=read["GATEHOUSE_REVIEW_MODEL"],
         anthropic_api_key=read["ANTHROPIC_API_KEY"],
         anthropic_base_url=read["ANTHROPIC_BASE_URL"],
+        max_cost=read["MAX_COST"],
+        max_cost_per_day=read["MAX_COST_PER_DAY"],
+        max_cost_total=read["MAX_COST_TOTAL"],
+        ask_at_limit=_one_of(read, "GATEHOUSE_AT_LIMIT", ("ask", "deny")) == "ask",
+        prices_file=_absolute(read["GATEHOUSE_PRICES"]),
     )
 
 
@@ -127,6 +150,12 @@ def _yes(read: dict[str, str], name: str) -> bool:
     if read[name] not in ("yes", "no"):
         raise UserError(f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}")
     return read[name] == "yes"
+
+
+def _one_of(read: dict[str, str], name: str, words: tuple[str, ...]) -> str:
+    if read[name] not in words:
+        raise UserError(f"{name}: `{read[name]}` is none of {', '.join(words)}", f"the default is {_DEFAULTS[name]}")
+    return read[name]
 
 
 def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:

@@ -22,6 +22,7 @@ from supervisor.brokers.exec import ExecBroker
 from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_settled
+from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.egress_wire import Credential
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
@@ -32,6 +33,7 @@ from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
+from supervisor.spending import Spending
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 from supervisor.workspace.undo import Undo, reopened
@@ -80,6 +82,7 @@ class Surroundings:
         gate: Gate,
         queue: ApprovalQueue,
         network: NetworkBroker,
+        spending: Spending,
         ca_bundle: Path,
         serve_agent: ServeAgent,
     ) -> None:
@@ -87,6 +90,7 @@ class Surroundings:
         self._gate = gate
         self._queue = queue
         self._network = network
+        self._spending = spending
         self._ca_bundle = ca_bundle
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
@@ -132,11 +136,13 @@ class Surroundings:
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """The facts of a session that its kind brings; `UserError` where it can't be started so."""
+        limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
+        budget = format_budget(limits)
         if wanted.kind == "agent":
             if not wanted.command:
                 raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
             find_program(wanted.command[0], environment.search_path(), Path.home())
-            return {"remotes": await self._remotes(wanted.workspace)}
+            return {"remotes": await self._remotes(wanted.workspace), "budget": budget}
         notices = []
         base = await self._checked_base(wanted.workspace, wanted.base)
         if base is None:
@@ -151,6 +157,7 @@ class Surroundings:
             "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
             "policy_text": "" if recorded else _model_policy(self._model_url()),
             "notices": tuple(notices),
+            "budget": budget,
         }
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
@@ -175,6 +182,7 @@ class Surroundings:
     def open(self, session: Session) -> None:
         """Judge its actions, and be ready to apply its changes."""
         self._gate.rulings.open_session(session)
+        self._spending.open_session(session)
         self._parts[session.id] = SessionParts(
             WorkspaceChannel(
                 session_id=session.id,
@@ -256,6 +264,7 @@ class Surroundings:
     async def detach(self, session: Session) -> None:
         """Close the doors, stop watching, and judge nothing of it any more."""
         self._gate.rulings.close_session(session.id)
+        self._spending.close_session(session.id)
         self._gate.rulings.policies.end_sessions(lambda one: one == session.id)
         async with self._undo_turns[session.id]:
             await self._detach(session)

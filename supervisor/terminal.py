@@ -66,10 +66,16 @@ def _counts(folder: dict[str, Any]) -> str:
 
 
 def session_line(session: dict[str, Any]) -> str:
-    """A session: id, state, time left or the reason of its end, workspace, command."""
+    """A session: id, state, what it spent, time left or the reason of its end, workspace, command."""
     ended = session["state"] == "ended"
     until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
-    return f"{session['id']}  {session['state']:<8}  {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+    return f"{session['id']}  {session['state']:<8}  {_spent(session['spend'])}  {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+
+
+def _spent(spend: dict[str, Any]) -> str:
+    of = f" of {spend['limit']}" if spend["limit"] else ""
+    near = " (!)" if spend["notices"] else ""
+    return f"{spend['cost']}{of}{near}"
 
 
 def rule_line(rule: dict[str, Any]) -> str:

@@ -22,8 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BASE = {"errors", "settings", "clock", "process", "whole_files"}
 CORE = {"errors", "core"}
 RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
+# What model calls spent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
+LEDGER = {"spending"}
 CHANNELS = {"brokers", "workspace"}
-BELOW_SERVER = CORE | BASE | RECORDS | CHANNELS | {"store", "gate", "sandbox", "session_manager"}
+BELOW_SERVER = CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "core": {"errors"},
@@ -40,7 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
     "gate": BASE | {"core", "audit_lines", "grants", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
-    **{part: BASE | {"core", "gate", "sandbox"} for part in CHANNELS},
+    **{part: BASE | {"core", "store", "audit"} for part in LEDGER},
+    "brokers": BASE | LEDGER | {"core", "gate", "sandbox"},
+    "workspace": BASE | {"core", "gate", "sandbox"},
     "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,

@@ -1,4 +1,4 @@
-"""What an agent can want: six categories of action, frozen, each with a fingerprint.
+"""What an agent can want: seven categories of action, frozen, each with a fingerprint.
 
 An action says everything that would take effect. The gate judges it, a person reads it, a grant is bound
 to its fingerprint, and the channel builds it anew from what it is about to do before it acts. So a field
@@ -10,9 +10,11 @@ from typing import Literal
 
 import msgspec
 
-Category = Literal["exec", "filesystem", "network", "git", "packages", "sandbox"]
-CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages", "sandbox")
-# The categories that a rule or a mode can speak of: a proposal (`sandbox`) is always asked.
+from supervisor.core.budget import SCOPE_WORDS, Kind, Scope, amount
+
+Category = Literal["exec", "filesystem", "network", "git", "packages", "sandbox", "budget"]
+CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages", "sandbox", "budget")
+# The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
 
 FileOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
@@ -118,7 +120,22 @@ class Proposal(
     why: str = ""
 
 
-type Action = Exec | FileChange | Network | Git | Packages | Proposal
+class BudgetRaise(
+    msgspec.Struct, frozen=True, kw_only=True, tag="budget", tag_field="category", forbid_unknown_fields=True
+):
+    """Raise a limit that a model call would pass: always asked. `of` is the session or the day, empty for everything together.
+
+    `limit` is the one in force and `by` how much is added, in units of `kind` (money in pico-dollars): each raise is an action of its own.
+    """
+
+    scope: Scope
+    of: str
+    kind: Kind
+    limit: int
+    by: int
+
+
+type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
 
 def category_of(action: Action) -> Category:
@@ -183,6 +200,9 @@ def title(action: Action) -> str:
             return f"{text} ({', '.join(notes)})" if notes else text
         case Packages():
             return action.command or " ".join([action.manager, action.operation, *action.flags, *action.names])
+        case BudgetRaise():
+            whose = SCOPE_WORDS[action.scope]
+            return f"raise the budget of {whose} by {amount(action.kind, action.by)} to {amount(action.kind, action.limit + action.by)}"
     return f"{action.effect} {action.rule}"
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.prices import PICOUSD, dollars
+from supervisor.core.money import PICOUSD, dollars
 from supervisor.errors import UserError
 
 Scope = Literal["session", "day", "total"]

@@ -13,6 +13,8 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Network
+from supervisor.core.model_calls import ModelCall
+from supervisor.core.usage import Usage
 
 # Larger than any message that keeps to the limits of `egress.checks`; below the kernel's default send buffer (208 KiB).
 MAX_MESSAGE_BYTES = 128 * 1024
@@ -152,7 +154,23 @@ class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     why: str
 
 
-type FromEgress = Ready | Question | Abandoned | Settled | Refused
+class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
+    """May this session make this call of a model, whose request was allowed? Answered like a question, by its id; `Spent` follows an allow."""
+
+    question_id: int
+    session_id: str
+    host: str
+    call: ModelCall
+
+
+class Spent(_Message, frozen=True, kw_only=True, tag="spent"):
+    """What a call that was reserved used. `usage` None: nobody saw its end."""
+
+    question_id: int
+    usage: Usage | None
+
+
+type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent
 
 _encoder = msgspec.msgpack.Encoder()
 _to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)

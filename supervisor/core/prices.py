@@ -16,7 +16,6 @@ from supervisor.core.model_calls import Tokens
 from supervisor.core.policy_text import nearest
 from supervisor.errors import PolicyError
 
-PICOUSD = 10**12
 _MILLION = 10**6
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
 _KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast")
@@ -106,15 +105,6 @@ def _names(model: str) -> list[str]:
         found.append(name)
         name = shorter
     return [*found, name, _DOTTED.sub("-", name)]
-
-
-def dollars(picousd: int) -> str:
-    """An amount for people: cents, and finer where it is less than a dollar."""
-    places = 2 if abs(picousd) >= PICOUSD or picousd == 0 else 4
-    amount = Decimal(picousd).scaleb(-12)
-    if 0 < abs(picousd) < PICOUSD // 10**4:
-        places = 6
-    return f"${amount:.{places}f}"
 
 
 # -- the file ------------------------------------------------------------------------------------------------------------

@@ -161,6 +161,8 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
         category = category_of(action)
         if category == "sandbox":
             return Verdict("ask", "a change of the policy is always asked", sticky=True)
+        if category == "budget":
+            return Verdict("ask", "a limit of the budget is reached", sticky=True)
         return policy.verdict(category, action, context)
     except Exception as error:
         return Verdict(

@@ -14,7 +14,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
     `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
     process with the same number for it. `notices` are lines that the page shows above all else. `remotes` are
-    the names and URLs that the host's repository knew at the start: git rules speak of no others.
+    the names and URLs that the host's repository knew at the start: git rules speak of no others. `budget` is the session's own, as
+    `core.budget` reads it.
     """
 
     id: SessionId
@@ -38,6 +39,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     end_reason: str = ""
     notices: tuple[str, ...] = ()
     review: dict[str, Any] | None = None
+    budget: str = ""
 
 
 def state(session: Session) -> State:

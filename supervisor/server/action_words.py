@@ -5,6 +5,7 @@ One place, so that a new category is one more branch of each function here and n
 
 from supervisor.core.actions import (
     Action,
+    BudgetRaise,
     Category,
     Exec,
     FileChange,
@@ -14,6 +15,7 @@ from supervisor.core.actions import (
     Proposal,
 )
 from supervisor.core.approvals import Request, status
+from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.change_card import HAZARD_NOTES
 from supervisor.core.duration import format_duration
 
@@ -24,6 +26,7 @@ LABELS: dict[Category, str] = {
     "git": "Git",
     "packages": "Packages",
     "sandbox": "Policy",
+    "budget": "Budget",
 }
 _FILE_VERBS = {
     "write": "write a file",
@@ -57,6 +60,8 @@ def asks(action: Action) -> str:
             return "wants to run a package manager"
         case Proposal():
             return "proposes a rule"
+        case BudgetRaise():
+            return "has used up its budget"
 
 
 def details(action: Action) -> list[tuple[str, str]]:
@@ -94,6 +99,11 @@ def details(action: Action) -> list[tuple[str, str]]:
             found = [("link to", action.link_target), ("new name", action.to)]
         case Proposal():
             found = [("because", action.why)]
+        case BudgetRaise():
+            found = [
+                ("now", f"{amount(action.kind, action.limit)} for {SCOPE_WORDS[action.scope]}"),
+                ("approving adds", f"{amount(action.kind, action.by)}, once"),
+            ]
     return [(label, value) for label, value in found if value]
 
 

@@ -21,6 +21,7 @@ from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
 from supervisor.server.auth import Caller, OperatorAuth
 from supervisor.server.parts import Parts
+from supervisor.server.spend_views import spend_view
 from supervisor.server.views import OperatorRequest, SessionView, operator_request, session_view
 
 log = structlog.get_logger("live")
@@ -145,6 +146,7 @@ class Live:
         parts.queue.on_change(self._request_changed)
         parts.sessions.on_change(self._session_changed)
         parts.sessions.on_output(self._output_grew)
+        parts.spending.on_change(self._spend_changed)
 
     def status(self) -> Status:
         """What the page shows above all else, now."""
@@ -287,6 +289,10 @@ class Live:
         if self._clients:
             self.publish(SessionChanged(session=self._view(session)))
 
+    def _spend_changed(self, session_id: str) -> None:
+        if self._clients:
+            self._session_changed(self._parts.sessions.get(session_id))
+
     def _output_grew(self, session_id: str, _data: bytes) -> None:
         self.publish(OutputGrew(session_id=session_id), merge=f"output:{session_id}")
 
@@ -296,4 +302,5 @@ class Live:
             self._parts.redactor,
             now=self._parts.clock.now(),
             progress=self._parts.sessions.progress(session.id),
+            spend=spend_view(self._parts, session),
         )

@@ -38,6 +38,7 @@ from supervisor.server.operator_bodies import (
 )
 from supervisor.server.output import as_text, complete_part
 from supervisor.server.parts import Parts
+from supervisor.server.spend_views import spend_view
 from supervisor.server.views import (
     OperatorRequest,
     SessionView,
@@ -309,7 +310,13 @@ def session_output(
 
 def _session(parts: Parts, session_id: str) -> SessionView:
     session = parts.sessions.get(session_id)
-    return session_view(session, parts.redactor, now=parts.clock.now(), progress=parts.sessions.progress(session_id))
+    return session_view(
+        session,
+        parts.redactor,
+        now=parts.clock.now(),
+        progress=parts.sessions.progress(session_id),
+        spend=spend_view(parts, session),
+    )
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------------

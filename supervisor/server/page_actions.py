@@ -269,5 +269,6 @@ def _wanted(data: dict[str, str]) -> StartSession:
         command=() if is_review else words,
         base=data.get("base", "").strip() or None if is_review else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
+        budget=data.get("budget", "").strip() or None,
         include_ignored="include_ignored" in data,
     )

@@ -125,4 +125,6 @@ def _text_warnings(text: str) -> list[tuple[str, str]]:
 def _sticky_why(request: Request) -> str:
     if category_of(request.action) == "sandbox":
         return "a change of the policy is always yours to decide"
+    if category_of(request.action) == "budget":
+        return "money is always yours to decide"
     return f"the rule {request.rule} says so" if request.rule else "no rule can allow this; approving it holds once"

@@ -50,6 +50,7 @@ def sessions(request: AnyRequest) -> Response[str]:
         "sessions": [session_data(parts, one) for one in recent],
         "default_workspace": recent[0].workspace if recent else "",
         "include_ignored": parts.settings.include_ignored,
+        "default_budget": parts.settings.max_cost or "no limit",
         "default_uptime": format_duration(parts.settings.max_uptime_s).replace(" ", ""),
     }
     return _page(request, "sessions.html", "sessions", **values)

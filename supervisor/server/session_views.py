@@ -11,6 +11,7 @@ from supervisor.core.duration import format_duration
 from supervisor.core.sessions import Session, remaining_s, state
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
+from supervisor.server.spend_views import spend_view
 from supervisor.server.time_words import clock_text
 
 _STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "warn", "stopping": "warn", "ended": ""}
@@ -35,6 +36,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
     now = parts.clock.now()
     current = state(session)
     redact = parts.redactor.text
+    spend = spend_view(parts, session)
     return {
         "id": session.id,
         "kind": session.kind,
@@ -46,7 +48,8 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],
-        "notices": [redact(notice) for notice in (*session.notices, *_of_the_host(parts, session))],
+        "notices": [redact(notice) for notice in (*session.notices, *spend.notices, *_of_the_host(parts, session))],
+        "spend": spend,
         "created_at": session.created_at,
         "created_text": clock_text(session.created_at),
         "deadline_at": session.deadline_at,

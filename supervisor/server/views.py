@@ -12,6 +12,7 @@ from supervisor.core.approvals import Answer, Origin, Request, Status, explanati
 from supervisor.core.display import visible
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, Session, State, remaining_s, state
+from supervisor.server.spend_views import SpendView
 
 
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...]
     review: dict[str, Any] | None
     progress: dict[str, int] | None
+    spend: SpendView
 
 
 def may_always(request: Request) -> bool:
@@ -149,7 +151,9 @@ def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
     )
 
 
-def session_view(session: Session, redactor: Redactor, *, now: float, progress: dict[str, int] | None) -> SessionView:
+def session_view(
+    session: Session, redactor: Redactor, *, now: float, progress: dict[str, int] | None, spend: SpendView
+) -> SessionView:
     """For the operator's door. Neither the token's hash nor the policy's text is part of it."""
     return SessionView(
         id=session.id,
@@ -170,6 +174,7 @@ def session_view(session: Session, redactor: Redactor, *, now: float, progress: 
         notices=tuple(shown(notice, redactor) for notice in session.notices),
         review=shown_data(session.review, redactor),
         progress=progress,
+        spend=spend,
     )
 
 

@@ -1,6 +1,6 @@
 """The tables. A migration in `migrations/versions` makes each of them; a test compares the two."""
 
-from sqlalchemy import JSON, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
 
 metadata = MetaData()
 
@@ -28,6 +28,7 @@ sessions = Table(
     Column("end_reason", Text, nullable=False, server_default=""),
     Column("notices", JSON, nullable=False),
     Column("review", JSON),
+    Column("budget", Text, nullable=False, server_default=""),
 )
 
 requests = Table(
@@ -79,4 +80,39 @@ rule_hits = Table(
     Column("rule", Text, primary_key=True),
     Column("hits", Integer, nullable=False),
     Column("last_at", Float, nullable=False),
+)
+
+# One row for each model call. Until it is settled `cost`, `tokens` and `counts` are what was reserved: so that sums need no cases, and a call
+# that a crash cut off counts as reserved. Money is pico-dollars.
+spending = Table(
+    "spending",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("session_id", String(64), nullable=False),
+    Column("day", String(10), nullable=False),
+    Column("asked_at", Float, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("call", JSON, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("reserved", JSON, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("bytes_out", BigInteger, nullable=False),
+    Column("counts", JSON, nullable=False),
+    Column("flags", JSON, nullable=False),
+    Column("settled_at", Float),
+    Index("ix_spending_session", "session_id", "cost", "tokens", "bytes_out"),
+    Index("ix_spending_day", "day", "cost", "tokens", "bytes_out"),
+)
+
+# `scope_key` is the session's id, the day, or empty.
+budget_raises = Table(
+    "budget_raises",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("scope", String(16), nullable=False),
+    Column("scope_key", String(64), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("raised_at", Float, nullable=False),
 )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from supervisor.core import actions
 from supervisor.core.actions import (
     Action,
+    BudgetRaise,
     Exec,
     FileChange,
     Git,
@@ -99,6 +100,10 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
         (Git(operation="push", remote="origin", refspecs=("main",), force=True), "git push origin main (forces)"),
         (Packages(manager="npm", operation="install", names=("a",), flags=("-D",)), "npm install -D a"),
         (Proposal(effect="allow", rule="exec(ls)"), "allow exec(ls)"),
+        (
+            BudgetRaise(scope="session", of="s", kind="cost", limit=5 * 10**12, by=10**12),
+            "raise the budget of this session by $1.00 to $6.00",
+        ),
     ],
 )
 def test_titles_are_exact(action: Action, text: str) -> None:
@@ -106,7 +111,7 @@ def test_titles_are_exact(action: Action, text: str) -> None:
 
 
 def test_every_category_has_an_action_type() -> None:
-    types = (Exec, FileChange, Network, Git, Packages, Proposal)
+    types = (Exec, FileChange, Network, Git, Packages, Proposal, BudgetRaise)
     assert {one.__struct_config__.tag for one in types} == set(actions.CATEGORIES)
 
 

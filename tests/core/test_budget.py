@@ -19,7 +19,7 @@ from supervisor.core.budget import (
     nearly_used,
     parse_budget,
 )
-from supervisor.core.prices import PICOUSD
+from supervisor.core.money import PICOUSD
 from supervisor.errors import UserError
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.model_calls import ModelCall, Tokens
-from supervisor.core.prices import PICOUSD, PriceTable, dollars, parse_prices
+from supervisor.core.money import PICOUSD
+from supervisor.core.prices import PriceTable, parse_prices
 from supervisor.errors import PolicyError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,20 +126,6 @@ def test_the_shipped_table_has_the_models_that_agents_use() -> None:
     for price in SHIPPED.models.values():
         assert price.rates.cache_read <= price.rates.input <= price.rates.output
         assert price.rates.cache_write <= price.rates.cache_write_long
-
-
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [
-        (0, "$0.00"),
-        (5 * PICOUSD, "$5.00"),
-        (PICOUSD // 4, "$0.2500"),
-        (PICOUSD // 10**5, "$0.000010"),
-        (1234567 * PICOUSD // 1000, "$1234.57"),
-    ],
-)
-def test_amounts_for_people(amount: int, text: str) -> None:
-    assert dollars(amount) == text
 
 
 ROW = "{input: 1, output: 2, context_tokens: 10, max_output_tokens: 5}"

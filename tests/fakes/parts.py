@@ -13,6 +13,7 @@ from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
+from supervisor.core.budget import Limits
 from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.content_types import Image
 from supervisor.core.redact import Redactor
@@ -24,6 +25,7 @@ from supervisor.policy_files import PolicyFiles
 from supervisor.server.auth import OperatorAuth
 from supervisor.session_manager import StartSession
 from supervisor.settings import Settings, from_environment
+from supervisor.spending import Spending, read_prices
 from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database
 from supervisor.workspace.incoming import HostChanges
@@ -216,17 +218,23 @@ class FakeParts:
             clock=self.clock,
             redactor=self.redactor,
         )
+        prices = read_prices(self.settings.prices_file)
+        self.spending = Spending(self.engine, self.audit, self.clock, prices, per_day=Limits(), total=Limits())
         self.sessions = FakeSessions(self.engine, self.clock)
-        self.sessions.opened = self.gate.rulings.open_session
+        self.sessions.opened = self._open
         known = {session.id for session in self.sessions.recent()}
         for name in ("one", "two"):
             if name in known:
                 self.sessions.tokens[name] = f"token-of-{name}"
-                self.gate.rulings.open_session(self.sessions.get(name))
+                self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
         self.carried_out: list[str] = []
         self.gate.on_ready("exec", "agent_api", self._run)
+
+    def _open(self, session: Session) -> None:
+        self.gate.rulings.open_session(session)
+        self.spending.open_session(session)
 
     def new_auth(self, port: int = PORT) -> OperatorAuth:
         return OperatorAuth(port=port, clock=self.clock)

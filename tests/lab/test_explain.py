@@ -391,7 +391,10 @@ def test_json_is_one_object_with_everything(run: Run) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("policy", sorted((ROOT / "policy").rglob("*.yaml")), ids=lambda path: path.stem)
+SHIPPED = sorted(path for path in (ROOT / "policy").rglob("*.yaml") if path.name != "prices.yaml")
+
+
+@pytest.mark.parametrize("policy", SHIPPED, ids=lambda path: path.stem)
 def test_every_policy_that_is_shipped_can_be_asked(run: Run, policy: Path) -> None:
     for words in (["exec", "git log | sh"], ["network", "https://x.example.org/"], ["filesystem", ".env"], ["git", "push -f origin main"], ["packages", "npm install x"]):  # fmt: skip
         code, out, err = run(*words, policy=str(policy))

@@ -1,0 +1,14 @@
+"""Money as whole pico-dollars: how many make a dollar, and how people read it. Never a float."""
+
+from decimal import Decimal
+
+PICOUSD = 10**12
+
+
+def dollars(picousd: int) -> str:
+    """An amount for people: cents, and finer where it is less than a dollar."""
+    places = 2 if abs(picousd) >= PICOUSD or picousd == 0 else 4
+    amount = Decimal(picousd).scaleb(-12)
+    if 0 < abs(picousd) < PICOUSD // 10**4:
+        places = 6
+    return f"${amount:.{places}f}"

@@ -1,0 +1,84 @@
+"""What the page and the CLI show of a session's spending: plain data, no markup, no decision."""
+
+import msgspec
+
+from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
+from supervisor.core.money import dollars
+from supervisor.core.sessions import Session
+from supervisor.server.parts import Parts
+from supervisor.spending import Summary
+
+_MICRO = 10**6
+# What a person should know of figures that aren't simply the provider's.
+_FLAG_WORDS = {
+    "unknown_model": "of a model that the price table doesn't have, at its highest prices",
+    "estimated": "without the provider's own count, at the most that they can have used",
+    "cut_off": "ended before their answer did",
+    "failed": "failed",
+    "lost": "whose end nobody saw, at what was reserved for them",
+}
+
+
+class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's part."""
+
+    model: str
+    calls: int
+    cost: str
+    cost_microusd: int
+    tokens: int
+
+
+class SpendView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words, empty where it has none.
+
+    `notices` say which limits are nearly used up; `remarks` what the figures rest on.
+    """
+
+    cost: str
+    cost_microusd: int
+    tokens: int
+    calls: int
+    limit: str
+    models: list[ModelSpend]
+    notices: list[str]
+    remarks: list[str]
+
+
+def spend_view(parts: Parts, session: Session) -> SpendView:
+    """A session's spending, its calls under way at what is reserved for them."""
+    found = parts.spending.summary(session)
+    used = found.used["session"]
+    own = found.limits["session"]
+    limits = [amount(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
+    return SpendView(
+        cost=dollars(used.cost),
+        cost_microusd=_micro(used.cost),
+        tokens=used.tokens,
+        calls=used.requests,
+        limit=", ".join(limits),
+        models=[
+            ModelSpend(
+                model=parts.redactor.text(one.model) or "no model named",
+                calls=one.calls,
+                cost=dollars(one.cost),
+                cost_microusd=_micro(one.cost),
+                tokens=one.tokens,
+            )
+            for one in found.by_model
+        ],
+        notices=[_notice(found, scope, kind) for scope, kind in found.near],
+        remarks=[
+            f"{count} {'calls' if count != 1 else 'call'} {_FLAG_WORDS.get(flag, flag)}"
+            for flag, count in found.flags.items()
+        ],
+    )
+
+
+def _micro(picousd: int) -> int:
+    return -(-picousd // _MICRO)
+
+
+def _notice(found: Summary, scope: Scope, kind: Kind) -> str:
+    most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
+    return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {SCOPE_WORDS[scope]} are used or reserved"

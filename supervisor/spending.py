@@ -1,0 +1,269 @@
+"""What model calls spent, and whether one more fits: the ledger in the database and the budgets over it.
+
+    reserve   before a call goes out: recorded at the most that it can cost, or refused with the limit that it would pass
+    settle    after it: at what it did cost
+    lose      its end was never seen (a crash, egress gone): it stays at what was reserved, and is flagged
+
+INVARIANT: sums are taken and the reservation is written in one transaction, with nothing awaited between: however many calls ask at once, what
+is spent and reserved together never passes a limit. It decides nothing about who may raise one: the gate asks a person.
+"""
+
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import structlog
+from sqlalchemy import Connection, Engine
+
+from supervisor.audit import Audit
+from supervisor.clock import Clock
+from supervisor.core.budget import (
+    SCOPES,
+    Amounts,
+    Kind,
+    Limits,
+    Over,
+    Scope,
+    first_over,
+    nearly_used,
+    parse_budget,
+)
+from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.prices import PriceTable, parse_prices
+from supervisor.core.sessions import Session
+from supervisor.core.spend import Charge, bound, charge, lost
+from supervisor.core.usage import Usage
+from supervisor.errors import StorageError, UserError
+from supervisor.store import spending as store
+
+log = structlog.get_logger("spending")
+
+OTHER = "not metered"
+
+
+class Refusal(NamedTuple):
+    """Why a call doesn't go out, where no raise would help."""
+
+    why: str
+    remedy: str
+
+
+class Summary(NamedTuple):
+    """A session's spending for the pages. `near` are the limits of which 80 % is used."""
+
+    used: dict[Scope, Amounts]
+    limits: dict[Scope, Limits]
+    by_model: list[store.OfModel]
+    flags: dict[str, int]
+    near: list[tuple[Scope, Kind]]
+
+
+class Spending:
+    """One per supervisor; every method runs in the event loop."""
+
+    def __init__(
+        self, engine: Engine, audit: Audit, clock: Clock, table: PriceTable, *, per_day: Limits, total: Limits
+    ) -> None:
+        self._engine = engine
+        self._audit = audit
+        self._clock = clock
+        self._table = table
+        self._fixed: dict[Scope, Limits] = {"day": per_day, "total": total}
+        self._noticed: set[tuple[Scope, str, Kind, int]] = set()
+        self._budgets: dict[str, Limits] = {}
+        self._watchers: list[Callable[[str], None]] = []
+
+    def on_change(self, callback: Callable[[str], None]) -> None:
+        """Called with the session's id when its figures changed."""
+        self._watchers.append(callback)
+
+    def open_session(self, session: Session) -> None:
+        """Its calls may be reserved from now on, within its own budget."""
+        self._budgets[session.id] = parse_budget(session.budget, "the session's budget")
+
+    def close_session(self, session_id: str) -> None:
+        """No call of it goes out any more; those under way are still settled."""
+        self._budgets.pop(session_id, None)
+
+    def key(self, scope: Scope, session_id: str) -> str:
+        """What a scope's sums are about: the session, this day (of this machine's zone), or everything."""
+        if scope == "session":
+            return session_id
+        return datetime.fromtimestamp(self._clock.now()).astimezone().date().isoformat() if scope == "day" else ""
+
+    def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | Refusal:
+        """The reservation's id, or why there is none. `StorageError` where it can't be recorded."""
+        budget = self._budgets.get(session_id)
+        if budget is None:
+            return Refusal("the session has ended", "start a new session")
+        reserved = bound(call, self._table)
+        with self._engine.begin() as connection:
+            limits, used = self._standing(connection, session_id, budget)
+            if call.api == "unmetered":
+                if any(limits[scope].cost is not None or limits[scope].tokens is not None for scope in SCOPES):
+                    return Refusal(
+                        "this call of a model's API can't be metered, and a budget is set",
+                        "use the Messages, chat completions, responses, invoke or converse API",
+                    )
+                reserved = Charge(tokens=Tokens(), cost_picousd=0)
+            wanted = Amounts(
+                cost=reserved.cost_picousd, tokens=reserved.tokens.total, requests=1, bytes_out=call.body_bytes
+            )
+            over = first_over(limits, used, wanted)
+            if over is not None:
+                return over
+            reservation_id = secrets.token_hex(16)
+            self._audit.record(
+                "spend_reserved",
+                reservation=reservation_id,
+                session=session_id,
+                host=host,
+                api=call.api,
+                model=call.model,
+                cost_picousd=wanted.cost,
+                tokens=wanted.tokens,
+                flags=list(reserved.flags),
+            )
+            store.add(
+                connection,
+                id=reservation_id,
+                session_id=session_id,
+                day=self.key("day", session_id),
+                asked_at=self._clock.now(),
+                host=host,
+                call=msgspec.to_builtins(call),
+                model=OTHER if call.api == "unmetered" else call.model,
+                reserved=msgspec.to_builtins(reserved),
+                cost=wanted.cost,
+                tokens=wanted.tokens,
+                bytes_out=wanted.bytes_out,
+                counts=msgspec.to_builtins(reserved.tokens),
+                flags=[*reserved.flags],
+            )
+        self._notice(session_id, budget)
+        self._tell(session_id)
+        return reservation_id
+
+    def settle(self, reservation_id: str, usage: Usage | None) -> Charge | None:
+        """Record what a call cost; `usage` None: nobody saw its end. None where it was settled before, or never reserved."""
+        with self._engine.begin() as connection:
+            found = store.unsettled(connection, reservation_id)
+            if not found:
+                return None
+            cost = self._cost(found[0], usage)
+            facts = {"counts": msgspec.to_builtins(cost.tokens), "flags": list(cost.flags)}
+            if usage is not None and usage.model and found[0].call["api"] != "unmetered":
+                facts["model"] = usage.model
+            store.settle(
+                connection,
+                reservation_id,
+                settled_at=self._clock.now(),
+                cost=cost.cost_picousd,
+                tokens=cost.tokens.total,
+                **facts,
+            )
+        try:
+            self._audit.record(
+                "spend_settled",
+                reservation=reservation_id,
+                session=found[0].session_id,
+                model=usage.model if usage is not None else "",
+                cost_picousd=cost.cost_picousd,
+                counts=msgspec.to_builtins(cost.tokens),
+                flags=list(cost.flags),
+            )
+        except StorageError as error:
+            log.error("spending not on record", error=str(error), reservation=reservation_id)
+        self._tell(found[0].session_id)
+        return cost
+
+    def lose_all(self) -> int:
+        """At start-up: the calls that a crash cut off count as reserved; how many."""
+        with self._engine.connect() as connection:
+            left = store.unsettled(connection)
+        for one in left:
+            self.settle(one.id, None)
+        return len(left)
+
+    def raise_limit(self, session_id: str, over: Over, by: int) -> None:
+        """Add to a budget, as a person approved."""
+        key = self.key(over.scope, session_id)
+        facts = {"scope": over.scope, "of": key, "kind": over.kind, "by": by}
+        self._audit.record("budget_raised", session=session_id, **facts)
+        with self._engine.begin() as connection:
+            store.add_raise(
+                connection,
+                raise_id=secrets.token_hex(16),
+                scope=over.scope,
+                key=key,
+                kind=over.kind,
+                by=by,
+                now=self._clock.now(),
+            )
+
+    def is_raised(self, session_id: str, over: Over) -> bool:
+        """Whether somebody added to a limit since it was found to be reached."""
+        with self._engine.connect() as connection:
+            limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
+        now: int | None = getattr(limits[over.scope], over.kind)
+        return now is not None and now > over.limit
+
+    def summary(self, session: Session) -> Summary:
+        """A session's spending, running or ended."""
+        budget = parse_budget(session.budget, "the session's budget")
+        with self._engine.connect() as connection:
+            limits, used = self._standing(connection, session.id, budget)
+            models = store.by_model(connection, session.id)
+            flags = store.flags(connection, session.id)
+        return Summary(used, limits, models, flags, nearly_used(limits, used))
+
+    def _tell(self, session_id: str) -> None:
+        for watcher in self._watchers:
+            watcher(session_id)
+
+    def _cost(self, one: store.Unsettled, usage: Usage | None) -> Charge:
+        reserved = msgspec.convert(one.reserved, Charge)
+        if usage is None:
+            return lost(reserved)
+        if one.call["api"] == "unmetered":
+            return reserved
+        return charge(msgspec.convert(one.call, ModelCall), usage, reserved, self._table)
+
+    def _limits(self, connection: Connection, session_id: str, budget: Limits) -> dict[Scope, Limits]:
+        limits = self._fixed | {"session": budget}
+        return {
+            scope: limits[scope].raised(store.raises(connection, scope, self.key(scope, session_id)))
+            for scope in SCOPES
+        }
+
+    def _standing(
+        self, connection: Connection, session_id: str, budget: Limits
+    ) -> tuple[dict[Scope, Limits], dict[Scope, Amounts]]:
+        limits = self._limits(connection, session_id, budget)
+        # What has no limit is summed for the session only, which the page shows.
+        wanted = [scope for scope in SCOPES if limits[scope] or scope == "session"]
+        used = dict.fromkeys(SCOPES, Amounts())
+        used |= {scope: store.used(connection, scope, self.key(scope, session_id)) for scope in wanted}
+        return limits, used
+
+    def _notice(self, session_id: str, budget: Limits) -> None:
+        """Put on record, once, that 80 % of a limit is used."""
+        with self._engine.connect() as connection:
+            limits, used = self._standing(connection, session_id, budget)
+        for scope, kind in nearly_used(limits, used):
+            mark = (scope, self.key(scope, session_id), kind, getattr(limits[scope], kind))
+            if mark not in self._noticed:
+                self._noticed.add(mark)
+                facts = {"scope": scope, "kind": kind, "limit": mark[3], "used": getattr(used[scope], kind)}
+                self._audit.record("budget_nearly_used", session=session_id, **facts)
+
+
+def read_prices(path: Path) -> PriceTable:
+    """The price table of a file; `UserError` where it can't be read or used."""
+    try:
+        return parse_prices(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}", "give the price table with GATEHOUSE_PRICES") from error

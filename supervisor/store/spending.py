@@ -1,0 +1,105 @@
+"""The ledger of model calls in the database. Each function takes part in its caller's transaction; money is pico-dollars."""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+
+from supervisor.core.budget import Amounts, Kind, Scope
+from supervisor.store.tables import budget_raises, spending
+
+
+class Unsettled(NamedTuple):
+    """A call that was reserved and not settled."""
+
+    id: str
+    session_id: str
+    call: dict[str, Any]
+    reserved: dict[str, Any]
+
+
+class OfModel(NamedTuple):
+    """What a session's calls of one model used. `flags`: how many calls have each."""
+
+    model: str
+    calls: int
+    cost: int
+    tokens: int
+
+
+def add(connection: Connection, **facts: object) -> None:
+    """A call that is about to go out, at what is reserved for it."""
+    connection.execute(insert(spending).values(**facts))
+
+
+def unsettled(connection: Connection, reservation_id: str | None = None) -> list[Unsettled]:
+    """The calls without an end: one of them, or all."""
+    query = select(spending.c.id, spending.c.session_id, spending.c.call, spending.c.reserved)
+    query = query.where(spending.c.settled_at.is_(None)).order_by(spending.c.asked_at)
+    if reservation_id is not None:
+        query = query.where(spending.c.id == reservation_id)
+    return [Unsettled(*row) for row in connection.execute(query)]
+
+
+def settle(connection: Connection, reservation_id: str, **facts: object) -> bool:
+    """Record a call's end, once; whether this was it."""
+    where = (spending.c.id == reservation_id) & spending.c.settled_at.is_(None)
+    return connection.execute(update(spending).where(where).values(**facts)).rowcount == 1
+
+
+def used(connection: Connection, scope: Scope, key: str) -> Amounts:
+    """What the calls of a session, of a day or all used together, those under way at what is reserved for them."""
+    sums = select(
+        func.coalesce(func.sum(spending.c.cost), 0),
+        func.coalesce(func.sum(spending.c.tokens), 0),
+        func.count(),
+        func.coalesce(func.sum(spending.c.bytes_out), 0),
+    )
+    where = _of(scope, key)
+    row = connection.execute(sums if where is None else sums.where(where)).one()
+    return Amounts(cost=int(row[0]), tokens=int(row[1]), requests=int(row[2]), bytes_out=int(row[3]))
+
+
+def by_model(connection: Connection, session_id: str) -> list[OfModel]:
+    """A session's spending, the dearest model first."""
+    cost = func.sum(spending.c.cost)
+    query = (
+        select(spending.c.model, func.count(), cost, func.sum(spending.c.tokens))
+        .where(spending.c.session_id == session_id)
+        .group_by(spending.c.model)
+        .order_by(cost.desc(), spending.c.model)
+    )
+    return [OfModel(row[0], int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)]
+
+
+def flags(connection: Connection, session_id: str) -> dict[str, int]:
+    """How many calls of a session have each flag."""
+    found: dict[str, int] = {}
+    query = select(spending.c.flags).where(spending.c.session_id == session_id)
+    for (several,) in connection.execute(query):
+        for flag in several:
+            found[flag] = found.get(flag, 0) + 1
+    return found
+
+
+def raises(connection: Connection, scope: Scope, key: str) -> Amounts:
+    """What was granted on top of a budget."""
+    query = (
+        select(budget_raises.c.kind, func.sum(budget_raises.c.amount))
+        .where((budget_raises.c.scope == scope) & (budget_raises.c.scope_key == key))
+        .group_by(budget_raises.c.kind)
+    )
+    return Amounts(**{kind: int(total) for kind, total in connection.execute(query)})
+
+
+def add_raise(
+    connection: Connection, *, raise_id: str, scope: Scope, key: str, kind: Kind, by: int, now: float
+) -> None:
+    """Record that a person added to a budget."""
+    values = {"id": raise_id, "scope": scope, "scope_key": key, "kind": kind, "amount": by, "raised_at": now}
+    connection.execute(insert(budget_raises).values(values))
+
+
+def _of(scope: Scope, key: str) -> ColumnElement[bool] | None:
+    if scope == "session":
+        return spending.c.session_id == key
+    return spending.c.day == key if scope == "day" else None
