@@ -218,7 +218,8 @@ def digest(waiting: Iterable[Waiting]) -> str:
 
 def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
     notes = [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
-    notes += found
+    # What the rules know of already isn't said twice.
+    notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
     if one.sticky and sticky_tells and not notes:
         notes.append("a rule asks for it every time, or it is protected")
     return tuple(notes)

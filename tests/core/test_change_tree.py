@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, fingerprint
-from supervisor.core.change_tree import MOST_LISTED, ChangeSet, Waiting, digest
+from supervisor.core.change_tree import FLAG_NOTES, MOST_LISTED, ChangeSet, Waiting, digest
 
 
 def waiting(path: str, *, at: float = 1.0, sticky: bool = False, **fields: object) -> Waiting:
@@ -89,6 +89,12 @@ def test_what_needs_a_look_is_left_out_unless_it_is_ticked() -> None:
     assert set(found.denied_by("src", seen) or ()) >= {link.id, secret.id, guarded.id}
     assert ChangeSet([*TREE, link, secret, guarded], {}).denied_by("src", seen) is None
     assert ChangeSet([*TREE, link, secret, guarded], {}).approved_by("src", seen, {}) is None
+
+
+def test_what_the_rules_know_of_is_said_once() -> None:
+    key = waiting("src/key.txt", hazards=("secret",))
+    (leaf,) = ChangeSet([key], {key.id: [FLAG_NOTES["secret"], FLAG_NOTES["hidden"]]}).careful()
+    assert [note.partition(":")[0] for note in leaf.notes] == ["secret", FLAG_NOTES["hidden"]]
 
 
 def test_a_rule_that_asks_for_everything_tells_none_from_the_others() -> None:
