@@ -229,7 +229,7 @@ def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | 
             i += 2
         else:
             break
-    return ((words[0], *words[i:]), folders) if 1 < i < len(words) else None
+    return ((words[0], *words[i:]), folders) if i > 1 else None
 
 
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:

@@ -103,6 +103,7 @@ def test_the_arguments_that_only_a_spelled_rule_covers(text: str, expected: set[
         ("git -C a -C b log -3", (["git", "log", "-3"], ["a", "b"])),
         ("git log", None),
         ("git --no-pager", None),
+        ("make -C build", (["make"], ["build"])),
         ('git -C "$X" log', None),
         ("ls -C a", None),
     ],
