@@ -181,8 +181,10 @@ def covers(
         return False
     if opaque is None:
         opaque = opaque_words(words)
-    for i, word in enumerate(words[1:], start=1):
-        wanted = pattern.words[i] if i < len(pattern.words) else None
+    spelled, count = pattern.words, len(pattern.words)
+    for i in range(1, len(words)):
+        word = words[i]
+        wanted = spelled[i] if i < count else None
         if wanted is not None and word.is_literal and word.text == wanted.literal:
             continue
         if i in opaque and i not in inside:
@@ -191,8 +193,7 @@ def covers(
             return False
         if wanted is not None and not _covers_word(wanted, word):
             return False
-    is_open = pattern.has_tail or any(word.literal is None for word in pattern.words)
-    return not (is_open and not inside and runs_input(words))
+    return bool(inside) or pattern.is_exact or not runs_input(words)
 
 
 def _covers_name(wanted: PatternWord, name: str) -> bool:

@@ -310,14 +310,18 @@ class LineJudge[K: Hashable]:
         spellings: Sequence[tuple[Word, ...]],
     ) -> list[tuple[K, ExecPattern]]:
         words, opaque = form.words, form.opaque
-        stays_inside = [rule for rule in rules if rule.pattern.stays_inside]
-        outside = outside_words(words, self.here, self.roots) if stays_inside else None
-        return [
-            (rule.key, rule.pattern)
-            for rule in rules
-            if covers(rule.pattern, words, inside, opaque=opaque, outside=outside)
-            and not any(touches(e, given) or might_touch(e, given) for e in rule.exceptions for given in spellings)
-        ]
+        found = []
+        for rule in rules:
+            pattern = rule.pattern
+            outside = outside_words(words, self.here, self.roots) if pattern.stays_inside else None
+            if not covers(pattern, words, inside, opaque=opaque, outside=outside):
+                continue
+            if rule.exceptions and any(
+                touches(e, given) or might_touch(e, given) for e in rule.exceptions for given in spellings
+            ):
+                continue
+            found.append((rule.key, pattern))
+        return found
 
     def cover(
         self,
