@@ -96,6 +96,6 @@ def read_line(text: str) -> Line:
     line = Line(parse(text))
     for command in line.commands:
         if command.is_program and command.unwrapped is None:
-            _ = command.opaque, command.plain
-        _ = command.shown
+            _ = command.opaque, command.plain, command.operands, command.arguments
+        _ = command.is_spelled_out, command.shown
     return line
