@@ -8,7 +8,7 @@ not match is a hole (a deny) or a surprise (an allow).
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, cast
@@ -26,6 +26,7 @@ _TOP_KEYS = ("version", "modes", "allow", "ask", "deny", "protected", "unprotect
 _ENTRY_KEYS = (
     "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by", "added_at",
 )  # fmt: skip
+_KNOWN_KEYS = frozenset(_ENTRY_KEYS)
 _RULE = re.compile(r"([A-Za-z_]+)[ \t]*(?:\((.*)\))?\Z", re.DOTALL)
 # What users of other tools write: the word to use here.
 _OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem", "file": "filesystem",
@@ -124,7 +125,7 @@ class _Reader:
         if data is None:
             data = {}
         self.at(data)
-        if not isinstance(data, Mapping):
+        if not isinstance(data, dict):
             raise self.fail(
                 "a policy is a mapping of keys", "start with `version: 1`, then `allow:`, `ask:` or `deny:`"
             )
@@ -145,7 +146,7 @@ class _Reader:
         if data is None:
             return {}
         self.at(data)
-        if not isinstance(data, Mapping):
+        if not isinstance(data, dict):
             raise self.fail("`modes` is not a mapping", "write e.g. `modes: {network: ask}`")
         found: dict[Category, Effect] = {}
         for category, mode in data.items():
@@ -165,7 +166,7 @@ class _Reader:
         if data is None:
             return ()
         self.at(data)
-        if isinstance(data, str) or not isinstance(data, Sequence):
+        if not isinstance(data, list | tuple):
             raise self.fail(
                 f"`{key}` is not a list", f"write one entry a line, each with `- ` before it, below `{key}:`"
             )
@@ -177,7 +178,7 @@ class _Reader:
             self.at(item)
             if not isinstance(item, str):
                 raise self.fail(f"`{key}` holds something that is not text", "quote it")
-        return tuple(str(item) for item in items)
+        return tuple(map(str, items))
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
@@ -185,12 +186,12 @@ class _Reader:
         self.at(item)
         if isinstance(item, str):
             return self.rule(str(item), effect)
-        if not isinstance(item, Mapping):
+        if not isinstance(item, dict):
             raise self.fail(
                 f"an entry of `{effect}` is neither a rule nor a mapping", "write e.g. `- exec(git status)`"
             )
         for key in item:
-            if key not in _ENTRY_KEYS:
+            if key not in _KNOWN_KEYS:
                 self.at(key)
                 raise self.fail(f"unknown key `{key}` in a rule", nearest(str(key), _ENTRY_KEYS))
         text = self.at(item.get("rule"))
@@ -330,7 +331,7 @@ class _Reader:
         lists: dict[str, frozenset[str]] = {"ask": frozenset(), "deny": frozenset()}
         if added is not None:
             self.at(added)
-            if not isinstance(added, Mapping):
+            if not isinstance(added, dict):
                 raise self.fail("`protected` is not a mapping", "write `protected: {ask: [...], deny: [...]}`")
             for key, value in added.items():
                 self.at(key)
@@ -350,9 +351,9 @@ class _Reader:
         """The names of a list: text, or a mapping of `name` and `why`."""
         for item in self.items(data, key):
             self.at(item)
-            if isinstance(item, Mapping) and set(item) - {"name", "why"}:
+            if isinstance(item, dict) and set(item) - {"name", "why"}:
                 raise self.fail(f"unknown key in `{key}`", "an entry is a name, or `name:` and `why:`")
-            name = item.get("name") if isinstance(item, Mapping) else item
+            name = item.get("name") if isinstance(item, dict) else item
             if not isinstance(name, str):
                 raise self.fail(f"`{key}` holds something that is not a name", "quote it")
             try:
