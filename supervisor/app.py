@@ -36,6 +36,7 @@ from supervisor.core.redact import Redactor
 from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
+from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
@@ -112,8 +113,10 @@ class Parts:
         inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate)
         extra = [settings.upstream_ca] if settings.upstream_ca else []
         upstream = write_bundle(settings.data_dir / "upstream-ca.pem", system_bundle(), *extra)
+        self.network_log = NetworkLog(self.clock, self.redactor)
         self.network = NetworkBroker(
             self.gate,
+            self.network_log,
             ca_directory=authority,
             ca_certificate=certificate,
             upstream_ca_bundle=upstream,

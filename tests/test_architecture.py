@@ -25,7 +25,7 @@ RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
 # What model calls spent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
 LEDGER = {"spending"}
 CHANNELS = {"brokers", "workspace"}
-BELOW_SERVER = CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager"}
+BELOW_SERVER = CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager", "network_log"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "core": {"errors"},
@@ -40,10 +40,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "unwritten": BASE | {"core", "approval_queue"},
     "audit_lines": BASE | {"core", "grants"},
     "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
+    # What only shows what passed: the gate never reads it.
+    "network_log": BASE | {"core"},
     "gate": BASE | {"core", "audit_lines", "grants", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
     **{part: BASE | {"core", "store", "audit"} for part in LEDGER},
-    "brokers": BASE | LEDGER | {"core", "gate", "sandbox"},
+    "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},
     "workspace": BASE | {"core", "gate", "sandbox"},
     "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
     "egress": BASE | {"core"},

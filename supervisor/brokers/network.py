@@ -40,6 +40,7 @@ from supervisor.core.egress_wire import (
 )
 from supervisor.errors import StorageError, UserError
 from supervisor.gate import Gate
+from supervisor.network_log import NetworkLog
 
 log = structlog.get_logger("network")
 
@@ -100,6 +101,7 @@ class NetworkBroker:
     def __init__(
         self,
         gate: Gate,
+        network_log: NetworkLog,
         *,
         ca_directory: Path,
         ca_certificate: Path,
@@ -112,6 +114,7 @@ class NetworkBroker:
         self.ca_certificate_path = ca_certificate
         self.starts = 0
         self._gate = gate
+        self._log = network_log
         self._configure = Configure(
             ca_directory=str(ca_directory), upstream_ca_bundle=str(upstream_ca_bundle), hold_s=hold_s, names=names
         )
@@ -290,6 +293,7 @@ class NetworkBroker:
                 _refuse_on(listener)
         if run is not None:
             run.questions.settle_all("egress ended")
+            self._log.egress_ended()
             while not run.outbox.empty():
                 _close_fd(run.outbox.get_nowait()[1])
 
@@ -343,8 +347,10 @@ class NetworkBroker:
                     task.cancel()
             case Settled():
                 run.questions.settle(message)
+                self._log.settled(message)
             case Refused():
                 run.questions.refused(message)
+                self._log.refused(message)
 
     def _ask(self, run: _Run, question: Question) -> None:
         if question.session_id not in self._sessions:
@@ -357,7 +363,10 @@ class NetworkBroker:
             task.add_done_callback(lambda _: run.asking.pop(question.question_id, None))
 
     async def _answer(self, run: _Run, question: Question) -> None:
-        run.send(await run.questions.answer(question))
+        answer = await run.questions.answer(question)
+        # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
+        run.send(msgspec.structs.replace(answer, settle=answer.settle or question.after is None))
+        self._log.answered(question, answer)
 
 
 async def _write(run: _Run) -> None:

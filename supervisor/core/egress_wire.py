@@ -93,7 +93,7 @@ class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
 
-    `settle`: a grant waits for a `Settled`.
+    `settle`: a `Settled` is waited for.
     """
 
     question_id: int
@@ -121,7 +121,8 @@ class Question(_Message, frozen=True, kw_only=True, tag="question"):
 
     `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the same connection. A name is looked up
     only after it was allowed (a look-up is a message to its owner), so an action without `resolved` is asked first; `after` is then
-    the question that was allowed, asked once more with the addresses.
+    the question that was allowed, asked once more with the addresses. `headers` are for the person to see, without what
+    authenticates.
     """
 
     question_id: int
@@ -130,6 +131,7 @@ class Question(_Message, frozen=True, kw_only=True, tag="question"):
     action: Network
     in_tunnel: bool = False
     after: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Abandoned(_Message, frozen=True, kw_only=True, tag="abandoned"):

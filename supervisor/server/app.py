@@ -17,7 +17,16 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import agent_api, change_api, change_set_api, conflict_api, mcp, operator_api, undo_api
+from supervisor.server import (
+    agent_api,
+    change_api,
+    change_set_api,
+    conflict_api,
+    mcp,
+    network_page,
+    operator_api,
+    undo_api,
+)
 from supervisor.server.agent_calls import AgentCalls
 from supervisor.server.auth import BadTokens, OperatorAuth
 from supervisor.server.change_sets import ChangeSets
@@ -55,6 +64,7 @@ def build_operator_app(
             *conflict_api.handlers(),
             *change_set_api.handlers(),
             *change_api.handlers(),
+            *network_page.api_handlers(),
             live.handler(),
             *page_handlers,
             *_static(),

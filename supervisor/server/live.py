@@ -84,6 +84,12 @@ class RulesChanged(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_f
     """What is in force changed: `GET /api/rules` has it."""
 
 
+class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
+    """A session sent something, or something that it sent ended: `GET /api/sessions/{id}/network` has it."""
+
+    session_id: str
+
+
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
     status: Status
 
@@ -95,7 +101,15 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_fi
 
 
 type Event = (
-    Hello | RequestChanged | ChangesWaiting | SessionChanged | OutputGrew | RulesChanged | StatusChanged | Shutdown
+    Hello
+    | RequestChanged
+    | ChangesWaiting
+    | SessionChanged
+    | OutputGrew
+    | RulesChanged
+    | NetworkChanged
+    | StatusChanged
+    | Shutdown
 )
 type Gone = Literal["left", "too slow", "shutdown", "signed out"]
 
@@ -147,6 +161,7 @@ class Live:
         parts.sessions.on_change(self._session_changed)
         parts.sessions.on_output(self._output_grew)
         parts.spending.on_change(self._spend_changed)
+        parts.network_log.on_change = self._network_changed
 
     def status(self) -> Status:
         """What the page shows above all else, now."""
@@ -295,6 +310,9 @@ class Live:
 
     def _output_grew(self, session_id: str, _data: bytes) -> None:
         self.publish(OutputGrew(session_id=session_id), merge=f"output:{session_id}")
+
+    def _network_changed(self, session_id: str) -> None:
+        self.publish(NetworkChanged(session_id=session_id), merge=f"network:{session_id}")
 
     def _view(self, session: Session) -> SessionView:
         return session_view(

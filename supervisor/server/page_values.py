@@ -13,6 +13,7 @@ from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.file_rules import built_in as protected_names
 from supervisor.server import rules_view
 from supervisor.server.history_views import record_data
+from supervisor.server.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.page_views import MOST_CARDS, card, sections
 from supervisor.server.parts import Parts
 from supervisor.server.render import render
@@ -24,6 +25,18 @@ HISTORY_ROWS = 100
 REQUEST_ROWS = 100
 # A category of the policy file with more rules than this is folded.
 SHORT_GROUP = 12
+
+
+def page(request: AnyRequest, template: str, name: str, **values: Any) -> Response[str]:
+    """A whole page: what the template makes of these values, in the frame that all pages have. `name` is its entry in the frame."""
+    parts = parts_of(request)
+    frame = {
+        "page": name,
+        "csrf": caller(request).csrf,
+        "now": parts.clock.now(),
+        "pending_count": parts.queue.waiting(),
+    }
+    return html(template, **frame, **banner(parts), **values)
 
 
 def html(template: str, **values: Any) -> Response[str]:

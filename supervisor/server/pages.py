@@ -4,17 +4,15 @@ They only show; what a person does on them is in `page_actions`. What goes wrong
 and for htmx the one JSON body, whose text the page's script shows.
 """
 
-from typing import Any
-
 from litestar import Response, get
 from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.duration import format_duration
-from supervisor.server import page_actions, page_values
+from supervisor.server import network_page, page_actions, page_values
 from supervisor.server.change_views import change
 from supervisor.server.errors import ErrorBody
-from supervisor.server.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator_api import AnyRequest, parts_of
 from supervisor.server.page_views import MOST_CARDS, Budget, card
 from supervisor.server.render import render
 from supervisor.server.session_views import session_data
@@ -36,7 +34,7 @@ def error_page(code: int, body: ErrorBody) -> str:
 def inbox(request: AnyRequest) -> Response[str]:
     """What waits, by category."""
     parts = parts_of(request)
-    return _page(
+    return page_values.page(
         request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **page_values.cards(parts)
     )
 
@@ -53,7 +51,7 @@ def sessions(request: AnyRequest) -> Response[str]:
         "default_budget": parts.settings.max_cost or "no limit",
         "default_uptime": format_duration(parts.settings.max_uptime_s).replace(" ", ""),
     }
-    return _page(request, "sessions.html", "sessions", **values)
+    return page_values.page(request, "sessions.html", "sessions", **values)
 
 
 @get("/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
@@ -68,19 +66,19 @@ def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
         "answered": page_values.answered(parts, session_id),
         **page_values.cards(parts, session_id),
     }
-    return _page(request, "session.html", "sessions", **values)
+    return page_values.page(request, "session.html", "sessions", **values)
 
 
 @get("/rules", include_in_schema=False, sync_to_thread=False)
 def rules(request: AnyRequest) -> Response[str]:
     """Every rule in force, and what is always protected."""
-    return _page(request, "rules.html", "rules", **page_values.rules(parts_of(request)))
+    return page_values.page(request, "rules.html", "rules", **page_values.rules(parts_of(request)))
 
 
 @get("/history", include_in_schema=False, sync_to_thread=True)
 def history(request: AnyRequest) -> Response[str]:
     """The audit log, newest first."""
-    return _page(request, "history.html", "history", **page_values.history(parts_of(request), None))
+    return page_values.page(request, "history.html", "history", **page_values.history(parts_of(request), None))
 
 
 # -- parts of pages ----------------------------------------------------------------------------------------------------------
@@ -149,15 +147,5 @@ def handlers() -> list[ControllerRouterHandler]:
         inbox, sessions, session, rules, history,
         cards_part, change_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
         *page_actions.handlers(),
+        *network_page.handlers(),
     ]  # fmt: skip
-
-
-def _page(request: AnyRequest, template: str, page: str, **values: Any) -> Response[str]:
-    parts = parts_of(request)
-    frame = {
-        "page": page,
-        "csrf": caller(request).csrf,
-        "now": parts.clock.now(),
-        "pending_count": parts.queue.waiting(),
-    }
-    return page_values.html(template, **frame, **page_values.banner(parts), **values)

@@ -14,6 +14,7 @@ from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
+from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
 from supervisor.session_manager import StartSession
 from supervisor.settings import Settings
@@ -77,6 +78,8 @@ class Parts(Protocol):
     def policies(self) -> PolicyFiles: ...
     @property
     def kill_switch(self) -> KillSwitch: ...
+    @property
+    def network_log(self) -> NetworkLog: ...
     @property
     def sessions(self) -> Sessions: ...
     @property

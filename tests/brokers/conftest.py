@@ -21,6 +21,7 @@ from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
+from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
@@ -38,6 +39,7 @@ class Office:
     kill_switch: KillSwitch
     policies: PolicyFiles
     clock: RealClock
+    network_log: NetworkLog
 
     def policy(self, text: str) -> None:
         """Put another policy in force."""
@@ -90,7 +92,7 @@ def office(folder: Path) -> Iterator[Office]:
     queue = ApprovalQueue(engine)
     gate = Gate(policies=policies, queue=queue, audit=audit, kill_switch=kill_switch, clock=clock, redactor=redactor)
     try:
-        yield Office(folder, gate, queue, audit, kill_switch, policies, clock)
+        yield Office(folder, gate, queue, audit, kill_switch, policies, clock, NetworkLog(clock, redactor))
     finally:
         audit.close()
         engine.dispose()
@@ -122,6 +124,7 @@ async def setting(
         more = {} if command is None else {"command": command}
         broker = NetworkBroker(
             records.gate,
+            records.network_log,
             ca_directory=folder / "ca",
             ca_certificate=certificate,
             upstream_ca_bundle=folder / "upstream.pem",

@@ -56,6 +56,31 @@ async def test_a_rule_lets_a_plain_request_through_and_it_is_on_record(place: Se
     await settled(place)
 
 
+async def test_what_went_where_is_kept_with_its_bytes_and_its_end(place: Setting, http: Origin) -> None:
+    path = f"http://origin.test:{http.port}/**"
+    place.office.policy(rules(http, allow=(f"network(GET {path})",), deny=(f"network(POST {path})",)))
+    log = place.office.network_log
+    assert status_of(await send(place, get(http, "/a"))) == 200
+    assert status_of(await send(place, get(http).replace("GET", "POST", 1))) == 403
+    async with asyncio.timeout(20):
+        while len(found := log.of_session(place.session_id)) < 2 or any(one.ended_at is None for one in found):
+            await asyncio.sleep(0.01)
+    refused, sent = found
+    assert (refused.verdict, refused.action.method, refused.status) == ("deny", "POST", None)
+    assert (sent.verdict, sent.action.path, sent.status) == ("allow", "/a", 200)
+    assert sent.rule == f"network(GET {path})"
+    assert sent.down_bytes > 0
+    assert sent.up_bytes > 0
+    assert sent.duration_s is not None
+    place.broker._run.cut()  # type: ignore[union-attr]
+    await place.broker.wait_healthy(after_starts=1)
+    assert status_of(await send(place, get(http, "/b"))) == 200  # question numbers begin anew
+    async with asyncio.timeout(20):
+        while (newest := log.of_session(place.session_id)[0]).ended_at is None:
+            await asyncio.sleep(0.01)
+    assert (newest.action.path, newest.status, sent.action.path) == ("/b", 200, "/a")
+
+
 async def settled(place: Setting, count: int = 1) -> list[str]:
     async with asyncio.timeout(20):
         while len(found := place.office.audited("effect_settled")) < count:

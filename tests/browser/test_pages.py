@@ -8,6 +8,7 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
+from supervisor.core.egress_wire import Answer, Decision, Question, Settled
 from tests.browser.conftest import Watch, opened
 from tests.browser.operator_site import Site, fill
 
@@ -157,6 +158,43 @@ async def test_rules_say_what_happens_without_them(site: Site, context: BrowserC
     await expect(page.locator("code", has_text=".github/**")).to_be_visible()
 
 
+async def test_what_goes_over_the_network_shows_as_it_happens(site: Site, context: BrowserContext) -> None:
+    def send(number: int, host: str, decision: Decision = "allow") -> None:
+        action = Network(operation="request", host=host, port=443, scheme="https", method="GET", path=f"/{number}")
+        question = Question(
+            question_id=number, session_id="one", connection_id="c", action=action, headers=(("accept", "<b>*/*</b>"),)
+        )
+        site.parts.network_log.answered(
+            question, Answer(question_id=number, decision=decision, why="so", rule="network(r)")
+        )
+
+    send(1, "a.example.org")
+    page = await opened(context, site, "/network?session=one")
+    first = page.locator("details.host", has_text="a.example.org")
+    await expect(first).to_contain_text("1 request")
+    await expect(first).to_contain_text("1 open")
+    await first.locator("summary").first.click()
+    await first.get_by_text("1 headers").click()
+    await expect(first.locator("pre")).to_have_text("accept: <b>*/*</b>\n")
+    send(2, "b.example.org", "deny")
+    second = page.locator("details.host", has_text="b.example.org")
+    await expect(second).to_contain_text("1 refused")
+    detail: dict[str, str | int | float | None] = {
+        "status": 204,
+        "up_bytes": 1500,
+        "down_bytes": 2_500_000,
+        "duration_s": 0.25,
+    }
+    site.parts.network_log.settled(Settled(question_id=1, outcome="done", detail=detail))
+    await expect(first).to_contain_text("1.5 kB out, 2.5 MB in")
+    await expect(first.locator("tbody tr").first).to_contain_text("204")  # still unfolded
+    await expect(first.locator("tbody tr").first).to_be_visible()
+    await expect(first.locator("pre")).to_be_visible()
+    async with page.expect_download() as download:
+        await page.get_by_role("link", name="Download as HAR").click()
+    assert (await download.value).suggested_filename.endswith(".har")
+
+
 async def test_a_policy_that_does_not_parse_is_said(site: Site, context: BrowserContext) -> None:
     page = await opened(context, site)
     site.parts.settings.policy_file.write_text("version: 1\nalow: []\n")
@@ -254,7 +292,7 @@ async def test_no_page_is_wider_than_a_phone(site: Site, browser: Browser, conte
     site.parts.gate.resolve(requests[0].id, "denied", by="operator (cli)", reason="z" * 300)
     site.parts.policies.add_rule("deny", f"filesystem({'a' * 300})", why="b" * 300, by="c")
     site.parts.sessions.say("one", b"w" * 4000 + b"\n")
-    for path in ("/", "/sessions", "/sessions/one", "/rules", "/history"):
+    for path in ("/", "/sessions", "/sessions/one", "/rules", "/network", "/history"):
         page = await context.new_page()
         await page.set_viewport_size({"width": 390, "height": 800})
         await page.goto(site.url + path)

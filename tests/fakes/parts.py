@@ -21,6 +21,7 @@ from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import NotFoundError, UserError
 from supervisor.gate import Gate, Refused
 from supervisor.kill_switch import KillSwitch
+from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
 from supervisor.server.auth import OperatorAuth
 from supervisor.session_manager import StartSession
@@ -208,6 +209,7 @@ class FakeParts:
         self.engine = open_database(folder / "gatehouse.db")
         self.audit = Audit(folder / "audit.log", self.clock, self.redactor)
         self.kill_switch = KillSwitch(folder / "stopped")
+        self.network_log = NetworkLog(self.clock, self.redactor)
         self.policies = PolicyFiles(base, folder / "policy.yaml", self.clock)
         self.queue = ApprovalQueue(self.engine)
         self.gate = Gate(

@@ -7,6 +7,8 @@ import { $, say } from "./say.js";
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 5000;
 const PATIENCE_MS = 1200;
+// A program may send hundreds of requests a second; a person reads none of them that fast.
+const NETWORK_PAUSE_MS = 700;
 
 let retryMs = FIRST_RETRY_MS;
 let retryTimer = 0;
@@ -36,7 +38,7 @@ const handlers = {
     presentSets(event.changes);
     presentState(event.pending_ids, event.requests);
     // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
-    for (const name of greeted ? ["session", "requests", "rules", "history", "changes"] : ["session", "requests"]) fire(name);
+    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "changes"] : ["session", "requests"]) fire(name);
     if (greeted) readBanner();
     greeted = true;
     readOutput();
@@ -56,6 +58,10 @@ const handlers = {
   },
   session() { soon("session"); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },
+  network(event) {
+    const shown = $("network-session");
+    if (shown && shown.value === event.session_id) soon("network", NETWORK_PAUSE_MS);
+  },
   banner() { readBanner(); },
   output(event) { if ($("output") && $("output").dataset.session === event.session_id) readOutput(); },
   shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },
@@ -97,10 +103,10 @@ function fire(name) {
 
 // A burst of events is one reading of what they are about.
 const waiting = new Set();
-function soon(name) {
+function soon(name, pauseMs = 150) {
   if (waiting.has(name)) return;
   waiting.add(name);
-  setTimeout(() => { waiting.delete(name); fire(name); }, 150);
+  setTimeout(() => { waiting.delete(name); fire(name); }, pauseMs);
 }
 
 for (const name of ["online", "visibilitychange"]) {

@@ -8,6 +8,7 @@ import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
 import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
+import { watchOpened } from "./opened.js";
 import { watchTime } from "./time.js";
 
 watchTime();
@@ -18,6 +19,7 @@ watchChanges();
 watchKeys();
 watchHunks();
 watchRules();
+watchOpened();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
   if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();

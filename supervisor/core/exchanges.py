@@ -1,0 +1,126 @@
+"""What went over the network, as the Network page lists it: one exchange for each connection or request that was judged.
+
+Pure: sums by host, and the HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which browsers'
+developer tools open. Texts come from agents and origins: whoever shows them escapes them; secrets were taken out before.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from supervisor.core.actions import Network
+
+Verdict = Literal["allow", "deny", "ask_timeout"]
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection or request. `at` is in seconds since the epoch; bytes are those of its client connection so far.
+
+    `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the response, `error` why there was none.
+    `headers` are the request's, without what authenticates. `request_id` is a person's request, where one was asked.
+    """
+
+    number: int
+    session_id: str
+    action: Network
+    at: float
+    verdict: Verdict
+    why: str
+    rule: str | None = None
+    request_id: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    ended_at: float | None = None
+    status: int | None = None
+    error: str = ""
+    up_bytes: int = 0
+    down_bytes: int = 0
+    duration_s: float | None = None
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What went to one host. `connections` are those opened, `requests` those looked into; `rules` allowed or denied them."""
+
+    host: str
+    connections: int
+    requests: int
+    refused: int
+    open: int
+    up_bytes: int
+    down_bytes: int
+    last_at: float
+    rules: tuple[str, ...]
+    whys: tuple[str, ...]
+
+
+def by_host(exchanges: Iterable[Exchange]) -> list[Host]:
+    """Sums by host and port, that which was used last first."""
+    groups: dict[str, list[Exchange]] = {}
+    for one in exchanges:
+        groups.setdefault(name_of(one.action), []).append(one)
+    return sorted((_sum(host, found) for host, found in groups.items()), key=lambda host: -host.last_at)
+
+
+def name_of(action: Network) -> str:
+    """The host as a person names it: with its port where that isn't the usual one."""
+    host = f"[{action.host}]" if ":" in action.host else action.host
+    usual = 80 if action.scheme == "http" else 443
+    return host if action.port == usual else f"{host}:{action.port}"
+
+
+def _sum(host: str, found: list[Exchange]) -> Host:
+    allowed = [one for one in found if one.verdict == "allow"]
+    # Bytes are counted by client connection: requests inside of a CONNECT repeat those of the connection.
+    carrying = [one for one in allowed if one.action.operation == "connect"] or allowed
+    return Host(
+        host=host,
+        connections=sum(one.action.operation == "connect" for one in allowed),
+        requests=sum(one.action.operation == "request" for one in allowed),
+        refused=len(found) - len(allowed),
+        open=sum(one.ended_at is None for one in found),
+        up_bytes=sum(one.up_bytes for one in carrying),
+        down_bytes=sum(one.down_bytes for one in carrying),
+        last_at=max(one.at for one in found),
+        rules=tuple(dict.fromkeys(one.rule for one in found if one.rule)),
+        whys=tuple(dict.fromkeys(one.why for one in found if one.verdict != "allow")),
+    )
+
+
+def har(exchanges: Iterable[Exchange], version: str) -> dict[str, Any]:
+    """The HTTP Archive of what was looked into. What was refused is in it with status 0 and the reason as its comment."""
+    entries = [_entry(one) for one in exchanges if one.action.operation == "request"]
+    return {"log": {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}, "entries": entries}}
+
+
+def _entry(one: Exchange) -> dict[str, Any]:
+    took_ms = round((one.duration_s or 0.0) * 1000, 3)
+    comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
+    return {
+        "startedDateTime": datetime.fromtimestamp(one.at, UTC).isoformat(),
+        "time": took_ms,
+        "request": {
+            "method": one.action.method or "",
+            "url": f"{one.action.scheme}://{name_of(one.action)}{one.action.path or '/'}",
+            "httpVersion": "unknown",
+            "cookies": [],
+            "headers": [{"name": name, "value": value} for name, value in one.headers],
+            "queryString": [],
+            "headersSize": -1,
+            "bodySize": -1,
+        },
+        "response": {
+            "status": one.status or 0,
+            "statusText": "",
+            "httpVersion": "unknown",
+            "cookies": [],
+            "headers": [],
+            "content": {"size": -1, "mimeType": ""},
+            "redirectURL": "",
+            "headersSize": -1,
+            "bodySize": -1,
+        },
+        "cache": {},
+        "timings": {"send": 0, "wait": took_ms, "receive": 0},
+        "comment": comment,
+    }

@@ -1,0 +1,117 @@
+"""What goes over the network of each session, kept for the Network page while Gatehouse runs.
+
+It is fed by the network broker and read by the pages. It is separate from the audit log, which has every verdict for good: here
+are bytes, times and headers of the last exchanges, in memory, bounded. It decides nothing, and must never hold back an answer.
+
+INVARIANT: what is kept passed the redactor; bodies and what authenticates never come here.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+
+from supervisor.clock import Clock
+from supervisor.core.egress_wire import Answer, Question, Refused, Settled
+from supervisor.core.exchanges import Exchange
+from supervisor.core.redact import Redactor
+
+MOST_EXCHANGES = 2000
+MOST_SESSIONS = 50
+MOST_HEADERS = 60
+
+
+class NetworkLog:
+    """The last exchanges of the last sessions. `on_change` is called with a session's id after each change."""
+
+    def __init__(self, clock: Clock, redactor: Redactor) -> None:
+        self._clock = clock
+        self._redactor = redactor
+        self._sessions: OrderedDict[str, OrderedDict[int, Exchange]] = OrderedDict()
+        self._open: dict[int, tuple[str, int]] = {}
+        self._number = 0
+        self.on_change: Callable[[str], None] = lambda session_id: None
+
+    def of_session(self, session_id: str) -> list[Exchange]:
+        """Its exchanges, newest first."""
+        return list(reversed(self._sessions.get(session_id, {}).values()))
+
+    def answered(self, question: Question, answer: Answer) -> None:
+        """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange."""
+        if question.after is not None:
+            if answer.decision != "allow":
+                self._change(question.after, verdict=answer.decision, why=self._redactor.text(answer.why))
+            return
+        exchange = self._keep(
+            question,
+            Exchange(
+                number=0,
+                session_id=question.session_id,
+                action=question.action,
+                at=self._clock.now(),
+                verdict=answer.decision,
+                why=answer.why,
+                rule=answer.rule,
+                request_id=answer.request_id,
+                headers=question.headers[:MOST_HEADERS],
+                ended_at=None if answer.decision == "allow" else self._clock.now(),
+            ),
+        )
+        if exchange.ended_at is None:
+            self._open[question.question_id] = (question.session_id, exchange.number)
+
+    def refused(self, refused: Refused) -> None:
+        """Egress refused something by itself."""
+        now = self._clock.now()
+        self._keep(
+            refused,
+            Exchange(
+                number=0, session_id=refused.session_id, action=refused.action, at=now, verdict="deny", why=refused.why,
+                ended_at=now,
+            ),
+        )  # fmt: skip
+
+    def settled(self, settled: Settled) -> None:
+        """What came of an allowed question."""
+        detail = settled.detail
+        self._change(
+            settled.question_id,
+            ended_at=self._clock.now(),
+            status=_whole(detail.get("status")),
+            error=self._redactor.text(str(detail.get("error") or "")),
+            up_bytes=_whole(detail.get("up_bytes")) or 0,
+            down_bytes=_whole(detail.get("down_bytes")) or 0,
+            duration_s=duration if isinstance(duration := detail.get("duration_s"), int | float) else None,
+        )
+        self._open.pop(settled.question_id, None)
+
+    def egress_ended(self) -> None:
+        """Nothing more comes of what was open: a new egress counts its questions anew."""
+        now = self._clock.now()
+        for question_id in list(self._open):
+            self._change(question_id, ended_at=now, error="egress ended")
+        self._open.clear()
+
+    def _keep(self, source: Question | Refused, exchange: Exchange) -> Exchange:
+        self._number += 1
+        plain = msgspec.to_builtins(msgspec.structs.replace(exchange, number=self._number))
+        kept = msgspec.convert(self._redactor.data(plain), Exchange)
+        found = self._sessions.setdefault(source.session_id, OrderedDict())
+        found[kept.number] = kept
+        if len(found) > MOST_EXCHANGES:
+            found.popitem(last=False)
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        self.on_change(source.session_id)
+        return kept
+
+    def _change(self, question_id: int, **facts: object) -> None:
+        session_id, number = self._open.get(question_id, ("", 0))
+        found = self._sessions.get(session_id, OrderedDict())
+        if number in found:
+            found[number] = msgspec.structs.replace(found[number], **facts)
+            self.on_change(session_id)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

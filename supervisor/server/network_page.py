@@ -1,0 +1,124 @@
+"""The Network page: what each session sent where, by host, as it happens; and the same as JSON and as an HTTP Archive.
+
+It shows what `network_log` holds and decides nothing. Texts are an agent's and its origins': they pass the redactor and `visible`.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from litestar import Response, get
+from litestar.params import FromPath, FromQuery
+from litestar.types import ControllerRouterHandler
+
+import supervisor
+from supervisor.core.actions import title
+from supervisor.core.display import visible
+from supervisor.core.exchanges import Exchange, Host, by_host, har, name_of
+from supervisor.server import page_values
+from supervisor.server.operator_api import AnyRequest, parts_of
+from supervisor.server.page_views import workspace_name
+from supervisor.server.parts import Parts
+from supervisor.server.time_words import clock_text, duration_text
+from supervisor.server.views import shown_data
+
+# Of one host, the newest exchanges; the archive has all that is held.
+MOST_SHOWN = 50
+_CLASS = {"allow": "good", "deny": "bad", "ask_timeout": "warn"}
+_WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in time"}
+
+
+class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session sent where since Gatehouse was started: sums by host, the last used first, and the exchanges, newest first."""
+
+    hosts: list[Host]
+    exchanges: list[Exchange]
+
+
+@get("/network", include_in_schema=False, sync_to_thread=False)
+def network(request: AnyRequest, session: FromQuery[str] = "") -> Response[str]:
+    """The page, of one session or of the newest."""
+    parts = parts_of(request)
+    return page_values.page(request, "network.html", "network", **_values(parts, session))
+
+
+@get("/parts/network", include_in_schema=False, sync_to_thread=False)
+def network_part(request: AnyRequest, session: FromQuery[str] = "") -> Response[str]:
+    return page_values.html("parts/network.html", **_values(parts_of(request), session))
+
+
+@get("/api/sessions/{session_id:str}/network", sync_to_thread=False)
+def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkView:
+    """What the session sent where since Gatehouse was started."""
+    parts = parts_of(request)
+    found = parts.network_log.of_session(parts.sessions.get(session_id).id)
+    view = NetworkView(hosts=by_host(found), exchanges=found)
+    return msgspec.convert(shown_data(msgspec.to_builtins(view), parts.redactor), NetworkView)
+
+
+@get("/api/sessions/{session_id:str}/network.har", sync_to_thread=False)
+def archive(request: AnyRequest, session_id: FromPath[str]) -> Response[bytes]:
+    """What was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer tools."""
+    parts = parts_of(request)
+    found = reversed(parts.network_log.of_session(parts.sessions.get(session_id).id))
+    text = msgspec.json.encode(parts.redactor.data(har(found, supervisor.__version__)))
+    name = f"gatehouse-{session_id}-{datetime.fromtimestamp(parts.clock.now(), UTC):%Y%m%dT%H%M%S}.har"
+    return Response(
+        text, media_type="application/json", headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """The page and its part."""
+    return [network, network_part]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """The same as data."""
+    return [list_exchanges, archive]
+
+
+def _values(parts: Parts, session_id: str) -> dict[str, Any]:
+    recent = parts.sessions.recent()
+    chosen = parts.sessions.get(session_id) if session_id else (recent[0] if recent else None)
+    found = parts.network_log.of_session(chosen.id) if chosen is not None else []
+    by_name: dict[str, list[Exchange]] = {}
+    for one in found:
+        by_name.setdefault(name_of(one.action), []).append(one)
+    return {
+        "sessions": [(one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent],
+        "chosen": chosen.id if chosen is not None else "",
+        "hosts": [_host(parts, host, by_name[host.host]) for host in by_host(found)],
+    }
+
+
+def _host(parts: Parts, host: Host, found: list[Exchange]) -> dict[str, Any]:
+    return {
+        "host": host,
+        "up": size_text(host.up_bytes),
+        "down": size_text(host.down_bytes),
+        "last_text": clock_text(host.last_at),
+        "exchanges": [_exchange(parts, one) for one in found[:MOST_SHOWN]],
+        "more": max(0, len(found) - MOST_SHOWN),
+    }
+
+
+def _exchange(parts: Parts, one: Exchange) -> dict[str, Any]:
+    return {
+        "view": one,
+        "title": parts.redactor.text(visible(title(one.action), one_line=True)),
+        "at_text": clock_text(one.at),
+        "took": duration_text(one.duration_s) if one.duration_s is not None else "",
+        "up": size_text(one.up_bytes),
+        "down": size_text(one.down_bytes),
+        "badge_class": _CLASS[one.verdict],
+        "verdict": _WORD[one.verdict],
+    }
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes as people read them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:,.1f} {unit}"
+    return f"{size_bytes} B"

@@ -1,0 +1,102 @@
+"""The network log: bounded, redacted, and never mixing one question up with another."""
+
+import msgspec
+
+from supervisor import network_log
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Answer, Decision, Question, Refused, Settled
+from supervisor.core.redact import Redactor
+from supervisor.network_log import MOST_EXCHANGES, MOST_SESSIONS, NetworkLog
+from tests.fakes.clock import FakeClock
+
+SECRET = "hunter2-hunter2"
+ACTION = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/")
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.log = NetworkLog(self.clock, Redactor([SECRET]))
+        self.changed: list[str] = []
+        self.log.on_change = self.changed.append
+
+    def ask(self, question_id: int, decision: Decision = "allow", session: str = "one", **more: object) -> Question:
+        question = Question(question_id=question_id, session_id=session, connection_id="c", action=ACTION)
+        question = msgspec.structs.replace(question, **more)
+        self.log.answered(question, Answer(question_id=question_id, decision=decision, why=f"why {SECRET}", rule="r"))
+        return question
+
+    def settle(self, question_id: int, **detail: str | int | float | None) -> None:
+        self.log.settled(Settled(question_id=question_id, outcome="done", detail=detail))
+
+
+def test_an_exchange_from_question_to_end() -> None:
+    desk = Desk()
+    desk.ask(1)
+    (one,) = desk.log.of_session("one")
+    assert (one.verdict, one.rule, one.ended_at, one.status) == ("allow", "r", None, None)
+    desk.clock.advance(3)
+    desk.settle(1, status=200, up_bytes=5, down_bytes=7, duration_s=2.5)
+    (one,) = desk.log.of_session("one")
+    assert (one.status, one.up_bytes, one.down_bytes, one.duration_s) == (200, 5, 7, 2.5)
+    assert one.ended_at == desk.clock.now()
+    assert desk.changed == ["one", "one"]
+
+
+def test_denied_and_refused_end_at_once() -> None:
+    desk = Desk()
+    desk.ask(1, "deny")
+    desk.ask(2, "ask_timeout")
+    desk.log.refused(Refused(session_id="one", action=ACTION, why="two hosts"))
+    found = desk.log.of_session("one")
+    assert [(one.verdict, one.ended_at is not None) for one in found] == [
+        ("deny", True), ("ask_timeout", True), ("deny", True)
+    ]  # fmt: skip
+    assert found[0].why == "two hosts"
+    desk.settle(1, status=200)
+    assert desk.log.of_session("one")[-1].status is None
+
+
+def test_addresses_that_are_denied_are_the_end_of_their_exchange() -> None:
+    desk = Desk()
+    desk.ask(1)
+    desk.ask(2, "allow", after=1)
+    desk.ask(3, "deny", after=1)
+    desk.settle(1, error="no address")
+    (one,) = desk.log.of_session("one")
+    assert (one.verdict, one.error, one.ended_at is not None) == ("deny", "no address", True)
+
+
+def test_a_new_egress_counts_anew() -> None:
+    desk = Desk()
+    desk.ask(1)
+    desk.log.egress_ended()
+    desk.ask(1)
+    desk.settle(1, status=204)
+    second, first = desk.log.of_session("one")
+    assert (first.error, first.status, first.ended_at is not None) == ("egress ended", None, True)
+    assert (second.error, second.status) == ("", 204)
+
+
+def test_no_secret_is_kept() -> None:
+    desk = Desk()
+    action = msgspec.structs.replace(ACTION, path=f"/?key={SECRET}")
+    desk.ask(1, action=action, headers=(("x-note", SECRET), ("accept", "*/*")))
+    desk.settle(1, error=f"failed with {SECRET}")
+    assert SECRET not in repr(desk.log.of_session("one"))
+    assert desk.log.of_session("one")[0].headers[1] == ("accept", "*/*")
+
+
+def test_it_is_bounded() -> None:
+    desk = Desk()
+    for number in range(MOST_EXCHANGES + 10):
+        desk.ask(number, headers=tuple((f"h{n}", "") for n in range(100)) if number == 5000 else ())
+    found = desk.log.of_session("one")
+    assert (len(found), found[-1].number) == (MOST_EXCHANGES, 11)
+    desk.settle(0, status=200)  # the oldest is gone: nothing else is changed for it
+    assert not any(one.status for one in desk.log.of_session("one"))
+    for number in range(MOST_SESSIONS):
+        desk.ask(10_000 + number, session=f"s{number}")
+    assert desk.log.of_session("one") == []
+    desk.ask(20_000, headers=tuple((f"h{n}", "") for n in range(100)), session="last")
+    assert len(desk.log.of_session("last")[0].headers) == network_log.MOST_HEADERS
