@@ -46,7 +46,9 @@ def _names() -> _Names:
 @cache
 def _secrets() -> tuple[tuple[str, re.Pattern[str]], ...]:
     names = _names()
-    head = rf"(?:\A|(?<=[/:=@,]))(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
+    # `-f.env` and `-rf.env`: an option's letters with the name right behind them.
+    starts = r"\A|(?<=[/:=@,])|(?<=\A-[A-Za-z])|(?<=\A-[A-Za-z]{2})|(?<=\A-[A-Za-z]{3})"
+    head = rf"(?:{starts})(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
     return tuple((mark, re.compile(rf"{head}{name}\Z", re.IGNORECASE)) for mark, name in names.secrets.items())
 
 
