@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -121,6 +122,9 @@ class Parts:
             ca_certificate=certificate,
             upstream_ca_bundle=upstream,
             hold_s=settings.hold_s,
+            spending=self.spending,
+            ask_at_limit=settings.ask_at_limit,
+            model_hosts=_model_hosts(settings),
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
@@ -362,6 +366,12 @@ def handle_signals(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.request_stop)
+
+
+def _model_hosts(settings: Settings) -> tuple[str, ...]:
+    """The host of another address of the Messages API, without its port."""
+    host = urlsplit(settings.anthropic_base_url).hostname if settings.anthropic_base_url else None
+    return (host,) if host else ()
 
 
 def _lock(path: Path) -> int:

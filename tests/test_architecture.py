@@ -25,7 +25,9 @@ RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
 # What model calls spent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
 LEDGER = {"spending"}
 CHANNELS = {"brokers", "workspace"}
-BELOW_SERVER = CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager", "network_log"}
+BELOW_SERVER = (
+    CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager", "network_log"}
+)
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "core": {"errors"},

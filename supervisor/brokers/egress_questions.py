@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from supervisor.core.actions import Network, fingerprint
-from supervisor.core.egress_wire import Answer, Question, Settled
+from supervisor.core.egress_wire import Answer, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
 from supervisor.errors import StorageError
@@ -153,7 +153,7 @@ class EgressQuestions:
         )
 
 
-def deny(question: Question, why: str, remedy: str) -> Answer:
+def deny(question: Question | Reserve, why: str, remedy: str) -> Answer:
     """A denial of our own."""
     return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
 

@@ -62,7 +62,7 @@ class ModelCalls:
             found = spending.reserve(wanted.session_id, wanted.host, wanted.call)
             if isinstance(found, str):
                 self._reservations[wanted.question_id] = found
-                return Answer(question_id=wanted.question_id, decision="allow")
+                return Answer(question_id=wanted.question_id, decision="allow", settle=True)
             if not isinstance(found, Over):
                 return self._refuse(wanted, found.why, found.remedy)
             refusal = await self._ask(wanted, spending, found)

@@ -19,6 +19,7 @@ import structlog
 
 from supervisor import process, settings
 from supervisor.brokers.egress_questions import EgressQuestions, deny
+from supervisor.brokers.model_calls import ModelCalls
 from supervisor.core.egress_wire import (
     MAX_MESSAGE_BYTES,
     Abandoned,
@@ -33,7 +34,9 @@ from supervisor.core.egress_wire import (
     Question,
     Ready,
     Refused,
+    Reserve,
     Settled,
+    Spent,
     ToEgress,
     decode_from_egress,
     encode,
@@ -41,6 +44,7 @@ from supervisor.core.egress_wire import (
 from supervisor.errors import StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.network_log import NetworkLog
+from supervisor.spending import Spending
 
 log = structlog.get_logger("network")
 
@@ -73,6 +77,7 @@ class _Run:
     sock: socket.socket
     tasks: asyncio.TaskGroup
     questions: EgressQuestions
+    calls: ModelCalls
     outbox: asyncio.Queue[tuple[bytes, int | None]] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
     is_configured: asyncio.Event = field(default_factory=asyncio.Event)
     serves: bool = False
@@ -96,7 +101,7 @@ class _Run:
 
 
 class NetworkBroker:
-    """One per supervisor. `command` starts egress; `names` stands in for DNS (tests)."""
+    """One per supervisor. Without `spending` no model is called. `command` starts egress; `names` stands in for DNS (tests)."""
 
     def __init__(
         self,
@@ -107,6 +112,9 @@ class NetworkBroker:
         ca_certificate: Path,
         upstream_ca_bundle: Path,
         hold_s: float = 60.0,
+        spending: Spending | None = None,
+        ask_at_limit: bool = True,
+        model_hosts: Sequence[str] = (),
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "supervisor.egress"),
@@ -116,8 +124,14 @@ class NetworkBroker:
         self._gate = gate
         self._log = network_log
         self._configure = Configure(
-            ca_directory=str(ca_directory), upstream_ca_bundle=str(upstream_ca_bundle), hold_s=hold_s, names=names
+            ca_directory=str(ca_directory),
+            upstream_ca_bundle=str(upstream_ca_bundle),
+            hold_s=hold_s,
+            names=names,
+            model_hosts=tuple(model_hosts),
         )
+        self._spending = spending
+        self._ask_at_limit = ask_at_limit
         self._forbidden = tuple(forbidden)
         self._command = tuple(command)
         self._sessions: dict[str, _Session] = {}
@@ -251,7 +265,9 @@ class NetworkBroker:
                     pass_fds=[theirs.fileno()],
                 )
             async with asyncio.TaskGroup() as tasks:
-                run = self._run = _Run(ours, tasks, EgressQuestions(self._gate, self._configure.hold_s))
+                hold_s = self._configure.hold_s
+                calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
+                run = self._run = _Run(ours, tasks, EgressQuestions(self._gate, hold_s), calls)
                 helpers = [tasks.create_task(self._begin(run)), tasks.create_task(_write(run))]
                 try:
                     await self._read(run)
@@ -294,6 +310,7 @@ class NetworkBroker:
         if run is not None:
             run.questions.settle_all("egress ended")
             self._log.egress_ended()
+            run.calls.lose_all()
             while not run.outbox.empty():
                 _close_fd(run.outbox.get_nowait()[1])
 
@@ -351,8 +368,12 @@ class NetworkBroker:
             case Refused():
                 run.questions.refused(message)
                 self._log.refused(message)
+            case Reserve():
+                self._ask(run, message)
+            case Spent():
+                run.calls.spent(message)
 
-    def _ask(self, run: _Run, question: Question) -> None:
+    def _ask(self, run: _Run, question: Question | Reserve) -> None:
         if question.session_id not in self._sessions:
             run.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
@@ -362,7 +383,10 @@ class NetworkBroker:
             run.asking[question.question_id] = task
             task.add_done_callback(lambda _: run.asking.pop(question.question_id, None))
 
-    async def _answer(self, run: _Run, question: Question) -> None:
+    async def _answer(self, run: _Run, question: Question | Reserve) -> None:
+        if isinstance(question, Reserve):
+            run.send(await run.calls.answer(question))
+            return
         answer = await run.questions.answer(question)
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
         run.send(msgspec.structs.replace(answer, settle=answer.settle or question.after is None))

@@ -49,12 +49,16 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
-    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's."""
+    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's.
+
+    `model_hosts` serve models, besides those that are known to.
+    """
 
     ca_directory: str
     upstream_ca_bundle: str
     hold_s: float
     names: dict[str, tuple[str, ...]] | None = None
+    model_hosts: tuple[str, ...] = ()
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):

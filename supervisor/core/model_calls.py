@@ -14,6 +14,11 @@ import msgspec
 
 Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"]
 
+# Their traffic is always looked into.
+MODEL_HOSTS = frozenset(
+    {"api.anthropic.com", "api.openai.com", "eu.api.openai.com", "us.api.openai.com", "openrouter.ai"}
+)
+_BEDROCK_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.[a-z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|api\.aws)")
 # The ends of paths, after decoding; a gateway's own prefix may stand before.
 _PATHS: tuple[tuple[re.Pattern[str], Api], ...] = (
     (re.compile(r"/model/[^/]+(?:/[^/]+)*/converse(?:-stream)?$"), "converse"),
@@ -88,6 +93,11 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """Everything that went in and out."""
         return self.prompt + self.output
+
+
+def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
+    """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's)."""
+    return host in MODEL_HOSTS or host in others or _BEDROCK_HOST.fullmatch(host) is not None
 
 
 def api_of(method: str, path: str, *, is_upgrade: bool = False, at_model_host: bool = False) -> Api | None:

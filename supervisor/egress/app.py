@@ -33,6 +33,7 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.dialler import PinnedLoop
 from supervisor.egress.guard import Guard, where
 from supervisor.egress.link import Link, LinkDownError
+from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
 from supervisor.egress.resolver import Resolver
 from supervisor.egress.sessions import Connection, Session, Sessions, listening_socket
@@ -125,7 +126,8 @@ class Egress:
         self._questions = Questions(message.hold_s)
         self._questions.link = self._link
         self._admission = Admission(self._questions, Resolver(self._clock, message.names), self._clock)
-        self._master = self._build(message, Guard(self._sessions, self._admission, self._clock))
+        meter = Meter(self._questions, message.model_hosts)
+        self._master = self._build(message, Guard(self._sessions, self._admission, self._clock, meter))
         self._tasks.create_task(self._proxy(self._master), name="mitmproxy")
 
     async def _proxy(self, master: Master) -> None:

@@ -26,6 +26,7 @@ from supervisor.egress import checks, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.dialler import PIN
 from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, Refusal, RefuseLayer, next_layer_for
+from supervisor.egress.meter import ERROR, Meter
 from supervisor.egress.sessions import Connection, Sessions
 
 log = structlog.get_logger("egress")
@@ -100,10 +101,11 @@ def _refuse_layer(data: mitm_layer.NextLayer) -> None:
 class Guard:
     """See the module's text."""
 
-    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter) -> None:
         self._sessions = sessions
         self._admission = admission
         self._clock = clock
+        self._meter = meter
 
     # -- before anything is let through -----------------------------------------------------------------------------
 
@@ -163,6 +165,15 @@ class Guard:
             self._refuse(flow, _refusal(answer))
             return
         self._let_through(flow, connection, answer, host, port, swaps)
+        self._meter.begin(flow, connection, host, is_upgrade=bool(head.values(b"upgrade")) or head.method == "CONNECT")
+
+    @closes(_refuse_flow)
+    async def request(self, flow: http.HTTPFlow) -> None:
+        error = await self._meter.reserve(flow)
+        if error is not None:
+            flow.metadata[ALLOWED] = False
+            flow.metadata[ERROR] = error
+            self._settle(flow, "failed", {"error": "the budget doesn't allow this call"})
 
     @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
@@ -215,6 +226,7 @@ class Guard:
         length = response.headers.get("content-length", "")
         if not (length.isdigit() and int(length) <= BUFFERED_BYTES):
             response.stream = True
+        self._meter.answered(flow)
 
     @closes(_kill_http)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
@@ -224,10 +236,12 @@ class Guard:
     @closes(lambda flow: None)
     def response(self, flow: http.HTTPFlow) -> None:
         status = flow.response.status_code if flow.response is not None else None
+        self._meter.end(flow, complete=True)
         self._settle(flow, "done", {"status": status})
 
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:
+        self._meter.end(flow, complete=False)
         self._settle(flow, "failed", {"error": "the connection ended before the response"})
 
     @closes(lambda data: None)
@@ -241,6 +255,7 @@ class Guard:
         connection = self._sessions.disconnect(client.id)
         if connection is None:
             return
+        self._meter.client_left(connection)
         for answer, started_at in connection.unsettled.values():
             self._report(connection, answer, started_at, "done", {})
         connection.unsettled.clear()

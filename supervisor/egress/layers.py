@@ -21,7 +21,9 @@ from mitmproxy.proxy.layers.http._events import RequestData, ResponseData, Respo
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
+from supervisor.core.model_errors import ModelError
 from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
 
 # Keys of `flow.metadata`.
 ALLOWED = "gatehouse_allowed"
@@ -45,13 +47,13 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
-def refusal_response(refusal: Refusal, http_version: str) -> http.Response:
-    """The refusal as a response of its own connection's last."""
-    body = msgspec.json.encode(refusal)
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+def refusal_response(refusal: Refusal, http_version: str, error: ModelError | None = None) -> http.Response:
+    """The refusal as a response of its own connection's last; `error` is what it says instead to whoever calls a model."""
+    said = error or ModelError(403, {}, msgspec.json.encode(refusal))
+    headers = {"Content-Type": "application/json", "Content-Length": str(len(said.body)), "Cache-Control": "no-store"}
     if not http_version.startswith("HTTP/2"):
         headers["Connection"] = "close"
-    return http.Response.make(403, body, headers)
+    return http.Response.make(said.status, said.body, headers | said.headers)
 
 
 class GuardedStream(HttpStream):
@@ -80,6 +82,18 @@ class GuardedStream(HttpStream):
         yield from self.refuse()
         return True
 
+    def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:
+        """A model call's body is held until it is known what it may cost, instead of streamed."""
+        metered = self.flow.metadata.get(CALL)
+        if not request or not isinstance(metered, Metered):
+            return (yield from super().check_body_size(request))
+        if metered.may_hold(len(self.request_body_buf)):
+            return False
+        self.request_body_buf.clear()  # type: ignore[no-untyped-call]
+        self.flow.metadata[REFUSAL] = Refusal(why=TOO_LONG, remedy="send less in one call")
+        yield from self.refuse()
+        return True
+
     def make_server_connection(self) -> layer.CommandGenerator[bool]:
         if self.flow.metadata.get(ALLOWED) is not True:
             yield from self.refuse()
@@ -90,9 +104,8 @@ class GuardedStream(HttpStream):
         """Answer 403 with the reason, and take no further part."""
         self.refused = True
         refusal = self.flow.metadata.get(REFUSAL)
-        response = refusal_response(
-            refusal if isinstance(refusal, Refusal) else Refusal(), self.flow.request.http_version
-        )
+        said = refusal if isinstance(refusal, Refusal) else Refusal()
+        response = refusal_response(said, self.flow.request.http_version, self.flow.metadata.get(ERROR))
         self.flow.response = response
         self.flow.live = False
         self.server_state = self.state_errored

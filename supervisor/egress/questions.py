@@ -7,9 +7,12 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Abandoned, Answer, Outcome, Question, Refused, Settled
+from supervisor.core.egress_wire import Abandoned, Answer, Outcome, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.model_calls import ModelCall
+from supervisor.core.usage import Usage
 from supervisor.egress.link import Link, LinkDownError
 from supervisor.egress.sessions import Connection
 
@@ -39,6 +42,31 @@ class Questions:
         self, connection: Connection, action: Network, *, in_tunnel: bool = False, after: int | None = None
     ) -> Answer:
         """The supervisor's answer, or a denial of our own. Never raises but when it is cancelled."""
+        return await self._ask(
+            connection,
+            lambda question_id: Question(
+                question_id=question_id,
+                session_id=connection.session.id,
+                connection_id=connection.id,
+                action=action,
+                in_tunnel=in_tunnel,
+                after=after,
+            ),
+        )
+
+    async def reserve(self, connection: Connection, host: str, call: ModelCall) -> Answer:
+        """Whether a model call may go out; `spent` must follow an allow. Never raises but when it is cancelled."""
+        session_id = connection.session.id
+        return await self._ask(
+            connection,
+            lambda question_id: Reserve(question_id=question_id, session_id=session_id, host=host, call=call),
+        )
+
+    def spent(self, answer: Answer, usage: Usage | None) -> None:
+        """Report what a call that was reserved used."""
+        self._send(Spent(question_id=answer.question_id, usage=usage))
+
+    async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
         session_id = connection.session.id
         if self.link is None:
             return denied("the supervisor is gone", "try again when Gatehouse runs")
@@ -49,16 +77,7 @@ class Questions:
         self._open[question_id] = future
         self._per_session[session_id] += 1
         try:
-            self.link.send(
-                Question(
-                    question_id=question_id,
-                    session_id=session_id,
-                    connection_id=connection.id,
-                    action=action,
-                    in_tunnel=in_tunnel,
-                    after=after,
-                )
-            )
+            self.link.send(message(question_id))
             return await self._first(future, connection, question_id)
         except (LinkDownError, ValueError):
             return denied("the supervisor can't be asked", "try again")
@@ -91,6 +110,8 @@ class Questions:
             future.set_result(answer)
         elif answer.settle:
             self.settle(answer, "failed", {"error": "nobody waited for the answer any more"})
+            # Where it was a reservation: the call never went out. Of anything else the supervisor knows no such reservation.
+            self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
 
     def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
         """Report what came of an allowed question."""
@@ -108,7 +129,7 @@ class Questions:
             if not future.done():
                 future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
 
-    def _send(self, message: Abandoned | Settled | Refused) -> None:
+    def _send(self, message: Abandoned | Settled | Refused | Spent) -> None:
         if self.link is not None:
             with contextlib.suppress(LinkDownError, ValueError):
                 self.link.send(message)

@@ -17,12 +17,15 @@ from supervisor.brokers import ca
 from supervisor.brokers.network import NetworkBroker
 from supervisor.clock import RealClock
 from supervisor.core.approvals import Request
+from supervisor.core.budget import Limits
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
 from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
+from supervisor.settings import ROOT
+from supervisor.spending import Spending, read_prices
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from tests.egress.egress_harness import NAMES, Origin, running_origin, server_context
@@ -40,25 +43,28 @@ class Office:
     policies: PolicyFiles
     clock: RealClock
     network_log: NetworkLog
+    spending: Spending
 
     def policy(self, text: str) -> None:
         """Put another policy in force."""
         (self.folder / "policy-base.yaml").write_text("version: 1\n" + text)
 
-    def open(self, session_id: str, policy_text: str = "") -> None:
+    def open(self, session_id: str, policy_text: str = "", budget: str = "") -> Session:
         now = self.clock.now()
-        self.gate.rulings.open_session(
-            Session(
-                id=SessionId(session_id),
-                kind="agent",
-                workspace="/tmp",
-                command=("sh",),
-                token_hash="",
-                created_at=now,
-                deadline_at=now + 3600,
-                policy_text=policy_text,
-            )
+        session = Session(
+            id=SessionId(session_id),
+            kind="agent",
+            workspace="/tmp",
+            command=("sh",),
+            token_hash="",
+            created_at=now,
+            deadline_at=now + 3600,
+            policy_text=policy_text,
+            budget=budget,
         )
+        self.gate.rulings.open_session(session)
+        self.spending.open_session(session)
+        return session
 
     def pending(self) -> list[Request]:
         return self.queue.read(store.pending)
@@ -90,9 +96,12 @@ def office(folder: Path) -> Iterator[Office]:
     kill_switch = KillSwitch(folder / "stopped")
     policies = PolicyFiles(folder / "policy-base.yaml", folder / "policy.yaml", clock)
     queue = ApprovalQueue(engine)
+    prices = read_prices(ROOT / "policy/prices.yaml")
+    spending = Spending(engine, audit, clock, prices, per_day=Limits(), total=Limits())
     gate = Gate(policies=policies, queue=queue, audit=audit, kill_switch=kill_switch, clock=clock, redactor=redactor)
     try:
-        yield Office(folder, gate, queue, audit, kill_switch, policies, clock, NetworkLog(clock, redactor))
+        network_log = NetworkLog(clock, redactor)
+        yield Office(folder, gate, queue, audit, kill_switch, policies, clock, network_log, spending)
     finally:
         audit.close()
         engine.dispose()
@@ -129,7 +138,9 @@ async def setting(
             ca_certificate=certificate,
             upstream_ca_bundle=folder / "upstream.pem",
             hold_s=hold_s,
-            names=NAMES,
+            spending=records.spending,
+            model_hosts=("models.test",),
+            names=NAMES | {"models.test": ("127.0.0.1",)},
             **more,  # type: ignore[arg-type]
         )
         found = Setting(records, broker, listener.getsockname()[1], listener, certificate)

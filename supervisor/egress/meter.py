@@ -1,0 +1,200 @@
+"""Meters the calls of models that go through: asks before one goes out, reads what it used while the answer streams through.
+
+    requestheaders   is it a call? then its body is held, up to a limit, instead of streamed
+    request          what it may cost at most is asked for: the supervisor reserves it, or the client reads the provider's own error
+    responseheaders  the answer streams through unchanged, and is read on the way
+    response, error  what it used is reported, whoever hung up
+
+INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or when the client's connection is over; with no count
+where nobody saw the end. It holds no answer, and of a call only its body until it is sent on.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mitmproxy import http
+
+from supervisor.core.egress_wire import Answer
+from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, read_call
+from supervisor.core.model_errors import ModelError, budget_error
+from supervisor.core.usage import Usage, UsageReader
+from supervisor.egress.questions import Questions
+from supervisor.egress.sessions import Connection
+
+# Keys of `flow.metadata`: the call that a flow is, and the response that refuses it.
+CALL = "gatehouse_model_call"
+ERROR = "gatehouse_model_error"
+# Above this the providers refuse a call, too.
+MOST_BODY_BYTES = 32 * 1024 * 1024
+# All calls of a session whose bodies are held at once.
+MOST_HELD_BYTES = 96 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+_READABLE = ("gzip", "deflate", "identity")
+TOO_LONG = f"a call of a model is longer than {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
+# What a call used that never went out, or that no origin took.
+NOTHING = Usage(has_input=True, has_output=True, failed=True)
+
+
+@dataclass(eq=False)
+class Metered:
+    """One call, from its head to its end. `held` is how much of bodies is held, by session."""
+
+    connection: Connection
+    api: Api
+    host: str
+    at_model_host: bool
+    held: dict[str, int]
+    answer: Answer | None = None
+    reader: UsageReader | None = None
+    held_bytes: int = 0
+    reported: bool = False
+
+    def may_hold(self, body_bytes: int) -> bool:
+        """Whether so much of the body may be held, beside the bodies of the session's other calls."""
+        session_id = self.connection.session.id
+        others = self.held.get(session_id, 0) - self.held_bytes
+        if body_bytes > MOST_BODY_BYTES or others + body_bytes > MOST_HELD_BYTES:
+            return False
+        self.held[session_id] = others + body_bytes
+        self.held_bytes = body_bytes
+        return True
+
+    def let_go(self) -> None:
+        """The body is held no longer."""
+        session_id = self.connection.session.id
+        left = self.held.pop(session_id, 0) - self.held_bytes
+        self.held_bytes = 0
+        if left > 0:
+            self.held[session_id] = left
+
+
+class Meter:
+    """One per process. `model_hosts` are known to be model APIs, besides the public ones."""
+
+    def __init__(self, questions: Questions, model_hosts: tuple[str, ...]) -> None:
+        self._questions = questions
+        self._model_hosts = frozenset(model_hosts)
+        self._open: dict[Connection, set[Metered]] = {}
+        self._held: dict[str, int] = {}
+
+    def begin(self, flow: http.HTTPFlow, connection: Connection, host: str, *, is_upgrade: bool) -> None:
+        """A request was allowed by its head: hold its body where it may be a call."""
+        at_model_host = is_model_host(host, self._model_hosts)
+        path = flow.request.data.path.decode("latin-1")
+        api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=at_model_host)
+        if api is None:
+            return
+        flow.metadata[CALL] = Metered(connection, api, host, at_model_host, self._held)
+        flow.request.stream = False
+        # So that the answer can be read: every client that takes others takes these, too.
+        accepted = [part.strip() for part in flow.request.headers.get("accept-encoding", "").split(",")]
+        kept = [part for part in accepted if part.partition(";")[0].strip().lower() in _READABLE]
+        flow.request.headers["accept-encoding"] = ", ".join(kept) or "identity"
+
+    async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
+        """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
+        metered = flow.metadata.get(CALL)
+        if not isinstance(metered, Metered):
+            return None
+        try:
+            call = self._call(flow, metered)
+            if call is None:
+                del flow.metadata[CALL]
+                return None
+            answer = await self._questions.reserve(metered.connection, metered.host, call)
+        finally:
+            metered.let_go()
+        if answer.decision != "allow":
+            return budget_error(metered.api, answer.why, answer.remedy, answer.request_id)
+        metered.answer = answer
+        if metered.connection not in metered.connection.session.connections:
+            self._report(metered, NOTHING)  # it left in the very moment of the answer
+            return budget_error(metered.api, "the client went away", "try again")
+        self._open.setdefault(metered.connection, set()).add(metered)
+        return None
+
+    def answered(self, flow: http.HTTPFlow) -> None:
+        """The head of the answer: read the rest while it streams through."""
+        metered = flow.metadata.get(CALL)
+        response = flow.response
+        if not isinstance(metered, Metered) or metered.answer is None or response is None:
+            return
+        headers = response.headers
+        counted = (_count(headers, "input"), _count(headers, "output"))
+        metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
+        response.stream = _reading(metered.reader.feed, headers.get("content-encoding", ""))
+
+    def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:
+        """The answer is over, or never came."""
+        metered = flow.metadata.get(CALL)
+        if not isinstance(metered, Metered):
+            return
+        metered.let_go()
+        if metered.reader is not None:
+            self._report(metered, metered.reader.end(complete=complete))
+        elif flow.server_conn.timestamp_tcp_setup is None:
+            self._report(metered, NOTHING)
+        else:
+            self._report(metered, None)
+
+    def client_left(self, connection: Connection) -> None:
+        """The client's connection is over: whatever of it wasn't reported yet is now."""
+        for metered in list(self._open.get(connection, ())):
+            self._report(metered, None if metered.reader is None else metered.reader.end(complete=False))
+
+    def _report(self, metered: Metered, usage: Usage | None) -> None:
+        if metered.answer is None or metered.reported:
+            return
+        metered.reported = True
+        still = self._open.get(metered.connection, set())
+        still.discard(metered)
+        if not still:
+            self._open.pop(metered.connection, None)
+        self._questions.spent(metered.answer, usage)
+
+    def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
+        body = flow.request.raw_content or b""
+        is_encoded = flow.request.headers.get("content-encoding", "identity").lower() != "identity"
+        path = flow.request.data.path.decode("latin-1")
+        if metered.api == "unmetered":
+            return ModelCall(api="unmetered", body_bytes=len(body))
+        return read_call(metered.api, path, body, is_encoded=is_encoded, at_model_host=metered.at_model_host)
+
+
+def _count(headers: http.Headers, kind: str) -> int | None:
+    text = headers.get(f"x-amzn-bedrock-{kind}-token-count", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+
+
+def _reading(feed: Callable[[bytes], None], encoding: str) -> Callable[[bytes], bytes]:
+    """Passes each piece of a body on as it is, and its decoded bytes to `feed`. What can't be decoded isn't read: the count is then missing."""
+    kind = encoding.strip().lower()
+    if kind in ("", "identity"):
+        return _plain(feed)
+    if kind not in ("gzip", "x-gzip", "deflate"):
+        return lambda piece: piece
+    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    failed = False
+
+    def read(piece: bytes) -> bytes:
+        nonlocal failed
+        left = piece
+        while left and not failed:
+            try:
+                # In steps, so that a few bytes can't become a gigabyte at once.
+                feed(inflater.decompress(left, _PIECE_BYTES))
+            except zlib.error:
+                failed = True
+            left = inflater.unconsumed_tail
+        return piece
+
+    return read
+
+
+def _plain(feed: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
+    def read(piece: bytes) -> bytes:
+        feed(piece)
+        return piece
+
+    return read

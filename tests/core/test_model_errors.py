@@ -1,0 +1,50 @@
+"""A denied model call in the provider's own words."""
+
+import json
+
+import pytest
+
+from supervisor.core.model_calls import Api, is_model_host
+from supervisor.core.model_errors import budget_error
+
+
+@pytest.mark.parametrize(
+    ("api", "status", "where", "kind"),
+    [
+        ("messages", 402, ("error", "type"), "billing_error"),
+        ("unmetered", 402, ("error", "type"), "billing_error"),
+        ("chat", 429, ("error", "code"), "insufficient_quota"),
+        ("responses", 429, ("error", "code"), "insufficient_quota"),
+    ],
+)
+def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> None:
+    found = budget_error(api, "too much", "stop", "r-1")
+    body = json.loads(found.body)
+    assert (found.status, body[where[0]][where[1]]) == (status, kind)
+    assert body["error"]["message"] == "too much; stop"
+    assert body["gatehouse"] == {"why": "too much", "remedy": "stop", "rule": None, "request_id": "r-1"}
+    assert found.headers == {"x-should-retry": "false"}
+
+
+@pytest.mark.parametrize("api", ["invoke", "converse"])
+def test_bedrock_names_the_kind_in_a_header(api: Api) -> None:
+    found = budget_error(api, "too much", "")
+    assert (found.status, found.headers["x-amzn-ErrorType"]) == (400, "ServiceQuotaExceededException")
+    assert json.loads(found.body)["message"] == "too much"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_one"),
+    [
+        ("api.anthropic.com", True),
+        ("openrouter.ai", True),
+        ("gateway.example.org", True),
+        ("bedrock-runtime.us-east-1.amazonaws.com", True),
+        ("bedrock-runtime-fips.us-gov-west-1.amazonaws.com", True),
+        ("bedrock-runtime.us-east-1.amazonaws.com.evil.net", False),
+        ("evil-openrouter.ai", False),
+        ("example.org", False),
+    ],
+)
+def test_hosts_of_models(host: str, is_one: bool) -> None:
+    assert is_model_host(host, frozenset({"gateway.example.org"})) is is_one

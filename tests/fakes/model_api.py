@@ -1,0 +1,178 @@
+"""A local server with the shapes of the model APIs: streamed and not, whole and broken. It counts what it would bill, in pico-dollars.
+
+Each request's body says what is wanted under `stub`: `{"input": 11, "output": 7, "fault": "cut"}`. Prices are those of the table that ships.
+"""
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.settings import ROOT
+from supervisor.spending import read_prices
+
+TABLE = read_prices(ROOT / "policy/prices.yaml")
+MODEL = "claude-haiku-4-5"
+type Json = dict[str, Any]
+
+
+@dataclass
+class ModelApi:
+    """`port` is its own. `requests` are the bodies that came, `billed` the sum of what they cost, `gate` holds answers back while it is clear."""
+
+    port: int = 0
+    requests: list[Json] = field(default_factory=list)
+    billed: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                path = head.split(" ")[1]
+                length = next(
+                    (
+                        int(line.split(":")[1])
+                        for line in head.split("\r\n")
+                        if line.lower().startswith("content-length:")
+                    ),
+                    0,
+                )
+                body = json.loads(await reader.readexactly(length)) if length else {}
+                self.requests.append(body)
+                if not await self._answer(writer, path, body):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    async def _answer(self, writer: asyncio.StreamWriter, path: str, body: Json) -> bool:
+        wanted = body.get("stub", {})
+        fault = wanted.get("fault", "")
+        if fault in ("429", "500", "529"):
+            said = json.dumps({"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}).encode()
+            writer.write(
+                f"HTTP/1.1 {fault} No\r\nContent-Type: application/json\r\nContent-Length: {len(said)}\r\n\r\n".encode()
+                + said
+            )
+            await writer.drain()
+            return True
+        tokens = Tokens(
+            input=wanted.get("input", 11), output=wanted.get("output", 7), cache_read=wanted.get("cached", 0)
+        )
+        if not fault:
+            price = TABLE.find(body.get("model", MODEL)).price
+            self.billed += TABLE.cost_picousd(price, tokens, ModelCall(api="messages"))
+        await self.gate.wait()
+        kind, pieces = _pieces(path, body, tokens, fault)
+        encoding = "Content-Encoding: gzip\r\n" if wanted.get("gzip") else ""
+        writer.write(
+            f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}Transfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        data = b"".join(pieces)
+        data = gzip.compress(data) if wanted.get("gzip") else data
+        step = wanted.get("step", 50)
+        for at in range(0, len(data), step):
+            piece = data[at : at + step]
+            writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            await writer.drain()
+        if fault in ("cut", "hang"):
+            if fault == "hang":
+                await asyncio.Event().wait()
+            writer.transport.abort()
+            return False
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+
+def _pieces(path: str, body: Json, tokens: Tokens, fault: str) -> tuple[str, list[bytes]]:
+    streams = bool(body.get("stream")) or path.endswith("-stream")
+    whole, events = _messages(body, tokens)
+    if "chat" in path:
+        whole, events = _chat(body, tokens)
+    elif "responses" in path:
+        whole, events = _responses(body, tokens)
+    elif "converse" in path:
+        whole, events = _converse(tokens)
+    if not streams:
+        return "application/json", [json.dumps({} if fault == "no-usage" else whole).encode()]
+    if fault in ("cut", "hang", "no-usage"):
+        events = events[:-1]
+    if fault == "error":
+        events = [*events[:-1], {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
+    if "converse" in path:
+        return "application/vnd.amazon.eventstream", [aws_frame(str(one.pop("kind")), one) for one in events]
+    return "text/event-stream", list(_sse(events))
+
+
+def _sse(events: list[Json]) -> Iterator[bytes]:
+    for event in events:
+        yield f"event: {event.get('type', 'x')}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def _messages(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
+    start = {"input_tokens": tokens.input, "cache_read_input_tokens": tokens.cache_read, "output_tokens": 1}
+    used = start | {"output_tokens": tokens.output}
+    model = body.get("model", MODEL)
+    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 20}}
+    events = [
+        {"type": "message_start", "message": {"model": model, "usage": start}},
+        text,
+        text,
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens.output}},
+    ]
+    return {"type": "message", "model": model, "content": [], "usage": used}, events
+
+
+def _chat(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
+    used = {
+        "prompt_tokens": tokens.input + tokens.cache_read,
+        "completion_tokens": tokens.output,
+        "prompt_tokens_details": {"cached_tokens": tokens.cache_read},
+    }
+    piece = {"choices": [{"delta": {"content": "word"}}], "usage": None}
+    model = body.get("model", MODEL)
+    return {"model": model, "choices": [{}], "usage": used}, [
+        piece,
+        piece,
+        {"model": model, "choices": [], "usage": used},
+    ]
+
+
+def _responses(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
+    used = {
+        "input_tokens": tokens.input + tokens.cache_read,
+        "output_tokens": tokens.output,
+        "input_tokens_details": {"cached_tokens": tokens.cache_read},
+    }
+    whole = {"model": body.get("model", MODEL), "status": "completed", "error": None, "usage": used}
+    return whole, [
+        {"type": "response.created", "response": {"usage": None}},
+        {"type": "response.completed", "response": whole},
+    ]
+
+
+def _converse(tokens: Tokens) -> tuple[Json, list[Json]]:
+    used = {"inputTokens": tokens.input, "outputTokens": tokens.output, "cacheReadInputTokens": tokens.cache_read}
+    return {"usage": used}, [
+        {"kind": "contentBlockDelta", "delta": {"text": "word"}},
+        {"kind": "metadata", "usage": used},
+    ]
+
+
+def aws_frame(kind: str, payload: Json) -> bytes:
+    """One event of an AWS stream; its sums are left empty."""
+    name, data = b":event-type", json.dumps(payload).encode()
+    head = bytes([len(name)]) + name + b"\x07" + len(kind).to_bytes(2) + kind.encode()
+    return (16 + len(head) + len(data)).to_bytes(4) + len(head).to_bytes(4) + b"\0" * 4 + head + data + b"\0" * 4
+
+
+def wrapped(event: Json) -> Json:
+    """An event of a model as Bedrock's invoke carries it."""
+    return {"bytes": base64.b64encode(json.dumps(event).encode()).decode()}
