@@ -27,13 +27,14 @@ from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import FILE, PathError, Root
 from supervisor.workspace.host_walk import HostWalk
 from supervisor.workspace.ignores import IGNORE_FILES, Ignores
+from supervisor.workspace.new_files import NewFiles
 from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.watch import Watcher, at_rest_s
 
-CHUNK = 32
+CHUNK = 64
 FULL_PASS_S = 60.0
 IMPATIENT_S = 1.0
 # Where the host can't be watched whole, passes come so often that they take at most this share of the time.
@@ -140,7 +141,7 @@ class HostChanges:
         names = gone + sorted(name for name, is_there in found.items() if is_there)
         for at in range(0, len(names), CHUNK):
             chunk = names[at : at + CHUNK]
-            for one in await to_end(lambda chunk=chunk: [self._deal_with(name) for name in chunk]):  # type: ignore[misc]
+            for one in await to_end(lambda chunk=chunk: self._deal_with_all(chunk)):  # type: ignore[misc]
                 self._follow_up(one)
                 if one.what is not None or one.verdict.verdict == "conflict":
                     changed.add(one.name)
@@ -219,6 +220,16 @@ class HostChanges:
         return gone
 
     # -- looking and bringing (in a thread) ---------------------------------------------------------------------------
+
+    def _deal_with_all(self, names: list[str]) -> list[_Found]:
+        with NewFiles(self._sides.host, self._sides.copy) as new:
+            return [self._bring_new(name, new) or self._deal_with(name) for name in names]
+
+    def _bring_new(self, name: str, new: NewFiles) -> _Found | None:
+        brought = new.bring(name) if self._sides.known(name) is None else None
+        if brought is None:
+            return None
+        return _Found(name, host=brought.host, what="created", known=brought.known, is_agreed=True)
 
     def _deal_with(self, name: str, work: Callable[[str], _Found] | None = None) -> _Found:
         try:
