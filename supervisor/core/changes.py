@@ -28,7 +28,7 @@ SET_ID = stat.S_ISUID | stat.S_ISGID
 MOST_EDITED_CHARS = 16 << 20
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
+class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, and never part of a cycle
     """What host and copy last agreed on about a path.
 
     `digest` is `content_hash` of a file, None where it was never needed: then it can be had from either side as long

@@ -14,6 +14,7 @@ workspace. The answer is any number of lines `{"bytes": so far}`, then a line of
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import stat
@@ -337,6 +338,7 @@ def serve(reading: BinaryIO, writing: BinaryIO, copier: Copier) -> None:
 if __name__ == "__main__":
     import socket
 
+    gc.disable()  # nothing here makes cycles, and collecting would take a tenth of the time
     os.umask(0)  # permissions are those of the host's files, and the copy's own folder is private
     channel = socket.socket(fileno=int(sys.argv[1]))
     out_of_bounds = [(device, inode) for device, inode in json.loads(sys.argv[4])]

@@ -134,11 +134,11 @@ class _Copy:
 
     def _take(self, piece: Piece, copied: Copied) -> None:
         """What came of one piece."""
-        rows, links, at = copied.rows, iter(copied.links), 0
+        rows, links, at = copied.rows.tolist(), iter(copied.links), 0
         for folder, leaves in piece.groups:
             prefix = f"{piece.prefix}{folder}/" if folder else piece.prefix
             for leaf in leaves:
-                self._row(piece, prefix + leaf, rows[at : at + ROW].tolist(), links)
+                self._row(piece, prefix + leaf, rows[at : at + ROW], links)
                 at += ROW
         for path, mode in copied.folders:
             self._folder(path, mode, piece.into_baseline)
