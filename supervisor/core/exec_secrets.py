@@ -102,8 +102,11 @@ def _finds_one(pattern: str) -> bool:
     # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to find these.
     start = _WILDCARD.split(pattern, 1)[0]
     names = [name for name in _names().found if name.startswith(start)] if start else []
+    if not names:
+        return False
     # One letter a step: no expression is compiled for what an agent writes.
-    return bool(names) and any(steps_fit([_STEPS.get(letter, letter) for letter in pattern], name) for name in names)
+    steps = [_STEPS.get(letter, letter) for letter in pattern]
+    return any(steps_fit(steps, name) for name in names)
 
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
