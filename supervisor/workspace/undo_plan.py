@@ -213,9 +213,9 @@ class UndoPlanner:
         merged = await merge_file(*contents)
         if merged.content is None:
             return _refused(file, f"{file.problem}, and can't be merged: {merged.why}")
-        mode = to.mode if now.mode == base.mode else now.mode
+        of_mode = to if now.mode == base.mode else now  # with its owner: a set-id bit is only for that one
         digest = await asyncio.to_thread(self._sides.history.kept.keep_bytes, merged.content)
-        wanted = Held("file", mode, digest)
+        wanted = Held("file", of_mode.mode, digest, uid=of_mode.uid)
         doing: Doing = "nothing" if is_same(wanted, now) else "merged"
         return msgspec.structs.replace(file, doing=doing, to=wanted, problem="")
 

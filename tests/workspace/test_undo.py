@@ -206,6 +206,20 @@ async def test_merging_keeps_what_the_person_edited(desk: Desk) -> None:
         assert (desk.host / "long.txt").read_text() == "".join(["agent\n", *lines[1:-1], "mine\n"])
 
 
+async def test_a_merge_keeps_the_set_id_bit_that_the_person_set_since(desk: Desk) -> None:
+    async with desk.running():
+        (desk.copy / "src/app.py").write_text("agent = 1\n")
+        await applied(desk)
+        (desk.host / "src/app.py").chmod(0o4755)
+        await undo(desk, merge=True)
+        assert (desk.host / "src/app.py").read_text() == "one = 1\ntwo = 2\nthree = 3\n"
+        assert stat.S_IMODE((desk.host / "src/app.py").stat().st_mode) == 0o4755
+        # What is on record is what is there: the undo can be undone.
+        (begun,) = events(desk, "undo_started")
+        await undo(desk, Selection(ids=(str(begun["undo"]),)))
+        assert (desk.host / "src/app.py").read_text() == "agent = 1\n"
+
+
 async def test_a_merge_conflict_is_refused_and_no_markers_are_written(desk: Desk) -> None:
     async with desk.running():
         (desk.copy / "README.md").write_text("agent\n")
