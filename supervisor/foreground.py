@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from supervisor import client as running
-from supervisor.clock import RealClock
+from supervisor.clock import Clock, RealClock
 from supervisor.core.copy_progress import left
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
@@ -29,6 +29,7 @@ from supervisor.errors import GatehouseError, PolicyError, SandboxError, UserErr
 from supervisor.settings import Settings, inherited
 
 FOLLOW_EVERY_S = 0.3
+TELL_EVERY_S = 1.0
 
 type Progress = Callable[[str], dict[str, int] | None]
 
@@ -141,8 +142,7 @@ class _Teller:
         self._raw = raw
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._told: dict[str, None] = {}
-        self._clock = RealClock()
-        self._copying_since: float | None = None
+        self._copying = _CopyTeller(RealClock())
 
     def output(self, session_id: str, data: bytes) -> None:
         if session_id != self.session_id:
@@ -159,7 +159,8 @@ class _Teller:
         """Say what is new of it. A full-screen program owns the terminal: then it is said when that has ended."""
         if self.session_id is not None and session.id != self.session_id:
             return
-        self._copying(session.id)
+        if not self._raw:
+            self._copying.tell(self._progress(session.id))
         for line in self._lines(session):
             if line not in self._told:
                 self._told[line] = None
@@ -185,16 +186,23 @@ class _Teller:
             lines.append(f"the session has ended: {session.end_reason}")
         return lines
 
-    def _copying(self, session_id: str) -> None:
-        """How far the private copy is, once a second where it takes longer than one."""
-        progress = self._progress(session_id)
-        now = self._clock.monotonic()
+
+class _CopyTeller:
+    """Says how far a private copy is, once a second where it takes longer than one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+
+    def tell(self, progress: dict[str, int] | None) -> None:
+        """What is known of it now; None where nothing is copied."""
         if progress is None:
             return
-        if self._copying_since is None:
-            self._copying_since = now
-        elif now - self._copying_since > 1.0 and not self._raw:
-            self._copying_since = now
+        now = self._clock.monotonic()
+        if self._told_at is None:
+            self._told_at = now
+        elif now - self._told_at > TELL_EVERY_S:
+            self._told_at = now
             _say(f"copying the workspace: {progress['done']} of {progress['total']} files{left(progress)}")
 
 
@@ -248,10 +256,11 @@ def _follow(client: running.Client, wanted: dict[str, Any], *, open_from: Path |
     session = client.post("/api/sessions", **wanted)
     path = f"/api/sessions/{session['id']}"
     _say_url(client.post("/api/login-token")["url"], open_from)
-    offset, told = 0, set[str]()
+    offset, told, copying = 0, set[str](), _CopyTeller(RealClock())
     try:
         while True:
             session = client.get(path)
+            copying.tell(session["progress"])
             for notice in session["notices"]:
                 if notice not in told:
                     told.add(notice)

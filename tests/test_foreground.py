@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.foreground import _say_url, private_page
+from supervisor.core.copy_progress import progress
+from supervisor.foreground import _CopyTeller, _say_url, private_page
+from tests.fakes.clock import FakeClock
 
 URL = "http://127.0.0.1:3700/login?token=one-time-token&x='"
 
@@ -32,3 +34,18 @@ def test_the_page_that_leads_there_is_read_by_nobody_else(tmp_path: Path) -> Non
     assert stat.S_IMODE(page.lstat().st_mode) == 0o600
     assert "token=one-time-token&amp;x=&#x27;" in page.read_text()
     assert (tmp_path / "elsewhere").read_text() == "kept"
+
+
+def test_a_copy_that_takes_long_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    teller = _CopyTeller(clock)
+    teller.tell(None)
+    for quarter in range(11):
+        teller.tell(progress(quarter * 200, 5000, 1 << 20, quarter / 4))
+        clock.advance(0.25)
+    teller.tell(None)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("gatehouse: ")[-1] for line in lines] == [
+        "copying the workspace: 1000 of 5000 files, about 5s left",
+        "copying the workspace: 2000 of 5000 files, about 4s left",
+    ]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from supervisor.process import spawn
+from supervisor.settings import for_our_python
 from supervisor.workspace import copying
 from supervisor.workspace.copying import Copied, Copier, Group
 from supervisor.workspace.to_end import to_end
@@ -78,7 +79,7 @@ async def copy_all(
     Raises OSError where it can't go on. What was copied stays, and nothing runs any more.
     """
     waiting = deque(work)
-    number = min(os.cpu_count() or 1, MOST_PROCESSES, len(waiting))
+    number = min(os.process_cpu_count() or 1, MOST_PROCESSES, len(waiting))
     if number < 2 or sum(piece.files for piece in waiting) < FEW_FILES:
         loop = asyncio.get_running_loop()
         copier = Copier(place.workspace, place.target, place.forbidden)
@@ -106,7 +107,7 @@ async def _drive(
     try:
         child = await spawn(
             [sys.executable, "-I", "-S", PROGRAM, *map(str, passed), msgspec.json.encode(place.forbidden).decode()],
-            env={},
+            env=for_our_python(),
             pass_fds=passed,
         )
     except BaseException:

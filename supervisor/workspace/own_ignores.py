@@ -5,6 +5,7 @@ The syntax is .gitignore's, a file counts for its folder and what is below, the 
 than any .gitignore, and than git's index: a tracked file that is named here stays out, too. A folder that is left out is
 left out whole; one that is named with `!` comes whole, but for what is named in turn.
 
+It decides what is copied and synced; it hides nothing: an agent reads the host's folder at `/workspace/lower` all the same.
 It is separate from `ignores`, which asks git. It must never read an ignore file of the copy, nor through a symlink.
 """
 

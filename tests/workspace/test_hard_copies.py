@@ -27,7 +27,7 @@ def pooled(monkeypatch: pytest.MonkeyPatch, pieces_of: int = 3) -> None:
     """Copy by processes, however few files there are."""
     monkeypatch.setattr(copy_pool, "FEW_FILES", 0)
     monkeypatch.setattr(copy_pool, "PIECE_FILES", pieces_of)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 2)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "processes":
         monkeypatch.setattr(copy_pool, "FEW_FILES", 0)
         monkeypatch.setattr(copy_pool, "PIECE_FILES", 3)
-        monkeypatch.setattr(os, "cpu_count", lambda: 2)
+        monkeypatch.setattr(os, "process_cpu_count", lambda: 2)
     return str(request.param)
 
 
