@@ -111,8 +111,9 @@ class Parts:
         self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
-        inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate)
         extra = [settings.upstream_ca] if settings.upstream_ca else []
+        # A connection that nothing looks into shows the origin's own certificate: what egress trusts, the sandbox must.
+        inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate, *extra)
         upstream = write_bundle(settings.data_dir / "upstream-ca.pem", system_bundle(), *extra)
         self.network_log = NetworkLog(self.clock, self.redactor)
         self.network = NetworkBroker(
@@ -274,6 +275,8 @@ class Supervisor:
             await parts.end_cut_undos()
             parts.gate.offer_ready()
             parts.policies.on_change = self._policy_changed
+            # What an open stream or tunnel carries is never asked about again.
+            parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
         except BaseException:
             parts.close()
@@ -300,11 +303,11 @@ class Supervisor:
         while True:
             await asyncio.sleep(HITS_EVERY_S)
             stopped = self.parts.kill_switch.reason() is not None
-            if stopped and not was_stopped:
-                # New requests are denied anyway; what an open stream carries is never asked about again.
+            if stopped and not was_stopped:  # by hand, perhaps
                 self.parts.network.end_connections()
             was_stopped = stopped
             try:
+                self.parts.network.reconsider()  # a rule may have run out
                 self.parts.gate.write_hits()
                 _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
@@ -319,6 +322,7 @@ class Supervisor:
                 self.parts.audit.record("policy_loaded")
         self._app.state["live"].policy_changed()
         self.parts.surroundings.reconsider()
+        self.parts.network.reconsider()
         if not is_saved:
             self.parts.gate.rejudge_pending(by="a change of the policy file")
 

@@ -106,14 +106,15 @@ class Gate:
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
-    def judge(self, action: Action, session_id: str) -> Verdict:
-        """What the rules say, recorded. Never raises, never asks anybody."""
-        verdict = self.rulings.verdict(action, session_id)
+    def judge(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
+        """What the rules say, recorded. `is_running`: it is part of what was allowed, and no use of its own. Never raises, never
+        asks anybody."""
+        verdict = self.rulings.verdict(action, session_id, is_running=is_running)
         try:
             self._record_verdict(action, session_id, verdict)
         except StorageError as error:
             return Verdict(decision="deny", why=error.message, remedy=error.remedy)
-        if verdict.rule_id is not None:
+        if verdict.rule_id is not None and not is_running:
             self._unwritten.count(verdict.rule_id)
         return verdict
 

@@ -3,14 +3,16 @@
 A file holds it, so that it outlives a crash and can be set by hand (`touch data/stopped`) when nothing else answers.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 
 class KillSwitch:
-    """The file's presence is the state; its text is the reason."""
+    """The file's presence is the state; its text is the reason. `on_stop` is called when it is thrown here, not by hand."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.on_stop: Callable[[], None] | None = None
 
     def reason(self) -> str | None:
         """Why everything is stopped; None while it isn't. A file that can't be read counts as on (law 3)."""
@@ -24,6 +26,8 @@ class KillSwitch:
     def stop(self, reason: str) -> None:
         """Deny everything from now on."""
         self._path.write_text(reason)
+        if self.on_stop is not None:
+            self.on_stop()
 
     def resume(self) -> None:
         """Go back to the rules."""

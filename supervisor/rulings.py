@@ -64,8 +64,8 @@ class Rulings:
         reason = self._kill_switch.reason()
         return None if reason is None else f"{STOPPED}: {reason}"
 
-    def verdict(self, action: Action, session_id: str) -> Verdict:
-        """What is said of an action now. Never raises."""
+    def verdict(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
+        """What is said of an action now. `is_running`: it began when it was allowed, so the use it took doesn't count. Never raises."""
         stopped = self.why_stopped()
         if stopped is not None:
             return Verdict(decision="deny", why=stopped, remedy="the operator can resume")
@@ -73,13 +73,19 @@ class Rulings:
         if session is None:
             return Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")
         try:
-            return self.under(self.policies.for_session(session.policy_text), action, session_id)
+            uses = {} if is_running else self._uses
+            return self.under(self.policies.for_session(session.policy_text), action, session_id, uses)
         except Exception as error:
             log.exception("verdict failed")
             return Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")
 
-    def under(self, policy: Policy, action: Action, session_id: str) -> Verdict:
-        """What `policy`, which need not be in force, says of an action."""
+    def looks_into(self, host: str, session_id: str) -> bool:
+        """Whether a rule speaks of requests to this host, so that its connections are decrypted; True where that can't be said."""
+        session = self._sessions.get(session_id)
+        return session is None or self.policies.for_session(session.policy_text).looks_into(host)
+
+    def under(self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None) -> Verdict:
+        """What `policy`, which need not be in force, says of an action. `uses` as they were counted by default."""
         session = self._sessions.get(session_id)
         verdict = evaluate(
             policy,
@@ -88,7 +94,7 @@ class Rulings:
             session_id=session_id,
             forbidden_endpoints=self._own_endpoints,
             configured_remotes=frozenset(session.remotes) if session and session.remotes else None,
-            uses=self._uses,
+            uses=self._uses if uses is None else uses,
         )
         own = self._own_in.get(session_id)
         if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):

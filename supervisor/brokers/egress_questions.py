@@ -5,6 +5,9 @@
     a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
                                     the person's answer to the CONNECT covers it
 
+A connection to a host that only host rules speak of is passed on unread. Since nothing inside of it is ever asked about, it lasts as
+long as the rules allow it: `reconsider` names those that they don't any more.
+
 It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
 """
 
@@ -12,7 +15,7 @@ import msgspec
 import structlog
 
 from supervisor.core.actions import Network, fingerprint
-from supervisor.core.egress_wire import Answer, Question, Reserve, Settled
+from supervisor.core.egress_wire import Answer, CloseConnection, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
 from supervisor.errors import StorageError
@@ -30,6 +33,16 @@ class _Approved(msgspec.Struct, frozen=True):
     question_id: int
 
 
+class _Tunnel(msgspec.Struct, frozen=True):
+    """A connection that nothing looks into: as it was allowed, and with the addresses that it goes to once they were judged."""
+
+    session_id: str
+    connection_id: str
+    action: Network
+    judged: Network
+    by_person: bool
+
+
 class EgressQuestions:
     """The questions of one egress process, from its start to its end."""
 
@@ -38,6 +51,7 @@ class EgressQuestions:
         self._hold_s = hold_s
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
+        self._tunnels: dict[int, _Tunnel] = {}
 
     async def answer(self, question: Question) -> Answer:
         """The gate's answer. Never raises but when it is cancelled."""
@@ -54,6 +68,7 @@ class EgressQuestions:
     def settle(self, settled: Settled) -> None:
         """Record what came of an allowed question."""
         grant = self._grants.pop(settled.question_id, None)
+        self._tunnels.pop(settled.question_id, None)
         if grant is None:
             return
         for connection_id, approved in list(self._approved.items()):
@@ -82,11 +97,38 @@ class EgressQuestions:
         """Egress is gone: what came of its open grants isn't known."""
         grants, self._grants = self._grants, {}
         self._approved.clear()
+        self._tunnels.clear()
         for grant in grants.values():
             try:
                 self._gate.settle(grant, "failed", {"error": error})
             except StorageError as failure:
                 log.error("outcome not recorded", error=str(failure))
+
+    def reconsider(self) -> list[CloseConnection]:
+        """What to end: connections that nothing looks into, and that the rules don't allow so any more. Never raises."""
+        return [
+            CloseConnection(session_id=tunnel.session_id, connection_id=tunnel.connection_id, why=why)
+            for tunnel in self._tunnels.values()
+            if (why := self._why_not(tunnel)) is not None
+        ]
+
+    def _why_not(self, tunnel: _Tunnel) -> str | None:
+        """Why a connection may not go on; None while it may. What a person approved, only a denial ends."""
+        rulings = self._gate.rulings
+        verdict = rulings.verdict(tunnel.action, tunnel.session_id, is_running=True)
+        if verdict.decision == "deny" or (verdict.decision == "ask" and not tunnel.by_person):
+            return f"allowed no longer: {verdict.why}"
+        of_addresses = rulings.verdict(tunnel.judged, tunnel.session_id, is_running=True)
+        if of_addresses.decision == "deny":
+            return f"allowed no longer: {of_addresses.why}"
+        return "a rule looks into this host now" if self._looks_inside(tunnel.action, tunnel.session_id) else None
+
+    def _looks_inside(self, action: Network, session_id: str) -> bool:
+        try:
+            return self._gate.rulings.looks_into(action.host, session_id)
+        except Exception as error:
+            log.exception("looking inside failed", error=type(error).__name__)
+            return True
 
     async def _decide(self, question: Question, action: Network) -> Answer:
         """By the gate, with a person where the rules ask for one."""
@@ -112,6 +154,11 @@ class EgressQuestions:
             self._approved[question.connection_id] = _Approved(
                 action.host, action.port, grant.rule, question.question_id
             )
+        looks_inside = action.operation != "connect" or self._looks_inside(action, question.session_id)
+        if not looks_inside:
+            self._tunnels[question.question_id] = _Tunnel(
+                question.session_id, question.connection_id, action, action, grant.request_id is not None
+            )
         return Answer(
             question_id=question.question_id,
             decision="allow",
@@ -119,6 +166,7 @@ class EgressQuestions:
             rule=grant.rule,
             request_id=grant.request_id,
             settle=True,
+            look_inside=looks_inside,
         )
 
     async def _judge_inside(self, question: Question) -> Answer:
@@ -140,9 +188,11 @@ class EgressQuestions:
         grant = self._grants.get(after)
         if grant is None or not question.action.resolved:
             return deny(question, "these addresses belong to nothing that was allowed", "ask again")
-        verdict = self._gate.judge(question.action, question.session_id)
+        verdict = self._gate.judge(question.action, question.session_id, is_running=True)
         if verdict.decision == "deny":
             return _of_verdict(question, verdict)
+        if after in self._tunnels:
+            self._tunnels[after] = msgspec.structs.replace(self._tunnels[after], judged=question.action)
         if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
             # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
             decided = await self._decide(question, question.action)

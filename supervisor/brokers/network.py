@@ -226,6 +226,12 @@ class NetworkBroker:
         if self._run is not None:
             self._run.cut()
 
+    def reconsider(self) -> None:
+        """The rules may have changed: end the connections that go on unread and that they don't allow any more."""
+        if self._run is not None:
+            for message in self._run.questions.reconsider():
+                self._run.send(message)
+
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
         """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
         self._forbidden = tuple(endpoints)

@@ -81,6 +81,14 @@ class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
     session_id: str
 
 
+class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection"):
+    """End one connection of a session: what it was opened for is allowed no longer. `why` is its outcome on record."""
+
+    session_id: str
+    connection_id: str
+    why: str
+
+
 class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials"):
     """The credentials of a session, all of them; replaces what was said before."""
 
@@ -97,7 +105,8 @@ class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
 
-    `settle`: a `Settled` is waited for.
+    `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its requests judged; without it egress
+    passes TLS on unread.
     """
 
     question_id: int
@@ -108,9 +117,19 @@ class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     request_id: str | None = None
     private_ok: bool = False
     settle: bool = False
+    look_inside: bool = True
 
 
-type ToEgress = Configure | OpenListener | CloseListener | CloseSession | PutCredentials | ForbidEndpoints | Answer
+type ToEgress = (
+    Configure
+    | OpenListener
+    | CloseListener
+    | CloseSession
+    | CloseConnection
+    | PutCredentials
+    | ForbidEndpoints
+    | Answer
+)
 
 
 # -- egress to supervisor ------------------------------------------------------------------------------------------------

@@ -8,6 +8,13 @@ of any other part ends in a refusal.
     link       the egress end of the control channel        questions  questions that wait for an answer
     sessions   sessions, their listeners and connections    checks     contradictions in a request (pure)
     resolver   names to addresses, once                     dialler    the event loop, which dials nothing but checked addresses
-    layers     mitmproxy's HTTP layers, refusing by default guard      the addon that asks and lifts the refusal
+    admission  from an action to checked addresses          refusals   what a client reads when it is refused
+    front      reads each connection's head, finds its way  tunnels    TLS passed on unread, its server name checked
+    ends       the two ends of a connection as protocols    client_hello  the first message of a TLS client (pure)
     secrets    credentials in place of placeholders         app        puts it together and obeys the supervisor
+
+Only these import mitmproxy, and they are imported when the first connection is to be looked into:
+
+    inspector  mitmproxy, put together                      layers     its HTTP layers, refusing by default
+    guard      the addon that asks and lifts the refusal    tls        TLS of both sides
 """

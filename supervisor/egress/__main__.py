@@ -15,8 +15,9 @@ import sys
 import structlog
 
 from supervisor.clock import RealClock
-from supervisor.egress.app import Egress, MitmLog
+from supervisor.egress.app import Egress
 from supervisor.egress.dialler import PinnedLoop
+from supervisor.egress.failures import OthersLog
 
 # prctl(2)
 _PR_SET_DUMPABLE = 4
@@ -37,7 +38,7 @@ def harden() -> None:
 
 
 def configure_logging() -> None:
-    """JSON lines on standard error; of mitmproxy only that it failed, and where."""
+    """JSON lines on standard error; of libraries only that they failed, and where."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -48,7 +49,7 @@ def configure_logging() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.getLogger().handlers = [MitmLog(logging.ERROR)]
+    logging.getLogger().handlers = [OthersLog(logging.ERROR)]
     logging.getLogger().setLevel(logging.ERROR)
 
 

@@ -55,9 +55,28 @@ class Admission:
         """Report a refusal of our own, for the audit."""
         self._questions.refused(connection, action, why)
 
-    def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
-        """Report what came of an allowed action."""
-        self._questions.settle(answer, outcome, detail)
+    def ended(
+        self, connection: Connection, question_id: int, outcome: Outcome, detail: dict[str, str | int | float | None]
+    ) -> None:
+        """Report what came of an allowed question of this connection, once."""
+        found = connection.unsettled.pop(question_id, None)
+        if found is None:
+            return
+        answer, started_at = found
+        facts = {
+            **detail,
+            "up_bytes": connection.up_bytes,
+            "down_bytes": connection.down_bytes,
+            "duration_s": round(self._clock.monotonic() - started_at, 3),
+        }
+        if connection.cut_for:
+            facts["error"] = connection.cut_for
+        self._questions.settle(answer, outcome, facts)
+
+    def ended_all(self, connection: Connection) -> None:
+        """Report the rest: the connection is over."""
+        for question_id in list(connection.unsettled):
+            self.ended(connection, question_id, "done", {})
 
     def unreachable(self, connection: Connection, host: str) -> None:
         """None of a host's addresses answered: look it up anew the next time."""

@@ -142,3 +142,10 @@ def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | 
     if named != host:
         return f"TLS names `{named or 'no valid host'}`, but the connection goes to `{host}`"
     return None
+
+
+def tunnelled_name(sni: str | None, host: str) -> str | None:
+    """The same for a tunnel, where nothing else says which host is meant: a name must be sent, but to an address."""
+    if sni is None and hosts.as_address(host) is None:
+        return f"TLS names no host, but the connection goes to `{host}`"
+    return server_name(sni, host, was_sent=sni is not None)

@@ -1,14 +1,12 @@
 """The addon that asks about every connection and request, and lifts the layers' refusal on an explicit allow only.
 
-    CONNECT -> checks -> question -> addresses -> question -> pin
-    request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for CONNECT) -> go on
+    request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a CONNECT, see `front`) -> go on
 
 Each hook runs inside `closes`, which turns whatever is raised into a refusal: mitmproxy itself would log it and let the
 request go through (`addonmanager.safecall`).
 """
 
 import functools
-import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,11 +20,13 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
-from supervisor.egress import checks, secrets
+from supervisor.egress import checks, refusals, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.dialler import PIN
-from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, Refusal, RefuseLayer, next_layer_for
+from supervisor.egress.failures import where
+from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
 from supervisor.egress.meter import ERROR, Meter
+from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
 
 log = structlog.get_logger("egress")
@@ -36,16 +36,8 @@ BUFFERED_BYTES = 64 * 1024
 # The number of the extension `server_name`: RFC 6066.
 _SERVER_NAME = 0
 QUESTION = "gatehouse_question"
-_BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
-
-
-def where(error: BaseException) -> str:
-    """Type and place of an exception, without its text: that may quote what a client sent."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"
 
 
 def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Awaitable[None]]]:
@@ -72,7 +64,7 @@ def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]
 
 def _refuse_flow(flow: http.HTTPFlow) -> None:
     flow.metadata[ALLOWED] = False
-    flow.metadata[REFUSAL] = _BROKEN
+    flow.metadata[REFUSAL] = refusals.BROKEN
 
 
 def _kill_flow(flow: mitm_flow.Flow) -> None:
@@ -119,28 +111,12 @@ class Guard:
         data.layer = next_layer_for(data.context, data.data_client())  # type: ignore[no-untyped-call]
 
     @closes(_refuse_flow)
-    async def http_connect(self, flow: http.HTTPFlow) -> None:
+    def http_connect(self, flow: http.HTTPFlow) -> None:
+        # The front has answered the CONNECT that a connection began with; one behind another request is nobody's business.
         _refuse_flow(flow)
-        connection = self._connection(flow)
-        parts = checks.split_authority(flow.request.authority)
-        if parts is None or parts[1] is None or connection.target is not None:
-            self._refuse(flow, Refusal(why="the target of CONNECT is not host:port"))
-            return
-        host, port = parts[0], parts[1]
-        action = Network(operation="connect", host=host, port=port)
-        why = checks.connect(_head(flow), host, port)
-        if why is not None:
-            self._refuse_locally(flow, connection, action, why)
-            return
-        answer = await self._admission.admit(connection, action)
-        if answer.decision != "allow":
-            self._refuse(flow, _refusal(answer))
-            return
-        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
-        connection.target = (host, port)
-        flow.request.data.host = host  # mitmproxy dials this: the spelling that was judged
-        flow.request.data.port = port
-        flow.metadata[ALLOWED] = True
+        self._refuse(
+            flow, Refusal(why="a CONNECT comes first on its connection", remedy="open a new connection for it")
+        )
 
     @closes(_refuse_flow)
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -162,7 +138,7 @@ class Guard:
             return
         answer = await self._admission.admit(connection, action, in_tunnel=flow.metadata[TUNNEL])
         if answer.decision != "allow":
-            self._refuse(flow, _refusal(answer))
+            self._refuse(flow, refusals.of_answer(answer))
             return
         self._let_through(flow, connection, answer, host, port, swaps)
         self._meter.begin(flow, connection, host, is_upgrade=bool(head.values(b"upgrade")) or head.method == "CONNECT")
@@ -252,13 +228,12 @@ class Guard:
 
     @closes(lambda client: None)
     def client_disconnected(self, client: mitm_connection.Client) -> None:
-        connection = self._sessions.disconnect(client.id)
+        connection = self._sessions.of_client(client.id)
         if connection is None:
             return
+        self._sessions.disconnect(connection)
         self._meter.client_left(connection)
-        for answer, started_at in connection.unsettled.values():
-            self._report(connection, answer, started_at, "done", {})
-        connection.unsettled.clear()
+        self._admission.ended_all(connection)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -321,32 +296,15 @@ class Guard:
         flow.metadata[REFUSAL] = refusal
 
     def _refuse_locally(self, flow: http.HTTPFlow, connection: Connection, action: Network, why: str) -> None:
-        self._refuse(flow, Refusal(why=why, remedy="no rule can allow this; send a request that says one thing only"))
+        self._refuse(flow, refusals.of_contradiction(why))
         self._admission.refused(connection, action, why)
 
     def _settle(self, flow: http.HTTPFlow, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         question_id = flow.metadata.pop(QUESTION, None)
-        if connection is None or question_id is None or question_id not in connection.unsettled:
+        if connection is None or question_id is None:
             return
-        answer, started_at = connection.unsettled.pop(question_id)
-        self._report(connection, answer, started_at, outcome, detail)
-
-    def _report(
-        self,
-        connection: Connection,
-        answer: Answer,
-        started_at: float,
-        outcome: Outcome,
-        detail: dict[str, str | int | float | None],
-    ) -> None:
-        facts = {
-            **detail,
-            "up_bytes": connection.up_bytes,
-            "down_bytes": connection.down_bytes,
-            "duration_s": round(self._clock.monotonic() - started_at, 3),
-        }
-        self._admission.settle(answer, outcome, facts)
+        self._admission.ended(connection, question_id, outcome, detail)
 
 
 def _head(flow: http.HTTPFlow) -> checks.Head:
@@ -359,9 +317,3 @@ def _head(flow: http.HTTPFlow) -> checks.Head:
         headers=tuple(request.headers.fields),
         http_version=request.http_version,
     )
-
-
-def _refusal(answer: Answer) -> Refusal:
-    """The 403 that an answer other than allow becomes."""
-    error = "not answered in time" if answer.decision == "ask_timeout" else "denied"
-    return Refusal(error=error, why=answer.why, remedy=answer.remedy, rule=answer.rule, request_id=answer.request_id)

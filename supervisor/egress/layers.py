@@ -16,6 +16,7 @@ from mitmproxy import http
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import RequestData, ResponseData, ResponseEndOfMessage, ResponseHeaders
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
@@ -23,7 +24,9 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
 from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
+from supervisor.egress.refusals import Refusal
 
 # Keys of `flow.metadata`.
 ALLOWED = "gatehouse_allowed"
@@ -33,18 +36,6 @@ TUNNEL = "gatehouse_tunnel"
 TLS_PREFIX_BYTES = 3
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
-# How much of a refused body is read and dropped, so that the client gets to read the refusal.
-DRAIN_BYTES = 1024 * 1024
-
-
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a 403: the same reason and rule as in the verdict and the audit record (law 5)."""
-
-    error: str = "refused"
-    why: str = "no verdict was given"
-    remedy: str = ""
-    rule: str | None = None
-    request_id: str | None = None
 
 
 def refusal_response(refusal: Refusal, http_version: str, error: ModelError | None = None) -> http.Response:
@@ -122,7 +113,7 @@ class GuardedStream(HttpStream):
         """Drop the rest of a refused request; a long one is cut off."""
         if isinstance(event, RequestData):
             self.drained_bytes += len(event.data)
-            if self.drained_bytes > DRAIN_BYTES:
+            if self.drained_bytes > MOST_DROPPED_BYTES:
                 yield commands.CloseConnection(self.context.client)
 
 
@@ -166,7 +157,7 @@ def next_layer_for(context: Context, data: bytes) -> layer.Layer | None:
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
     ever relayed unread.
     """
-    if len(context.layers) == 1:
+    if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
         return GuardedHttpLayer(context, HTTPMode.regular)
     if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
         return GuardedHttpLayer(context, HTTPMode.transparent)

@@ -55,6 +55,11 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
     return found, None
 
 
+def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
+    """Whether a credential belongs to this host and port, so that its connections are looked into."""
+    return any(_bound(credential, credential.scheme, host, port) for credential in credentials)
+
+
 def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, port: int) -> str | None:
     """Why the request must be refused, where it brings a key of its own to a host that a credential belongs to."""
     own = [credential for credential in credentials if _bound(credential, credential.scheme, host, port)]

@@ -6,6 +6,7 @@ A connection belongs to the session whose listening socket it came in by: nothin
 import asyncio
 import itertools
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from supervisor.core.egress_wire import Answer, Credential
@@ -37,12 +38,13 @@ class Connection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
 
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
-    then named the same. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each.
+    then named the same. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each. `cut_for` is
+    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel.
     """
 
     id: str
     session: Session
-    writer: asyncio.StreamWriter
+    transport: asyncio.Transport
     started_at: float
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
     waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
@@ -51,6 +53,15 @@ class Connection:
     unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
     up_bytes: int = 0
     down_bytes: int = 0
+    cut_for: str = ""
+    cut_origin: Callable[[], None] | None = None
+
+    def cut(self) -> None:
+        """End it at once, what waits to be sent included."""
+        self.leave()
+        self.transport.abort()
+        if self.cut_origin is not None:
+            self.cut_origin()
 
     def leave(self) -> None:
         """The client went away: whatever it waits for is over."""
@@ -77,28 +88,38 @@ class Sessions:
         """The session of this id, made where it is new."""
         return self._sessions.setdefault(session_id, Session(session_id))
 
-    def connect(
-        self, session: Session, client_id: str, writer: asyncio.StreamWriter, started_at: float
-    ) -> Connection | None:
+    def connect(self, session: Session, transport: asyncio.Transport, started_at: float) -> Connection | None:
         """Register a client; None where the session is closed or has too many."""
         if session.closed or len(session.connections) >= MOST_CONNECTIONS_PER_SESSION:
             return None
-        connection = Connection(f"{session.id}/{next(self._ids)}", session, writer, started_at)
+        connection = Connection(f"{session.id}/{next(self._ids)}", session, transport, started_at)
         session.connections.add(connection)
-        self._by_client[client_id] = connection
         return connection
+
+    def disconnect(self, connection: Connection) -> None:
+        """Forget a client, whose connection is over."""
+        connection.session.connections.discard(connection)
+        connection.leave()
+
+    def name_client(self, client_id: str, connection: Connection) -> None:
+        """mitmproxy knows the client of this connection by an id of its own."""
+        self._by_client[client_id] = connection
+
+    def forget_client(self, client_id: str) -> None:
+        """Nothing that mitmproxy still says of this client belongs to a connection."""
+        self._by_client.pop(client_id, None)
 
     def of_client(self, client_id: str) -> Connection | None:
         """The connection of a client of mitmproxy's, None where it is unknown or over."""
         return self._by_client.get(client_id)
 
-    def disconnect(self, client_id: str) -> Connection | None:
-        """Forget a client, whose connection is over."""
-        connection = self._by_client.pop(client_id, None)
-        if connection is not None:
-            connection.session.connections.discard(connection)
-            connection.leave()
-        return connection
+    def cut(self, session_id: str, connection_id: str, why: str) -> None:
+        """End one connection, for a reason of the supervisor's."""
+        session = self._sessions.get(session_id)
+        for connection in list(session.connections) if session is not None else ():
+            if connection.id == connection_id:
+                connection.cut_for = why
+                connection.cut()
 
     def close(self, session_id: str) -> None:
         """Stop serving a session and end its connections."""
@@ -107,8 +128,7 @@ class Sessions:
             return
         session.stop_listening()
         for connection in list(session.connections):
-            connection.leave()
-            connection.writer.transport.abort()
+            connection.cut()
 
     def stop_listening(self) -> None:
         """Take no more clients, of any session."""

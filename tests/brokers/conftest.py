@@ -143,7 +143,9 @@ async def setting(
             names=NAMES | {"models.test": ("127.0.0.1",)},
             **more,  # type: ignore[arg-type]
         )
-        found = Setting(records, broker, listener.getsockname()[1], listener, certificate)
+        # As a sandbox has it: the authorities of the origins too, for what is passed on unread.
+        bundle = ca.write_bundle(folder / "bundle.pem", certificate, folder / "upstream.pem")
+        found = Setting(records, broker, listener.getsockname()[1], listener, bundle)
         records.open(found.session_id)
         async with asyncio.TaskGroup() as tasks:
             await broker.start(tasks)

@@ -150,8 +150,13 @@ async def test_nobody_answers_and_a_later_try_finds_the_answer(
         assert place.office.pending()[0].id != request.id
 
 
+def looking_inside(origin: Origin) -> str:
+    """A rule that changes nothing but that connections to the origin are looked into."""
+    return f"network(* https://origin.test:{origin.port}/never/**)"
+
+
 async def test_https_is_asked_once_for_the_connection_and_its_requests(place: Setting, https: Origin) -> None:
-    place.office.policy(rules(https))
+    place.office.policy(rules(https, deny=(looking_inside(https),)))
     url = f"https://origin.test:{https.port}"
     running = asyncio.create_task(curl(place, f"{url}/1", f"{url}/2"))
     request = await place.office.asked()

@@ -15,6 +15,7 @@ TO_EGRESS: tuple[wire.ToEgress, ...] = (
     wire.OpenListener(session_id="s1", listener_id=2),
     wire.CloseListener(session_id="s1", listener_id=2),
     wire.CloseSession(session_id="s1"),
+    wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer"),
     wire.PutCredentials(session_id="s1", credentials=(KEY,)),
     wire.ForbidEndpoints(endpoints=(("127.0.0.1", 3700),)),
     wire.Answer(question_id=7, decision="allow", why="allowed", rule="network(api.example.com)", private_ok=True),

@@ -5,7 +5,22 @@ from collections.abc import Callable
 
 sys.path.insert(0, ".")
 
-from supervisor.egress import __main__, addresses, admission, checks, guard, layers, secrets
+from supervisor.egress import (
+    __main__,
+    addresses,
+    admission,
+    app,
+    checks,
+    client_hello,
+    ends,
+    front,
+    guard,
+    inspector,
+    layers,
+    secrets,
+    sessions,
+    tunnels,
+)
 from supervisor.egress import tls as egress_tls
 
 
@@ -26,17 +41,8 @@ def _named(name: str) -> Callable[[object, object], None]:
 
 
 def break_part(name: str) -> None:
-    owners = {
-        "Guard": guard.Guard,
-        "Admission": admission.Admission,
-        "GuardedTls": egress_tls.GuardedTls,
-        "checks": checks,
-        "secrets": secrets,
-        "addresses": addresses,
-        "layers": layers,
-    }
     owner_name, _, attribute = name.partition(".")
-    owner = owners[owner_name]
+    owner = OWNERS[owner_name]
     original = getattr(owner, attribute)
     if owner_name == "Guard" and hasattr(original, "__wrapped__"):
         # The hook itself raises, inside of what makes it fail closed.
@@ -44,14 +50,52 @@ def break_part(name: str) -> None:
             cell.cell_contents for cell in original.__closure__ if cell.cell_contents is not original.__wrapped__
         )
         setattr(owner, attribute, guard.closes(refuse)(_named(attribute)))
+    elif issubclass(type(owner), type) and issubclass(owner, ends.asyncio.Protocol):
+        setattr(owner, attribute, ends._cuts(_named_callback(attribute)))  # the callback raises inside of what cuts
     else:
         setattr(owner, attribute, _broken)
 
 
+def break_raw(name: str) -> None:
+    """The hook or callback raises with nothing around it: mitmproxy logs it and goes on."""
+    owner_name, _, attribute = name.rpartition(".")
+    setattr(OWNERS[owner_name or "Guard"], attribute, _broken)
+
+
+def _named_callback(name: str) -> Callable[..., None]:
+    def callback(self: object, *arguments: object) -> None:
+        _broken()
+
+    callback.__name__ = name
+    return callback
+
+
+OWNERS = {
+    "Guard": guard.Guard,
+    "Admission": admission.Admission,
+    "GuardedTls": egress_tls.GuardedTls,
+    "Front": front.Front,
+    "Egress": app.Egress,
+    "Tunnels": tunnels.Tunnels,
+    "Tunnel": ends.Tunnel,
+    "Held": ends.Held,
+    "Client": ends.Client,
+    "Relay": ends._Relay,
+    "HelloReader": client_hello.HelloReader,
+    "Sessions": sessions.Sessions,
+    "front": front,
+    "tunnels": tunnels,
+    "inspector": inspector,
+    "checks": checks,
+    "secrets": secrets,
+    "addresses": addresses,
+    "layers": layers,
+}
+
 if __name__ == "__main__":
     part = sys.argv.pop(1)
-    if part.startswith("Raw."):  # the hook raises with nothing around it: mitmproxy logs it and goes on
-        setattr(guard.Guard, part.removeprefix("Raw."), _broken)
+    if part.startswith("Raw."):
+        break_raw(part.removeprefix("Raw."))
     elif part != "nothing":
         break_part(part)
     __main__.main()

@@ -32,7 +32,6 @@ BEFORE = [
     for hook in (
         "client_connected",
         "next_layer",
-        "http_connect",
         "requestheaders",
         "tls_clienthello",
         "server_connect",
@@ -40,6 +39,16 @@ BEFORE = [
     if (how, hook) != ("Raw", "client_connected")  # only says earlier what each other step finds by itself
 ]
 INSIDE = [
+    "front._first_request",
+    "Front._find_way",
+    "Front._judge_head",
+    "Front._look_into",
+    "Egress._look_inside",
+    "inspector._build",
+    "inspector._streams",
+    "Held.connection_made",
+    "Held.data_received",
+    "Client.connection_made",
     "Admission.admit",
     "Admission._pin",
     "checks.split_authority",
@@ -51,6 +60,44 @@ INSIDE = [
     "addresses.refusal",
     "GuardedTls.tls_start_client",
     "GuardedTls.tls_start_server",
+]
+# The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.
+UNREAD = [
+    "front._first_request",
+    "Front._find_way",
+    "Front._judge_head",
+    "Admission.admit",
+    "Admission._pin",
+    "checks.split_authority",
+    "checks.connect",
+    "checks.tunnelled_name",
+    "addresses.refusal",
+    "secrets.has_any",
+    "Tunnels.run",
+    "Tunnels._dial",
+    "Tunnels._greet",
+    "Tunnels._pass_hello",
+    "HelloReader.read",
+    "tunnels.asks_again",
+    "Tunnel.run",
+    "Tunnel._begin",
+    "Tunnel._tick",
+    *(
+        f"{how}{end}"
+        for how in ("", "Raw.")
+        for end in ("Held.connection_made", "Held.data_received", "Relay.data_received")
+    ),
+]
+# What ends a tunnel, or holds it up: where it raises, both ends are cut, and nobody else's.
+ENDS = [
+    "Relay.eof_received",
+    "Relay.pause_writing",
+    "Relay.resume_writing",
+    "Relay.connection_lost",
+    "Held.eof_received",
+    "Held.connection_lost",
+    "Sessions.disconnect",
+    "Admission.ended",
 ]
 # What these break is after the verdict or not on every path; the request that is refused by the supervisor stays refused.
 AFTER = [
@@ -98,7 +145,7 @@ async def test_the_harness_lets_through_what_is_not_broken(
 
 # Where a part is only on one of the two paths, the other path goes on.
 ONE_PATH = {
-    "http_connect": {"https"},
+    "_judge_head": {"https"},
     "tls_clienthello": {"https"},
     "connect": {"https"},
     "server_name": {"https"},
@@ -122,6 +169,63 @@ async def test_a_part_that_raises_lets_nothing_through(
     assert "text of a client" not in capfd.readouterr().err
 
 
+def unread(question: Question) -> Answer:
+    return Answer(question_id=question.question_id, decision="allow", private_ok=True, settle=True, look_inside=False)
+
+
+async def test_the_harness_passes_on_unread_what_is_not_broken(
+    tmp_path: Path, upstream_ca: Path, https: Origin
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = unread
+        assert await through_tunnel(proxy, https, upstream_ca) == 200
+
+
+async def through_tunnel(proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0) -> int:
+    """The status of a request through a tunnel; 0 where it was cut off."""
+    target = f"origin.test:{https.port}"
+    https.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % body_bytes + bytes(body_bytes)
+    try:
+        async with asyncio.timeout(5):
+            reader, writer = await proxy.tunnel(target, trust=upstream_ca)
+            try:
+                writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+                return status_of(await answer_of(reader))
+            finally:
+                writer.close()
+    except RefusedTunnelError as refused:
+        return status_of(refused.answer)
+    except (ssl.SSLError, OSError, asyncio.IncompleteReadError, TimeoutError):
+        return 0
+
+
+@pytest.mark.parametrize("part", UNREAD)
+async def test_a_part_of_the_tunnel_that_raises_passes_nothing_on(
+    tmp_path: Path, upstream_ca: Path, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = unread
+        assert await through_tunnel(proxy, https, upstream_ca) != 200
+        assert supervisor.child.returncode is None  # the others' connections go on
+    assert not https.received
+    assert "text of a client" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("part", ENDS)
+async def test_what_fails_at_the_end_of_one_connection_takes_no_other_along(
+    tmp_path: Path, upstream_ca: Path, https: Origin, part: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = unread
+        for _ in range(2):
+            await through_tunnel(proxy, https, upstream_ca, 3_000_000)
+        supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
+        https.reset()
+        assert await through_tunnel(proxy, https, upstream_ca) in (0, 403)
+    assert https.untouched
+    assert "text of a client" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("part", AFTER)
 async def test_what_is_denied_stays_denied_whatever_else_breaks(
     tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin, part: str
@@ -130,7 +234,7 @@ async def test_what_is_denied_stays_denied_whatever_else_breaks(
         supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
         async with serving(supervisor, "s") as proxy:
             statuses = await attempts(proxy, http, https, tmp_path / "ca" / "mitmproxy-ca-cert.pem")
-            assert statuses == ([0, 0] if part == "layers.refusal_response" else [403, 403])
+            assert statuses == ([0, 403] if part == "layers.refusal_response" else [403, 403])
     assert http.untouched
     assert https.untouched
 

@@ -72,6 +72,7 @@ PLAIN = {
     "TLS to the proxy": "\x16\x03\x01\x00\x05hello\r\n\r\n",
     "SOCKS": "\x05\x01\x00\r\n\r\n",
     "CONNECT without port": "CONNECT origin.test HTTP/1.1\r\n\r\n",
+    "CONNECT without Host": "CONNECT {o} HTTP/1.1\r\n\r\n",
     "CONNECT with a path": "CONNECT {o}/x HTTP/1.1\r\n\r\n",
     "CONNECT to port 0": "CONNECT origin.test:0 HTTP/1.1\r\n\r\n",
     "CONNECT with another Host": "CONNECT {o} HTTP/1.1\r\nHost: other.test:{p}\r\n\r\n",
@@ -148,7 +149,9 @@ async def test_raw_bytes_in_a_connect_are_never_relayed(proxy: Proxy, http: Orig
 
 async def test_plain_http_in_a_connect_is_judged_as_such(proxy: Proxy, http: Origin) -> None:
     reader, writer = await proxy.open()
-    writer.write(f"CONNECT {at(http)} HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
+    writer.write(
+        f"CONNECT {at(http)} HTTP/1.1\r\nHost: {at(http)}\r\n\r\nGET /x HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode()
+    )
     assert b"200 Connection established" in await reader.readuntil(b"\r\n\r\n")
     assert status_of(await answer_of(reader)) == 200
     writer.close()

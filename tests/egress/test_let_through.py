@@ -6,7 +6,18 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.egress_wire import Abandoned, Answer, Question, Settled
-from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, allow, answer_of, body_of, deny, status_of
+from tests.egress.egress_harness import (
+    Origin,
+    Proxy,
+    RefusedTunnelError,
+    allow,
+    answer_of,
+    body_of,
+    deny,
+    running_egress,
+    serving,
+    status_of,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -140,3 +151,11 @@ async def test_the_body_of_a_refused_request_is_not_kept_and_the_reason_arrives(
         body = b"x" * 200_000 if "Length" in framing else b"30d40\r\n" + b"x" * 200_000 + b"\r\n0\r\n\r\n"
         assert status_of(await proxy.send(head.encode() + body)) == 403
     assert http.untouched
+
+
+async def test_a_long_body_waits_while_mitmproxy_is_started(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+    body = b"x" * 3_000_000
+    async with running_egress(tmp_path, upstream_ca) as supervisor, serving(supervisor, "s") as proxy:
+        head = f"POST http://origin.test:{http.port}/up HTTP/1.1\r\nHost: origin.test:{http.port}\r\nContent-Length: {len(body)}\r\n\r\n"
+        assert status_of(await proxy.send(head.encode() + body)) == 200
+    assert bytes(http.received).endswith(body)

@@ -1,0 +1,157 @@
+"""The first message of a TLS client, read strictly from the bytes of its connection. Pure.
+
+It decides what is a ClientHello and which server name it carries; whether that name may be is `checks.server_name`'s. What could be
+read in two ways (two names, an extension twice, bytes that belong to nothing) is no ClientHello. Of an encrypted one the outer
+name counts: it is the only one there is on the wire. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
+"""
+
+from typing import NamedTuple
+
+MOST_HELLO_BYTES = 64 * 1024
+_MOST_RECORD_BYTES = 2**14
+_HEADER_BYTES = 5
+_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = b"\x14", b"\x15", b"\x16", b"\x17"
+# Before its second hello a client may have sent early data, which the server skips, and a record for old middleboxes.
+_NOTHING_YET = (_CHANGE_CIPHER_SPEC, _DATA)
+_CLIENT_HELLO, _SERVER_HELLO = b"\x01", b"\x02"
+_SERVER_NAME = 0
+_HOST_NAME = 0
+_MOST_NAME_BYTES = 255
+# The random of a ServerHello that asks the client for another hello: RFC 8446 4.1.3.
+_RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+# Where it ends, counted from the start of the record: header, type and length, version, random.
+_RANDOM_AT = _HEADER_BYTES + 4 + 2
+RETRY_BYTES = _RANDOM_AT + 32
+
+
+class HelloError(ValueError):
+    """This is no ClientHello. The text is a whole why."""
+
+
+class ClientHello(NamedTuple):
+    """`server_name` is None where none was sent; `length` how many bytes of the connection it took."""
+
+    server_name: str | None
+    length: int
+
+
+class HelloReader:
+    """Reads one ClientHello from the growing bytes of a connection, however they are cut into records and segments.
+
+    `is_second`: it follows a retry, so that records which say nothing may come before it (RFC 8446 4.2.10, D.4).
+    """
+
+    def __init__(self, *, is_second: bool = False) -> None:
+        self._is_second = is_second
+        self._at = 0
+        self._message = bytearray()
+
+    def read(self, data: bytearray) -> ClientHello | None:
+        """The hello at the start of `data`, which only grows between calls; None until it is whole. `HelloError` for all else."""
+        while True:
+            body = self._record(data)
+            if body is None:
+                return None
+            self._message += body
+            if self._message[:1] not in (b"", _CLIENT_HELLO):
+                raise HelloError("the first TLS message is not a ClientHello")
+            if len(self._message) < 4:
+                continue
+            length = 4 + int.from_bytes(self._message[1:4])
+            if length > MOST_HELLO_BYTES:
+                raise HelloError(f"the ClientHello is longer than {MOST_HELLO_BYTES} bytes")
+            if len(self._message) > length:
+                raise HelloError("more than a ClientHello came before the server's answer")
+            if len(self._message) == length:
+                return ClientHello(_server_name(bytes(self._message[4:])), self._at)
+
+    def _record(self, data: bytearray) -> bytes | None:
+        """The content of the next handshake record; None until it is whole."""
+        header = bytes(data[self._at : self._at + _HEADER_BYTES])
+        says_nothing = self._is_second and not self._message and header[:1] in _NOTHING_YET
+        if header[:1] not in (b"", _HANDSHAKE) and not says_nothing:
+            raise HelloError("this is not TLS")
+        if header[1:2] not in (b"", b"\x03"):
+            raise HelloError("this is not TLS")
+        if len(header) < _HEADER_BYTES:
+            return None
+        length = int.from_bytes(header[3:])
+        if not 0 < length <= _MOST_RECORD_BYTES or self._at + length > 2 * MOST_HELLO_BYTES:
+            raise HelloError("a TLS record has a length that it can't have")
+        end = self._at + _HEADER_BYTES + length
+        if len(data) < end:
+            return None
+        body = bytes(data[self._at + _HEADER_BYTES : end])
+        if header[:1] == _CHANGE_CIPHER_SPEC and body != b"\x01":
+            raise HelloError("this is not TLS")
+        self._at = end
+        return b"" if says_nothing else body
+
+
+def asks_again(data: bytes) -> bool | None:
+    """Whether a server's first bytes ask the client for another hello; None until they tell. `HelloError` where they aren't TLS."""
+    if data[:1] not in (b"", _HANDSHAKE, _ALERT) or data[1:2] not in (b"", b"\x03"):
+        raise HelloError("the server does not answer with TLS")
+    if data[:1] == _ALERT:
+        return False
+    if data[_HEADER_BYTES : _HEADER_BYTES + 1] not in (b"", _SERVER_HELLO):
+        raise HelloError("the server does not answer with a ServerHello")
+    # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces to go unseen.
+    if len(data) >= _HEADER_BYTES and int.from_bytes(data[3:_HEADER_BYTES]) < RETRY_BYTES - _HEADER_BYTES:
+        raise HelloError("the server's answer comes in pieces too small")
+    return None if len(data) < RETRY_BYTES else data[_RANDOM_AT:RETRY_BYTES] == _RETRY_RANDOM
+
+
+class _Cursor:
+    """Reads fields in order; `HelloError` where one is cut off."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def take(self, count: int) -> bytes:
+        found = self._data[self._at : self._at + count]
+        if len(found) < count:
+            raise HelloError("a field of the ClientHello is cut off")
+        self._at += count
+        return found
+
+    def vector(self, length_bytes: int) -> bytes:
+        return self.take(int.from_bytes(self.take(length_bytes)))
+
+
+def _server_name(body: bytes) -> str | None:
+    """The server name in the body of a ClientHello."""
+    hello = _Cursor(body)
+    hello.take(2 + 32)  # version and random
+    session_id, ciphers, compressions = hello.vector(1), hello.vector(2), hello.vector(1)
+    if len(session_id) > 32 or not ciphers or len(ciphers) % 2 or not compressions:
+        raise HelloError("a field of the ClientHello has a length that it can't have")
+    if hello.is_at_end:
+        return None
+    extensions = _Cursor(hello.vector(2))
+    if not hello.is_at_end:
+        raise HelloError("the ClientHello goes on behind its end")
+    found: dict[int, bytes] = {}
+    while not extensions.is_at_end:
+        kind = int.from_bytes(extensions.take(2))
+        if kind in found:
+            raise HelloError("an extension of the ClientHello comes twice")
+        found[kind] = extensions.vector(2)
+    return _host_name(found[_SERVER_NAME]) if _SERVER_NAME in found else None
+
+
+def _host_name(extension: bytes) -> str:
+    """The one name of the extension `server_name`."""
+    outer = _Cursor(extension)
+    names = _Cursor(outer.vector(2))
+    kind, name = int.from_bytes(names.take(1)), names.vector(2)
+    if not (outer.is_at_end and names.is_at_end) or kind != _HOST_NAME:
+        raise HelloError("the ClientHello has more than one server name")
+    if not 0 < len(name) <= _MOST_NAME_BYTES or not name.isascii():
+        raise HelloError("the server name of the ClientHello is not a name")
+    return name.decode("ascii")

@@ -1,0 +1,293 @@
+"""The two ends of a connection, as asyncio protocols: first held, while it is looked at, then joined.
+
+`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways, unread. It decides nothing but when a
+tunnel is over; whatever a callback raises ends both ends (law 3).
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import structlog
+
+from supervisor.egress.failures import where
+
+log = structlog.get_logger("egress")
+
+# How much of a connection is kept while it is looked at; a head and a ClientHello together are shorter.
+MOST_HELD_BYTES = 192 * 1024
+# How much of one that is refused is read and dropped, and how long it gets to read why.
+MOST_DROPPED_BYTES = 1024 * 1024
+FAREWELL_S = 2.0
+# How much may wait for a slow reader before its counterpart is read no more.
+MOST_WAITING_BYTES = 256 * 1024
+# A tunnel in which nothing moved for so many ticks is over.
+TICK_S = 60.0
+MOST_QUIET_TICKS = 10
+
+
+class GoneError(Exception):
+    """The other side of this end closed it."""
+
+
+def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a callback fail closed: whatever it raises cuts the connection off."""
+
+    @functools.wraps(callback)
+    def run(self: "Held | _Relay", *args: Any) -> Any:
+        try:
+            return callback(self, *args)
+        except Exception as error:
+            self.cut()
+            log.error("callback failed", callback=callback.__name__, error=where(error))
+            return None
+
+    return run
+
+
+class Held(asyncio.Protocol):
+    """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when the other side goes away.
+
+    What comes beyond the bound waits in the kernel where `can_wait`, for whoever takes over to `resume_reading`; else it is the end.
+    """
+
+    can_wait = False
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.is_gone = False
+        self.is_lost = False
+        self.on_gone: Callable[[], None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._dropped_bytes: int | None = None
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport; there is one from the first callback on."""
+        if self._transport is None:
+            raise GoneError
+        return self._transport
+
+    @_cuts
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    @_cuts
+    def data_received(self, data: bytes) -> None:
+        if self._dropped_bytes is None:
+            self.data += data
+            too_much = len(self.data) > MOST_HELD_BYTES
+        else:
+            self._dropped_bytes += len(data)
+            too_much = self._dropped_bytes > MOST_DROPPED_BYTES
+        if too_much and self.can_wait:
+            self.transport.pause_reading()
+        elif too_much:
+            self.cut()
+        self._wake()
+
+    @_cuts
+    def eof_received(self) -> bool:
+        self._go()
+        return True  # what it is told can still be written
+
+    @_cuts
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+        self._go()
+
+    def cut(self) -> None:
+        """End it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def more(self) -> None:
+        """Until more bytes came; `GoneError` where none will."""
+        known_bytes = len(self.data)
+        if not self.is_gone:
+            self._changed = asyncio.get_running_loop().create_future()
+            await self._changed
+        if self.is_gone and len(self.data) == known_bytes:
+            raise GoneError
+
+    def take(self, count: int | None = None) -> bytes:
+        """The first bytes of what came, all of it by default; they are here no longer."""
+        taken = bytes(self.data[:count])
+        del self.data[: len(taken)]
+        return taken
+
+    def send(self, data: bytes) -> None:
+        """Write, where somebody may still read."""
+        if not self.is_lost and not self.transport.is_closing():
+            self.transport.write(data)
+
+    async def farewell(self, data: bytes) -> None:
+        """Send the last there is to say, and wait until the other side has read it, or time runs out."""
+        self.data.clear()
+        self.can_wait = False
+        self._dropped_bytes = 0  # unread bytes would turn what is said into a reset
+        self.send(data)
+        if self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        self.transport.write_eof()
+        with contextlib.suppress(TimeoutError, GoneError):
+            async with asyncio.timeout(FAREWELL_S):
+                while True:
+                    await self.more()
+
+    def _wake(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def _go(self) -> None:
+        if not self.is_gone:
+            self.is_gone = True
+            self._wake()
+            if self.on_gone is not None:
+                self.on_gone()
+
+
+class Client(Held):
+    """The end of a client that was just accepted: `serve` begins to look at it."""
+
+    can_wait = True
+
+    def __init__(self, serve: Callable[["Client"], None]) -> None:
+        super().__init__()
+        self._serve = serve
+
+    @_cuts
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._serve(self)
+
+
+class _Relay(asyncio.Protocol):
+    """One end of a tunnel: what is read here is written at `other`."""
+
+    def __init__(self, tunnel: "Tunnel", other: asyncio.Transport) -> None:
+        self.moved_bytes = 0
+        self.is_at_end = False
+        self._tunnel = tunnel
+        self._other = other
+
+    def cut(self) -> None:
+        self._tunnel.cut()
+
+    @_cuts
+    def data_received(self, data: bytes) -> None:
+        self.moved_bytes += len(data)
+        self._other.write(data)
+
+    @_cuts
+    def eof_received(self) -> bool:
+        self.is_at_end = True
+        if not self._other.is_closing():
+            self._other.write_eof()
+        self._tunnel.half_closed()
+        return True
+
+    @_cuts
+    def pause_writing(self) -> None:
+        if not self._other.is_closing():
+            self._other.pause_reading()
+
+    @_cuts
+    def resume_writing(self) -> None:
+        if not self._other.is_closing():
+            self._other.resume_reading()
+
+    @_cuts
+    def connection_lost(self, error: Exception | None) -> None:
+        self._tunnel.lost(error)
+
+
+class Tunnel:
+    """Two ends joined."""
+
+    def __init__(self, client: Held, origin: Held) -> None:
+        self._transports = (client.transport, origin.transport)
+        self._up, self._down = _Relay(self, origin.transport), _Relay(self, client.transport)
+        self._ends = ((client, self._up), (origin, self._down))
+        self._why = ""
+        self._open_ends = 2
+        self._is_over = asyncio.get_running_loop().create_future()
+        self._moved_bytes = self._quiet_ticks = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def up_bytes(self) -> int:
+        """What went from the client to the origin so far."""
+        return self._up.moved_bytes
+
+    @property
+    def down_bytes(self) -> int:
+        """What went from the origin to the client so far."""
+        return self._down.moved_bytes
+
+    async def run(self) -> str:
+        """Join the ends, what was held of them first, and wait for the end: its why. Cancelled, it cuts."""
+        self._tick()
+        try:
+            for held, relay in self._ends:
+                held.transport.set_write_buffer_limits(high=MOST_WAITING_BYTES)
+                held.transport.set_protocol(relay)
+            for held, relay in self._ends:
+                self._begin(held, relay)
+            await self._is_over
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self.cut()
+        return self._why
+
+    def _begin(self, held: Held, relay: _Relay) -> None:
+        """Catch up on what came while the end was held, its end included."""
+        if held.data:
+            relay.data_received(bytes(held.data))
+        if held.is_lost:
+            relay.connection_lost(None)
+        elif held.is_gone:
+            relay.eof_received()
+
+    def cut(self, why: str = "cut off") -> None:
+        """End both ends at once."""
+        self._why = self._why or why
+        for transport in self._transports:
+            transport.abort()
+        if not self._is_over.done():
+            self._is_over.set_result(None)
+
+    def half_closed(self) -> None:
+        """One side says no more; when both do, it is over."""
+        if self._up.is_at_end and self._down.is_at_end:
+            self._close()
+
+    def lost(self, error: Exception | None) -> None:
+        """One end is gone: what waits for the other is still sent, unless it went in anger."""
+        self._open_ends -= 1
+        if error is not None:
+            self.cut("reset")
+        else:
+            self._close()
+        if not self._open_ends and not self._is_over.done():
+            self._is_over.set_result(None)
+
+    def _close(self) -> None:
+        self._why = self._why or "closed"
+        for transport in self._transports:
+            transport.close()
+
+    def _tick(self) -> None:
+        """Cut a tunnel in which nothing moved for long, one that waits for a reader who never reads among them."""
+        moved_bytes = self.up_bytes + self.down_bytes
+        self._quiet_ticks = 0 if moved_bytes != self._moved_bytes else self._quiet_ticks + 1
+        self._moved_bytes = moved_bytes
+        if self._quiet_ticks > MOST_QUIET_TICKS:
+            self.cut("idle")
+        else:
+            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)

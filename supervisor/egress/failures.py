@@ -1,0 +1,27 @@
+"""What is logged of a failure: its type and place, never its text, which may quote what a client sent.
+
+It is separate so that parts without mitmproxy log in the same way, and nothing of mitmproxy's logs gets by it. It decides nothing.
+"""
+
+import logging
+import traceback
+
+import structlog
+
+log = structlog.get_logger("egress")
+
+
+def where(error: BaseException) -> str:
+    """Type and place of an exception."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places}"
+
+
+class OthersLog(logging.Handler):
+    """What libraries (mitmproxy, asyncio) have to say of their own failures."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, without the record's text."""
+        error = record.exc_info[1] if record.exc_info else None
+        log.error("a library failed", logger=record.name, error=where(error) if error else "")

@@ -1,0 +1,172 @@
+"""The front of egress: reads the head of each connection and sends it one of three ways.
+
+    refused       the head is no request, contradicts itself, or the supervisor says no
+    tunnelled     a CONNECT to a host that nothing wants to look into (`tunnels`)
+    looked into   everything else, by mitmproxy (`inspector`), which is started when the first connection needs it
+
+It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than its bytes. Both judge by the same `checks`
+and the same `admission`. It must never pass a byte on before an explicit allow, and whatever is raised in it is a refusal (law 3).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import h11
+import structlog
+
+from supervisor.clock import Clock
+from supervisor.core.actions import Network
+from supervisor.core.model_calls import is_model_host
+from supervisor.egress import checks, refusals, secrets
+from supervisor.egress.admission import Admission
+from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held
+from supervisor.egress.failures import where
+from supervisor.egress.refusals import Refusal, RefusedError
+from supervisor.egress.sessions import Connection, Session, Sessions
+from supervisor.egress.tunnels import ESTABLISHED, Tunnels
+
+log = structlog.get_logger("egress")
+
+# How long a client may take for its first head.
+HEAD_TIMEOUT_S = 60.0
+_HTTP_PORT = 80
+_A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
+
+
+class Inspecting(Protocol):
+    """What looks into connections: `inspector.Inspector`."""
+
+    async def serve(self, connection: Connection, client: Held) -> None:
+        """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
+
+
+class Front:
+    """One per process. `inspector` gives what looks into connections, started where it isn't yet; `model_hosts` serve models."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        admission: Admission,
+        inspector: Callable[[], Awaitable[Inspecting]],
+        clock: Clock,
+        model_hosts: Iterable[str] = (),
+    ) -> None:
+        self._sessions = sessions
+        self._admission = admission
+        self._inspector = inspector
+        self._clock = clock
+        self._model_hosts = frozenset(model_hosts)
+        self._tunnels = Tunnels(admission)
+
+    async def serve(self, session: Session, client: Held) -> None:
+        """Serve one client to its end. Never raises but when it is cancelled."""
+        try:
+            connection = self._sessions.connect(session, client.transport, self._clock.monotonic())
+            if connection is None:
+                client.cut()
+                return
+            try:
+                client.on_gone = connection.leave
+                await self._serve(client, connection)
+            finally:
+                self._sessions.disconnect(connection)
+                self._admission.ended_all(connection)
+                client.transport.close()
+        except Exception as error:
+            client.cut()
+            log.error("connection failed", error=where(error))
+
+    async def _serve(self, client: Held, connection: Connection) -> None:
+        """Find the way and go it, or say why not."""
+        try:
+            await self._find_way(client, connection)
+        except GoneError:
+            return
+        except RefusedError as refused:
+            await client.farewell(refused.said)
+        except Exception as error:
+            log.error("connection failed", error=where(error))
+            await client.farewell(refusals.as_http(refusals.BROKEN))
+
+    async def _find_way(self, client: Held, connection: Connection) -> None:
+        request = await _first_request(client)
+        if request.method != b"CONNECT":
+            await self._look_into(client, connection)
+            return
+        action = self._judge_head(connection, request)
+        client.can_wait = False
+        if client.is_gone or len(client.data) > MOST_HELD_BYTES:
+            raise GoneError
+        answer = await self._admission.admit(connection, action)
+        if answer.decision != "allow":
+            raise RefusedError(refusals.of_answer(answer))
+        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
+        try:
+            if answer.look_inside or self._looks_inside(connection, action):
+                connection.target = (action.host, action.port)
+                client.send(ESTABLISHED)
+                await self._look_into(client, connection)
+            else:
+                end = await self._tunnels.run(client, connection, action)
+                self._admission.ended(connection, answer.question_id, "done", {"way": "tunnel", "end": end})
+        except RefusedError as refused:
+            self._admission.ended(connection, answer.question_id, "failed", {"error": refused.refusal.why})
+            raise
+
+    def _judge_head(self, connection: Connection, request: h11.Request) -> Network:
+        """The action that a CONNECT asks for. `RefusedError` where its head contradicts itself."""
+        head = checks.Head(
+            method="CONNECT",
+            scheme="",
+            path=b"",
+            authority=request.target.decode("latin-1"),
+            headers=tuple(request.headers),
+            http_version=f"HTTP/{request.http_version.decode('ascii')}",
+        )
+        parts = checks.split_authority(head.authority)
+        if parts is None or parts[1] is None:
+            raise RefusedError(Refusal(why="the target of CONNECT is not host:port", remedy="name a host and a port"))
+        action = Network(operation="connect", host=parts[0], port=parts[1])
+        why = checks.connect(head, parts[0], parts[1])
+        if why is not None:
+            self._admission.refused(connection, action, why)
+            raise RefusedError(refusals.of_contradiction(why))
+        return action
+
+    def _looks_inside(self, connection: Connection, action: Network) -> bool:
+        """Whether egress itself has something to do inside, whatever the rules say."""
+        return (
+            action.port == _HTTP_PORT  # spoken in the clear: there is nothing to decrypt, and each request is judged
+            or is_model_host(action.host, self._model_hosts)  # metered
+            or secrets.has_any(connection.session.credentials, action.host, action.port)
+        )
+
+    async def _look_into(self, client: Held, connection: Connection) -> None:
+        inspector = await self._inspector()
+        if not client.is_lost:
+            await inspector.serve(connection, client)
+
+
+async def _first_request(client: Held) -> h11.Request:
+    """The head of the first request. What came behind a CONNECT stays in `client.data`; of another, all that came."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
+    read_bytes = 0
+    try:
+        async with asyncio.timeout(HEAD_TIMEOUT_S):
+            while (event := parser.next_event()) is h11.NEED_DATA:
+                if len(client.data) == read_bytes:
+                    await client.more()
+                parser.receive_data(bytes(client.data[read_bytes:]))
+                read_bytes = len(client.data)
+    except h11.RemoteProtocolError as error:
+        refusal = Refusal(why="this is not a request that can be read", remedy=_A_PROXY)
+        raise RefusedError(refusal, error.error_status_hint) from None
+    except TimeoutError:
+        raise RefusedError(Refusal(why="no request came in time", remedy=_A_PROXY), 408) from None
+    if not isinstance(event, h11.Request):
+        raise GoneError
+    if event.method == b"CONNECT":
+        # INVARIANT: these bytes are the first in the tunnel, never another request.
+        client.data[:] = parser.trailing_data[0]
+    return event

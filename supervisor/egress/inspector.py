@@ -1,0 +1,133 @@
+"""mitmproxy, put together: looks into the connections that the front hands over.
+
+It is imported when the first such connection comes, since mitmproxy takes a second and 60 MB; nothing else but the modules that only it
+imports knows of mitmproxy. It decides nothing: `guard` asks, and `layers` refuse what was not allowed.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Self
+
+from mitmproxy import options
+from mitmproxy.addons import core, proxyserver
+from mitmproxy.master import Master
+from mitmproxy.proxy import events, mode_specs
+from mitmproxy.proxy.layers import modes
+from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
+
+from supervisor.clock import Clock
+from supervisor.core.egress_wire import Configure
+from supervisor.egress.admission import Admission
+from supervisor.egress.ends import FAREWELL_S, Held
+from supervisor.egress.guard import Guard
+from supervisor.egress.meter import Meter
+from supervisor.egress.questions import Questions
+from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.tls import GuardedTls
+
+IDLE_TIMEOUT_S = 600
+STREAM_ABOVE = "64k"
+MODE = mode_specs.ProxyMode.parse("regular")
+
+
+class Handler(ProxyConnectionHandler):
+    """One client connection; counts its bytes."""
+
+    counted: Connection | None = None
+
+    async def server_event(self, event: events.Event) -> None:
+        if self.counted is not None and isinstance(event, events.DataReceived):
+            if event.connection is self.client:
+                self.counted.up_bytes += len(event.data)
+            else:
+                self.counted.down_bytes += len(event.data)
+        await super().server_event(event)
+
+
+class NextLayer:
+    """Stands where mitmproxy looks for its addon of this name; the choice is the guard's (`layers.next_layer_for`)."""
+
+    name = "nextlayer"
+
+
+class Inspector:
+    """One per process; made by `start`."""
+
+    def __init__(self, master: Master, sessions: Sessions) -> None:
+        self._master = master
+        self._sessions = sessions
+
+    @classmethod
+    async def start(
+        cls, configure: Configure, sessions: Sessions, questions: Questions, admission: Admission, clock: Clock
+    ) -> Self:
+        """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
+        meter = Meter(questions, configure.model_hosts)
+        master = _build(configure, sessions, Guard(sessions, admission, clock, meter))
+        await master.running()
+        return cls(master, sessions)
+
+    async def stop(self) -> None:
+        """End what mitmproxy began."""
+        await self._master.done()
+
+    async def serve(self, connection: Connection, client: Held) -> None:
+        """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
+        reader, writer = _streams(client)
+        handler = Handler(self._master, reader, writer, self._master.options, MODE)  # type: ignore[no-untyped-call]
+        context = handler.layer.context
+        if connection.target is None:
+            handler.layer = modes.HttpProxy(context)
+        else:
+            context.server.address = connection.target
+            handler.layer = modes.TransparentProxy(context)
+        handler.counted = connection
+        self._sessions.name_client(handler.client.id, connection)
+        try:
+            await handler.handle_client()
+        finally:
+            self._sessions.forget_client(handler.client.id)
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await writer.wait_closed()
+
+
+def _streams(client: Held) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The client's end as mitmproxy wants it, with what came so far to be read first."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    client.transport.set_protocol(protocol)
+    protocol.connection_made(client.transport)
+    if client.data:
+        reader.feed_data(client.take())
+    if client.is_gone:
+        reader.feed_eof()
+    elif not client.transport.is_closing():
+        client.transport.resume_reading()
+    return reader, asyncio.StreamWriter(client.transport, protocol, reader, loop)
+
+
+def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
+    """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
+    master = Master(options.Options(), event_loop=asyncio.get_running_loop())
+    # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
+    addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]
+    master.addons.add(*addons)  # type: ignore[no-untyped-call]
+    master.options.update(  # type: ignore[no-untyped-call]
+        confdir=str(Path(configure.ca_directory)),
+        server=False,  # we bring the listening sockets
+        connection_strategy="lazy",
+        rawtcp=False,
+        http3=False,
+        ssl_insecure=False,
+        ssl_verify_upstream_trusted_ca=configure.upstream_ca_bundle,
+        upstream_cert=False,
+        validate_inbound_headers=True,
+        stream_large_bodies=STREAM_ABOVE,
+        keep_host_header=False,
+        tcp_timeout=IDLE_TIMEOUT_S,
+    )
+    return master

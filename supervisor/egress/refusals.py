@@ -1,0 +1,53 @@
+"""What a client reads when it is refused: 403 and the same reason and rule as in the verdict and the audit record (law 5).
+
+It is separate because the tunnel's path and mitmproxy's both answer with it. It decides nothing.
+"""
+
+import http
+
+import msgspec
+
+from supervisor.core.egress_wire import Answer
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of the response."""
+
+    error: str = "refused"
+    why: str = "no verdict was given"
+    remedy: str = ""
+    rule: str | None = None
+    request_id: str | None = None
+
+
+BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
+
+
+class RefusedError(Exception):
+    """Raised where a connection can't go on. `said` is what the client reads: by default the refusal as HTTP, with this status."""
+
+    def __init__(self, refusal: Refusal, status: int = 403, *, said: bytes | None = None) -> None:
+        super().__init__()
+        self.refusal = refusal
+        self.said = as_http(refusal, status) if said is None else said
+
+
+def of_answer(answer: Answer) -> Refusal:
+    """The refusal that an answer other than allow becomes."""
+    error = "not answered in time" if answer.decision == "ask_timeout" else "denied"
+    return Refusal(error=error, why=answer.why, remedy=answer.remedy, rule=answer.rule, request_id=answer.request_id)
+
+
+def as_http(refusal: Refusal, status: int = 403) -> bytes:
+    """The whole response, the connection's last."""
+    body = msgspec.json.encode(refusal)
+    head = (
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+def of_contradiction(why: str) -> Refusal:
+    """The refusal of what says two things at once."""
+    return Refusal(why=why, remedy="no rule can allow this; send a request that says one thing only")

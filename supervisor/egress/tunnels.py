@@ -1,0 +1,122 @@
+"""An allowed CONNECT that nothing looks into: dialled, checked to be TLS to the host that was allowed, and joined.
+
+    dial -> 200 -> ClientHello -> its server name -> the origin's first record -> (another ClientHello, its server name) -> join
+
+It decides only whether what a client says first is TLS to the host of its CONNECT. INVARIANT: no byte of the client reaches the origin
+before that; and since an origin may ask for a second hello in the clear, the client's bytes wait for the origin's answer.
+"""
+
+import asyncio
+
+import msgspec
+
+from supervisor.core.actions import Network
+from supervisor.egress import checks
+from supervisor.egress.admission import Admission
+from supervisor.egress.client_hello import HelloError, HelloReader, asks_again
+from supervisor.egress.dialler import PIN
+from supervisor.egress.ends import GoneError, Held, Tunnel
+from supervisor.egress.refusals import Refusal, RefusedError
+from supervisor.egress.sessions import Connection
+
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+# How long a client may take for its first TLS message once it has its tunnel, and an origin for its answer.
+HELLO_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
+# Fatal alerts `unrecognized_name` and `decode_error`: RFC 8446 6.2.
+_WRONG_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
+_NOT_READABLE = b"\x15\x03\x03\x00\x02\x02\x32"
+_TLS_HANDSHAKE = 22
+
+
+class Tunnels:
+    """One per process."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def run(self, client: Held, connection: Connection, action: Network) -> str:
+        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel."""
+        origin = await self._dial(connection, action)
+        connection.cut_origin = client.on_gone = origin.cut
+        try:
+            if client.is_gone:
+                raise GoneError
+            client.send(ESTABLISHED)
+            await self._greet(client, origin, connection, action)
+            tunnel = Tunnel(client, origin)
+            try:
+                return await tunnel.run()
+            finally:
+                connection.up_bytes += tunnel.up_bytes
+                connection.down_bytes += tunnel.down_bytes
+        finally:
+            origin.cut()
+
+    async def _dial(self, connection: Connection, action: Network) -> Held:
+        """Connect to a checked address."""
+        # Seen by `PinnedLoop.create_connection` in this task and by nothing else.
+        PIN.set(connection.pins.get((action.host, action.port)))
+        try:
+            _, origin = await asyncio.get_running_loop().create_connection(Held, action.host, action.port)
+        except OSError as error:
+            self._admission.unreachable(connection, action.host)
+            why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"
+            raise RefusedError(Refusal(error="unreachable", why=why, remedy="check host and port"), 502) from None
+        finally:
+            PIN.set(None)
+        return origin
+
+    async def _greet(self, client: Held, origin: Held, connection: Connection, action: Network) -> None:
+        """Let the hellos of both sides pass, and nothing else."""
+        await self._pass_hello(client, origin, connection, action, HelloReader())
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                while (again := asks_again(bytes(origin.data))) is None:
+                    await origin.more()
+        except GoneError:
+            if client.is_gone:
+                raise
+            raise self._refused(connection, action, "the origin ended the connection before it answered", b"") from None
+        except TimeoutError:
+            raise self._refused(connection, action, "the origin gave no answer in time", b"") from None
+        except HelloError as error:
+            raise self._refused(connection, action, str(error), _NOT_READABLE) from None
+        if again:
+            answer = origin.take()
+            connection.down_bytes += len(answer)
+            client.send(answer)
+            await self._pass_hello(client, origin, connection, action, HelloReader(is_second=True))
+
+    async def _pass_hello(
+        self, client: Held, origin: Held, connection: Connection, action: Network, reader: HelloReader
+    ) -> None:
+        """Read a ClientHello, check its server name, and only then send it on."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                while (hello := reader.read(client.data)) is None:
+                    await client.more()
+        except TimeoutError:
+            raise self._refused(connection, action, "no TLS came in time; only TLS is tunnelled", b"") from None
+        except HelloError as error:
+            raise self._not_tls(client, connection, action, str(error)) from None
+        why = checks.tunnelled_name(hello.server_name, action.host)
+        if why is not None:
+            named = msgspec.structs.replace(action, sni=hello.server_name)
+            raise self._refused(connection, named, why, _WRONG_NAME)
+        connection.up_bytes += hello.length
+        origin.send(client.take(hello.length))
+
+    def _not_tls(self, client: Held, connection: Connection, action: Network, why: str) -> RefusedError:
+        """What is no TLS is told so in its own words, as far as they are known."""
+        if client.data[:1] == bytes([_TLS_HANDSHAKE]):
+            return self._refused(connection, action, why, _NOT_READABLE)
+        why = f"{why}: only TLS is tunnelled"
+        # Text is answered in text: for a client that speaks HTTP in the clear this is the response to its request.
+        is_text = client.data[:1].isalpha()
+        return self._refused(connection, action, why, None if is_text else b"")
+
+    def _refused(self, connection: Connection, action: Network, why: str, said: bytes | None) -> RefusedError:
+        self._admission.refused(connection, action, why)
+        remedy = f"for HTTP in the clear a rule that looks inside is needed, e.g. `network(* http://{action.host}:{action.port}/**)`"
+        return RefusedError(Refusal(why=why, remedy=remedy), said=said)
