@@ -28,8 +28,8 @@ class Glob:
         self.text = text
         segments = text.split("/")
         plain = [_unescaped(segment) for segment in segments]
-        wild = next((index for index, segment in enumerate(plain) if segment is None), len(plain))
-        self.fixed = tuple(segment for segment in plain[:wild] if segment is not None)
+        wild = plain.index(None) if None in plain else len(plain)
+        self.fixed = tuple([segment for segment in plain[:wild] if segment is not None])
         self.literal = "/".join(self.fixed) if wild == len(plain) else None
         # The last segment's literal text or its ending, for an index: "*.pem" -> ".pem".
         self.last = plain[-1]
@@ -78,7 +78,7 @@ def check(text: str, rule: str) -> None:
             )
         if "[" in segment and _unclosed(segment):
             raise PolicyError(f"`[` without `]` in `{rule}`", "write `[[]` for the character itself")
-    if len(re.findall(r"[*?\[]", text)) > MAX_WILDCARDS:
+    if len(text) > MAX_WILDCARDS and len(_MAGIC.findall(text)) > MAX_WILDCARDS:
         raise PolicyError(f"more than {MAX_WILDCARDS} wildcards in `{rule[:80]}`", "write several rules")
 
 

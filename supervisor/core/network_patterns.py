@@ -154,11 +154,16 @@ def _parse_url(text: str, url: re.Match[str]) -> NetworkPattern:
         raise PolicyError(f"`network({text})` names a query", "leave it out: rules compare the path only")
     glob = _decoded(path, text)
     check_glob(glob, f"network({text})")
-    return where._replace(
+    letters, compiled = same_letters(glob), Glob(glob)
+    return NetworkPattern(
+        where.host,
+        where.suffix,
+        where.network,
+        where.port,
         methods=_methods(url["methods"], text),
         scheme=None if scheme == "*" else scheme,
-        glob=Glob(glob),
-        folded=Glob(same_letters(glob)),
+        glob=compiled,
+        folded=compiled if letters == glob else Glob(letters),
     )
 
 
