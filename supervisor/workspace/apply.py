@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from supervisor.core.actions import FileChange
-from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of, signature_of
+from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
@@ -147,8 +147,8 @@ class Applier:
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
         with self._placer.placing(name, temporary) as (fd, leaf):
-            status = self._placer.place(fd, temporary, leaf, name, host)
-        known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature_of(status))
+            signature = self._placer.place(fd, temporary, leaf, name, host)
+        known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature)
         return begun._replace(known=known)
 
     def _carry_out(

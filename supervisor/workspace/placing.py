@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from supervisor.core.changes import Known, Seen, signature_of
+from supervisor.core.changes import Known, Seen, Signature, signature_of
 from supervisor.core.undoing import Held, held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import FILE, PathError, Root, split
@@ -150,9 +150,14 @@ class Placer:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=fd)
 
-    def place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> os.stat_result:
-        """Put the finished temporary file in its place, durably, unless the place isn't what it was."""
+    def place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> Signature | None:
+        """Put the finished temporary file in its place, durably, unless the place isn't what it was; its signature there.
+
+        None where somebody saved over it at once. INVARIANT: that one's signature is never taken for ours: it would pass
+        for what both sides agreed on, and the next effect would replace it unseen.
+        """
         check_still(fd, leaf, name, host)
+        made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
         self.at("checked")
         if host is None:
             _link_new(fd, temporary, leaf)
@@ -160,7 +165,10 @@ class Placer:
             raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
-        return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+            return signature_of(status) if _identity(status) == made else None
+        return None
 
     def remove(self, name: str, host: Seen) -> None:
         """Remove a file, a link or an empty folder, durably, unless it isn't what it was."""
@@ -216,15 +224,15 @@ def clean_leftovers(root: Root, intents: Iterable[Intent]) -> list[str]:
 def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
     """Put the temporary file in the place of what was seen there; False where that is something else at that instant."""
     size, mtime_ns, _, inode, mode = host.signature
-
-    def is_it(status: os.stat_result) -> bool:
-        # Not the change time: that is of the swap itself.
-        return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode) == (size, mtime_ns, inode, mode)
-
     try:
-        return replace(fd, temporary, leaf, is_it)
+        return replace(fd, temporary, leaf, lambda status: _identity(status) == (size, mtime_ns, inode, mode))
     except FileNotFoundError:
         return False
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    """A signature without the change time: that is of the swap or the link itself."""
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode
 
 
 def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:

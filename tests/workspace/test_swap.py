@@ -14,6 +14,7 @@ from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.placing import StaleError
+from tests.workspace.conftest import Desk
 
 
 def action(blobs: BlobStore, before: bytes, after: bytes) -> FileChange:
@@ -145,3 +146,47 @@ def test_racing_saves_are_never_lost(tmp_path: Path) -> None:
     assert [one.name for one in host.iterdir()] == ["a.txt"]
     root.close()
     blobs.close()
+
+
+@pytest.mark.parametrize("how", ["rename", "in place", "deleted"])
+async def test_a_save_right_after_the_effect_is_never_taken_for_it(desk: Desk, how: str) -> None:
+    """A rule allows the path: were the person's file what both sides agreed on, the next change would replace it unseen."""
+    path = desk.host / "free/a.txt"
+    saved: list[str] = []
+
+    def at(step: str) -> None:
+        if step == "placed" and not saved:
+            saved.append(how)
+            match how:
+                case "rename":
+                    save(path, "person\n")
+                case "in place":
+                    path.write_text("person\n")
+                case "deleted":
+                    path.unlink()
+
+    desk.new_channel(at)
+    async with desk.running(start=False):
+        (desk.copy / "free/a.txt").write_text("agent\n")
+        await desk.compared()
+        (first,) = desk.requests()
+        assert first.outcome is not None
+        assert first.outcome["ok"]
+        (desk.copy / "free/a.txt").write_text("agent again\n")
+        await desk.compared()
+        assert (path.read_text() if path.exists() else None) == (None if how == "deleted" else "person\n")
+        assert "conflict" in desk.pending()["free/a.txt"].action.hazards  # type: ignore[union-attr]
+
+
+async def test_a_save_right_after_the_effect_reaches_the_copy(desk: Desk) -> None:
+    def at(step: str) -> None:
+        if step == "placed":
+            save(desk.host / "free/a.txt", "person\n")
+
+    desk.new_channel(at)
+    async with desk.running(start=False):
+        (desk.copy / "free/a.txt").write_text("agent\n")
+        await desk.compared()
+        async with desk.channel._turn:
+            await desk.channel._now.incoming.run(None)
+        assert (desk.copy / "free/a.txt").read_text() == "person\n"
