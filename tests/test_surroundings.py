@@ -1,9 +1,11 @@
 """What is around a session: which folders it never sees, whatever workspace it is given."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from supervisor.workspace import copy_pool
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
 POLICY = "version: 1\nallow: [filesystem(**)]\n"
@@ -54,3 +56,22 @@ async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
     async with supervised(settings) as running:
         _, output = await running.run(workspace, "cat", ".venv/tool", include_ignored=wanted)
     assert ("from the host" in output) == expected
+
+
+async def test_a_session_that_is_stopped_while_its_copy_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_pool, "FEW_FILES", 0)
+    monkeypatch.setattr(copy_pool, "PIECE_FILES", 1)
+    workspace = make_repository(tmp_path / "checkout", {f"{number}/{number}.txt": "x" for number in range(1500)})
+    async with supervised(settings_in(tmp_path, POLICY)) as running:
+        session = await running.start(workspace, "sh", "-c", "echo ran")
+        sessions = running.parts.sessions
+        async with asyncio.timeout(60):
+            while not (sessions.progress(session.id) or {}).get("done"):
+                await asyncio.sleep(0.005)
+        await sessions.stop(session.id, reason="enough", by="tester")
+        ended = await running.ended(session)
+        assert ended.started_at is None
+        assert not (running.parts.settings.sessions_dir / session.id / "merged").exists()
+        assert "ran" not in running.output(session)
