@@ -7,7 +7,7 @@ caller's to know. It must never read an ignore file of the copy.
 
 import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.git_files import ignored
@@ -39,8 +39,10 @@ class Ignores:
         self._known.clear()
         self._own.forget()
 
-    async def among(self, names: Iterable[str]) -> set[str]:
+    async def among(self, names: Collection[str]) -> set[str]:
         """Those of the names that are ignored. A folder's name ends with a slash; what is below an ignored one isn't asked."""
+        if not names:
+            return set()
         said = await asyncio.to_thread(self._verdicts, names)
         return {name for name, is_out in said.items() if is_out} | await self._by_git(
             name for name, is_out in said.items() if is_out is None

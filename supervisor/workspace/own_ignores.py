@@ -51,9 +51,8 @@ class OwnIgnores:
         self._folders: dict[str, bool | None] = {"": None}
 
     def forget(self) -> None:
-        """The files may have changed."""
-        self._lines.clear()
-        self._folders = {"": None}
+        """The files may have changed. May be called while a thread asks: that one goes on with what it has read."""
+        self._lines, self._folders = {}, {"": None}
 
     def verdict(self, name: str) -> bool | None:
         """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A folder's name ends with a slash."""
@@ -74,9 +73,10 @@ class OwnIgnores:
         return any(not line.leaves_out for lines in self._lines.values() for line in lines)
 
     def _of_folder(self, folder: str) -> bool | None:
-        if folder not in self._folders:
-            self._folders[folder] = self.verdict(f"{folder}/")
-        return self._folders[folder]
+        known = self._folders
+        if folder not in known:
+            known[folder] = self.verdict(f"{folder}/")
+        return known[folder]
 
     def _said(self, path: str, folder: str, *, is_folder: bool) -> bool | None:
         text = f"{path}/" if is_folder else path
@@ -89,9 +89,10 @@ class OwnIgnores:
         return None
 
     def _read(self, folder: str) -> list[_Line]:
-        if folder not in self._lines:
-            self._lines[folder] = _parse(self._text(folder))
-        return self._lines[folder]
+        known = self._lines
+        if folder not in known:
+            known[folder] = _parse(self._text(folder))
+        return known[folder]
 
     def _text(self, folder: str) -> str:
         try:
