@@ -33,13 +33,23 @@ class Admission:
         """Never dial these."""
         self._forbidden = endpoints
 
-    async def admit(self, connection: Connection, action: Network, *, in_tunnel: bool = False) -> Answer:
-        """The answer; where it is an allow, the connection has a pin for the action's host and port."""
+    async def admit(
+        self,
+        connection: Connection,
+        action: Network,
+        *,
+        in_tunnel: bool = False,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Answer:
+        """The answer; where it is an allow, the connection has a pin for the action's host and port.
+
+        `headers` are for the person to see (`checks.shown_headers`).
+        """
         why = self._never(action)
         if why is not None:
             self.refused(connection, action, why)
             return denied(why, "this address is never reached")
-        answer = await self._questions.ask(connection, action, in_tunnel=in_tunnel)
+        answer = await self._questions.ask(connection, action, in_tunnel=in_tunnel, headers=headers)
         if answer.decision != "allow":
             return answer
         pin = connection.pins.get((action.host, action.port))

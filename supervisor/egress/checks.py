@@ -24,6 +24,13 @@ _NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
 _PATH = re.compile(rb"/[!\"$-\[\]-~]*")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+# Rather too many than too few: what is hidden is one look at the program away, what is shown is seen by whoever sees the page.
+_AUTHENTICATES = re.compile(
+    rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
+)
+HIDDEN = "[hidden]"
+MOST_SHOWN_HEADERS = 60
+MOST_SHOWN_BYTES = 300
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -45,6 +52,14 @@ class Head:
     def values(self, name: bytes) -> list[str]:
         """The values of a header, in order."""
         return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
+
+
+def shown_headers(request: Head) -> tuple[tuple[str, str], ...]:
+    """The headers for the person to see: bounded, and without the values of those whose names speak of what authenticates."""
+    return tuple(
+        (name.decode("latin-1"), HIDDEN if _AUTHENTICATES.search(name) else value[:MOST_SHOWN_BYTES].decode("latin-1"))
+        for name, value in request.headers[:MOST_SHOWN_HEADERS]
+    )
 
 
 def canonical_host(text: str) -> str | None:

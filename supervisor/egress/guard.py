@@ -136,7 +136,9 @@ class Guard:
         if why is not None or misplaced is not None:
             self._refuse_locally(flow, connection, action, why or misplaced or "")
             return
-        answer = await self._admission.admit(connection, action, in_tunnel=flow.metadata[TUNNEL])
+        answer = await self._admission.admit(
+            connection, action, in_tunnel=flow.metadata[TUNNEL], headers=checks.shown_headers(head)
+        )
         if answer.decision != "allow":
             self._refuse(flow, refusals.of_answer(answer))
             return

@@ -39,7 +39,13 @@ class Questions:
         self._per_session: Counter[str] = Counter()
 
     async def ask(
-        self, connection: Connection, action: Network, *, in_tunnel: bool = False, after: int | None = None
+        self,
+        connection: Connection,
+        action: Network,
+        *,
+        in_tunnel: bool = False,
+        after: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
         """The supervisor's answer, or a denial of our own. Never raises but when it is cancelled."""
         return await self._ask(
@@ -51,6 +57,7 @@ class Questions:
                 action=action,
                 in_tunnel=in_tunnel,
                 after=after,
+                headers=headers,
             ),
         )
 

@@ -60,7 +60,8 @@ async def test_what_went_where_is_kept_with_its_bytes_and_its_end(place: Setting
     path = f"http://origin.test:{http.port}/**"
     place.office.policy(rules(http, allow=(f"network(GET {path})",), deny=(f"network(POST {path})",)))
     log = place.office.network_log
-    assert status_of(await send(place, get(http, "/a"))) == 200
+    more = "Authorization: Basic cXV4OnF1eA==\r\nX-Api-Key: qux\r\nCookie: a=qux\r\nX-Note: " + "n" * 5000 + "\r\n\r\n"
+    assert status_of(await send(place, get(http, "/a").removesuffix("\r\n") + more)) == 200
     assert status_of(await send(place, get(http).replace("GET", "POST", 1))) == 403
     async with asyncio.timeout(20):
         while len(found := log.of_session(place.session_id)) < 2 or any(one.ended_at is None for one in found):
@@ -69,6 +70,10 @@ async def test_what_went_where_is_kept_with_its_bytes_and_its_end(place: Setting
     assert (refused.verdict, refused.action.method, refused.status) == ("deny", "POST", None)
     assert (sent.verdict, sent.action.path, sent.status) == ("allow", "/a", 200)
     assert sent.rule == f"network(GET {path})"
+    shown = dict(sent.headers)
+    assert (shown["Authorization"], shown["X-Api-Key"], shown["Cookie"]) == ("[hidden]", "[hidden]", "[hidden]")
+    assert shown["X-Note"] == "n" * 300
+    assert b"cXV4OnF1eA==" in http.received  # what is hidden is sent all the same
     assert sent.down_bytes > 0
     assert sent.up_bytes > 0
     assert sent.duration_s is not None
