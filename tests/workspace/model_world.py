@@ -39,9 +39,9 @@ class World(msgspec.Struct):
     touched: dict[str, int] = {}
     approved: set[str] = set()
     undos: int = 0
-    # What an undo or an answer left different on both sides.
-    apart: set[str] = set()
-    ended: set[str] = set()
+    # Temporary files that nobody can find any more; and whether something waits to be put back.
+    strays: set[str] = set()
+    is_stuck: bool = False
 
     def text(self) -> str:
         """One that was never written before."""
@@ -76,8 +76,19 @@ class World(msgspec.Struct):
     def check(self, gate: Gate, sides: Sides, meanwhile: Change | None = None) -> None:
         """The host holds what the record says, and what the person did `meanwhile`, and nothing else."""
         now = read_tree(sides.host.path, self.contents)
-        assert not leftovers(sides.host.path), leftovers(sides.host.path)
         history = sides.history
+        moved = {
+            name for name, entry in (meanwhile or {}).items() if is_folder(entry) or is_folder(self.host.get(name))
+        }
+        # A temporary file goes along with the folder that the person moves away in that instant.
+        self.strays |= set(leftovers(sides.host.path)) if moved else set()
+        assert self.strays >= set(leftovers(sides.host.path)), leftovers(sides.host.path)
+        if moved and (history.open_batch or history.open_undo):
+            # What the person put in a folder's place keeps the rest from being put back: it is kept until there is room.
+            for intent in history.open.values():
+                self._check_kept(sides, intent)
+            self.is_stuck = True
+            return
         assert not history.open_batch
         assert not history.open_undo
         number = history.forgotten.number + len(history.done)
@@ -135,11 +146,7 @@ class World(msgspec.Struct):
     def _check_effect(self, gate: Gate, sides: Sides, intent: Intent) -> None:
         """Somebody or a rule said yes to exactly this, and what was there before can be had again."""
         name, before = decode_name(intent.name), intent.before
-        if before is not None and before.kind == "file":
-            data = sides.history.kept.read(before.digest or "", 1 << 30)
-            assert data is not None, f"what `{name}` held is not kept"
-            assert content_hash(data) == before.digest
-            assert data == self.contents.get(before.digest, data)
+        self._check_kept(sides, intent)
         if intent.request in sides.history.undos:
             assert self.undos, "an undo that nobody asked for"
             return
@@ -160,6 +167,13 @@ class World(msgspec.Struct):
         elif action.to is None:
             assert token_of(intent.after) == action.after, (name, request)
             assert token_of(before) == action.before, (name, request)
+
+    def _check_kept(self, sides: Sides, intent: Intent) -> None:
+        before = intent.before
+        if before is not None and before.kind == "file":
+            data = sides.history.kept.read(before.digest or "", 1 << 30)
+            assert data is not None, f"what `{decode_name(intent.name)}` held is not kept"
+            assert content_hash(data) == before.digest
 
     def _check_unasked(self, name: str, before: Held | None) -> None:
         """What the person wrote is replaced without an answer only where the agent had seen it."""
@@ -205,6 +219,10 @@ def entry_of(held: Held) -> Entry:
     if held.kind == "symlink":
         return Entry("symlink", 0o777, held.link_target)
     return Entry(held.kind, stat.S_IMODE(held.mode), held.digest or "")
+
+
+def is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.kind == "dir"
 
 
 def token_of(held: Held | None) -> str | None:
