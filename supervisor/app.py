@@ -34,6 +34,7 @@ from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.redact import Redactor
+from supervisor.credentials import NamedSecrets
 from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
@@ -129,7 +130,9 @@ class Parts:
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
+        self.named_secrets = NamedSecrets()
         self.surroundings = Surroundings(
+            named_secrets=self.named_secrets,
             settings=settings,
             gate=self.gate,
             queue=self.queue,
@@ -165,6 +168,11 @@ class Parts:
                     pass
             except GatehouseError as error:
                 log.error("an undo was cut short and can't be ended", session=mark.parent.name, error=str(error))
+
+    async def load_secrets(self) -> None:
+        """Read the named secrets; `UserError` where one can't be."""
+        file = self.settings.credentials_file or self.settings.data_dir / "credentials.yaml"
+        await self.named_secrets.load(file, self.settings.secrets_dir, self.redactor)
 
     def close(self) -> None:
         """Give back what `__init__` took."""
@@ -248,6 +256,7 @@ class Supervisor:
     async def __aenter__(self) -> "Supervisor":
         parts = self.parts
         try:
+            await parts.load_secrets()
             await self._tasks.__aenter__()
             parts.gate.run_handlers_in(self._tasks)
             parts.sessions.run_in(self._tasks)

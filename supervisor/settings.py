@@ -36,6 +36,11 @@ SETTINGS = (
         "what happens to a call that would pass such a limit: ask (it is held, and you may add to the budget) or deny",
     ),
     Setting("GATEHOUSE_PRICES", "policy/prices.yaml", "what model calls cost"),
+    Setting(
+        "GATEHOUSE_CREDENTIALS",
+        "data/credentials.yaml",
+        "which named secrets the agent may use without holding them, and where; none where there is no such file",
+    ),
     Setting("GATEHOUSE_DATA", "data", "the folder for the database, the audit log, saved rules, the CA and sessions"),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
@@ -82,6 +87,7 @@ class Settings(NamedTuple):
     max_cost_total: str = ""
     ask_at_limit: bool = True
     prices_file: Path = ROOT / "policy/prices.yaml"
+    credentials_file: Path | None = None
 
     @property
     def sessions_dir(self) -> Path:
@@ -91,6 +97,11 @@ class Settings(NamedTuple):
     def saved_rules_file(self) -> Path:
         """The rules that were saved from the inbox or the CLI: a policy file of its own."""
         return self.data_dir / "policy.yaml"
+
+    @property
+    def secrets_dir(self) -> Path:
+        """The values of named secrets, a file for each."""
+        return self.data_dir / "secrets"
 
     @property
     def audit_log(self) -> Path:
@@ -120,12 +131,18 @@ def from_environment() -> Settings:
         max_cost_total=read["MAX_COST_TOTAL"],
         ask_at_limit=_one_of(read, "GATEHOUSE_AT_LIMIT", ("ask", "deny")) == "ask",
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
+        credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
     )
 
 
 def inherited(*names: str) -> dict[str, str]:
     """Those of the named variables that are set: for processes of ours that need, say, PATH or LANG."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def everything() -> dict[str, str]:
+    """The whole environment: for a person's own commands only (`cmd:` of a credential), never for what an agent wants."""
+    return dict(os.environ)
 
 
 def for_our_python() -> dict[str, str]:

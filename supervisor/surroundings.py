@@ -26,6 +26,7 @@ from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.egress_wire import Credential
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
+from supervisor.credentials import NamedSecrets
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.process import Completed, run
@@ -83,6 +84,7 @@ class Surroundings:
         queue: ApprovalQueue,
         network: NetworkBroker,
         spending: Spending,
+        named_secrets: NamedSecrets,
         ca_bundle: Path,
         serve_agent: ServeAgent,
     ) -> None:
@@ -91,6 +93,7 @@ class Surroundings:
         self._queue = queue
         self._network = network
         self._spending = spending
+        self._named_secrets = named_secrets
         self._ca_bundle = ca_bundle
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
@@ -171,6 +174,7 @@ class Surroundings:
         }
         if self._settings.anthropic_api_key:
             env["ANTHROPIC_API_KEY"] = self._placeholder
+        env |= self._named_secrets.variables
         return self._base_spec(session, command, env, binds, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
@@ -218,7 +222,8 @@ class Surroundings:
         parts.listeners = tuple(listeners.values())
         await parts.channel.start()
         credentials = self._credentials() if self._settings.anthropic_api_key else ()
-        await self._network.open_session(session.id, listeners[PROXY_PORT], credentials)
+        named = self._named_secrets.credentials
+        await self._network.open_session(session.id, listeners[PROXY_PORT], (*credentials, *named))
         parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
 
     async def lend_proxy(

@@ -47,14 +47,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gate": BASE | {"core", "audit_lines", "grants", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
     **{part: BASE | {"core", "store", "audit"} for part in LEDGER},
+    # Part of the composition root: it reads the values of named secrets, and hands them to egress and the redactor.
+    "credentials": BASE | {"core"},
     "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},
     "workspace": BASE | {"core", "gate", "sandbox"},
     "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
-    "app": BELOW_SERVER | {"egress", "server", "surroundings"},
-    "surroundings": BELOW_SERVER | {"egress", "server"},
+    "app": BELOW_SERVER | {"egress", "server", "surroundings", "credentials"},
+    "surroundings": BELOW_SERVER | {"egress", "server", "credentials"},
     # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,
     "terminal": BASE | {"core", "client"},

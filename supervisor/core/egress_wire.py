@@ -31,7 +31,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A secret that a session may use without holding it.
 
     A request to one of `hosts` (`host` means port 443, else `host:port`) by `scheme` whose `header` holds `placeholder`, bare or
-    after `Bearer `, is sent with `secret` in its place. The placeholder anywhere else is refused.
+    after `Bearer `, is sent with `secret` in its place; with `basic` also as the password of Basic credentials. `methods` and `paths` (globs), where
+    there are any, bind it further. The placeholder anywhere else is refused.
     """
 
     placeholder: str
@@ -39,6 +40,9 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     header: str
     hosts: tuple[str, ...]
     scheme: Literal["https", "http"] = "https"
+    methods: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    basic: bool = False
 
     def __repr__(self) -> str:
         # INVARIANT: whatever prints a message prints no secret.

@@ -36,6 +36,7 @@ BUFFERED_BYTES = 64 * 1024
 # The number of the extension `server_name`: RFC 6066.
 _SERVER_NAME = 0
 QUESTION = "gatehouse_question"
+WATCHED = "gatehouse_watched"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
@@ -143,10 +144,17 @@ class Guard:
             self._refuse(flow, refusals.of_answer(answer))
             return
         self._let_through(flow, connection, answer, host, port, swaps)
+        self._watch_body(flow, connection, action)
         self._meter.begin(flow, connection, host, is_upgrade=bool(head.values(b"upgrade")) or head.method == "CONNECT")
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
+        watched = flow.metadata.pop(WATCHED, None)
+        if watched is not None and watched[0].finds(flow.request.raw_content or b""):
+            flow.metadata[ALLOWED] = False
+            self._refuse_locally(flow, self._connection(flow), watched[1], secrets.FOUND_IN_BODY)
+            self._settle(flow, "failed", {"error": secrets.FOUND_IN_BODY})
+            return
         error = await self._meter.reserve(flow)
         if error is not None:
             flow.metadata[ALLOWED] = False
@@ -293,6 +301,27 @@ class Guard:
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         flow.metadata[QUESTION] = answer.question_id
         flow.metadata[ALLOWED] = True
+
+    def _watch_body(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
+        """Look for placeholders in a body that goes where none belongs: before it is sent where it is short, else on its way."""
+        placeholders = secrets.foreign(connection.session.credentials, action.host, action.port)
+        if not placeholders or self._meter.is_model_host(action.host):
+            return
+        scan = secrets.BodyScan(placeholders)
+        length = flow.request.headers.get("content-length", "")
+        if length.isdigit() and int(length) <= BUFFERED_BYTES:
+            flow.metadata[WATCHED] = (scan, action)
+            return
+
+        def look(piece: bytes) -> bytes:
+            if not connection.cut_for and scan.finds(piece):
+                self._admission.refused(connection, action, secrets.FOUND_IN_BODY)
+                connection.cut_for = secrets.FOUND_IN_BODY
+                connection.cut()
+            return b"" if connection.cut_for else piece
+
+        if length or flow.request.headers.get("transfer-encoding") or flow.request.is_http2:
+            flow.request.stream = look
 
     def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         flow.metadata[REFUSAL] = refusal

@@ -78,9 +78,13 @@ class Meter:
         self._open: dict[Connection, set[Metered]] = {}
         self._held: dict[str, int] = {}
 
+    def is_model_host(self, host: str) -> bool:
+        """Whether a host is known to serve models."""
+        return is_model_host(host, self._model_hosts)
+
     def begin(self, flow: http.HTTPFlow, connection: Connection, host: str, *, is_upgrade: bool) -> None:
         """A request was allowed by its head: hold its body where it may be a call."""
-        at_model_host = is_model_host(host, self._model_hosts)
+        at_model_host = self.is_model_host(host)
         path = flow.request.data.path.decode("latin-1")
         api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=at_model_host)
         if api is None:

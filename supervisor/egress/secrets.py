@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
+from supervisor.core.globs import Glob
+from supervisor.core.urls import normalise_path
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
+
+MOST_SCANNED_BYTES = 8 * 1024 * 1024
+FOUND_IN_BODY = "the body holds a placeholder, and no credential belongs to this host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,8 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
                 return [], f"a placeholder is only replaced where it is all of the header {where}"
             if not _bound(credential, request.scheme, host, port):
                 return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
+            if not _covers(credential, request):
+                return [], f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
             found.append(Swap(credential.header, value))
     return found, None
 
@@ -66,9 +73,20 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
     for credential in own:
         fitting = [one.placeholder for one in own if one.header.lower() == credential.header.lower()]
         for value in request.values(credential.header.lower().encode()):
-            if value.strip() and not any(placeholder in value for placeholder in fitting):
+            if value.strip() and not any(_holds(value, placeholder) for placeholder in fitting):
                 return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
     return None
+
+
+def _holds(value: str, placeholder: str) -> bool:
+    """Whether a header's value has a placeholder in it, as the password of Basic credentials too."""
+    kind, _, encoded = value.strip().partition(" ")
+    if kind.lower() != "basic":
+        return placeholder in value
+    try:
+        return placeholder.encode() in base64.b64decode(encoded.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return False
 
 
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
@@ -85,9 +103,61 @@ def _swapped(request: Head, credential: Credential) -> str | None:
     if len(values) != 1:
         return None
     scheme, _, token = values[0].rpartition(" ")
-    if token != credential.placeholder or scheme.lower() not in ("", "bearer"):
+    if scheme.lower() == "basic" and credential.basic:
+        return _swapped_basic(token, credential)
+    if token != credential.placeholder or scheme.lower() not in ("", "bearer", "token"):
         return None
     return f"{scheme} {credential.secret}" if scheme else credential.secret
+
+
+def _swapped_basic(encoded: str, credential: Credential) -> str | None:
+    """Basic credentials with the secret as their password, as git sends it."""
+    try:
+        user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    if password != credential.placeholder or credential.placeholder in user:
+        return None
+    return "Basic " + base64.b64encode(f"{user}:{credential.secret}".encode()).decode()
+
+
+def _covers(credential: Credential, request: Head) -> bool:
+    """Whether a credential is for this method and path of its host. A path that can be read in two ways is none of its."""
+    if credential.methods and request.method not in credential.methods:
+        return False
+    if not credential.paths:
+        return True
+    path = normalise_path(request.path.decode("ascii", "replace"))
+    if path.ambiguous or path.has_empty_segments:
+        return False
+    return any(Glob(one[1:]).matches(path.text[1:]) for one in credential.paths)
+
+
+class BodyScan:
+    """Looks for placeholders in a body, piece by piece, as far as `MOST_SCANNED_BYTES`: where it goes they are nobody's key."""
+
+    def __init__(self, placeholders: frozenset[str]) -> None:
+        self._needles = [one.encode() for one in placeholders]
+        self._overlap = max(map(len, self._needles), default=1) - 1
+        self._tail = b""
+        self._seen_bytes = 0
+
+    def finds(self, piece: bytes) -> bool:
+        """Whether the body so far holds one."""
+        if not self._needles or self._seen_bytes >= MOST_SCANNED_BYTES:
+            return False
+        self._seen_bytes += len(piece)
+        text = self._tail + piece
+        self._tail = text[len(text) - self._overlap :] if self._overlap else b""
+        return any(needle in text for needle in self._needles)
+
+
+def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozenset[str]:
+    """The placeholders that must not go to a host in a body: all, but for a host that any credential belongs to. What an agent prints of its environment
+    is part of what it tells its model, and a placeholder opens nothing."""
+    if any(_bound(one, one.scheme, host, port) for one in credentials):
+        return frozenset()
+    return frozenset(one.placeholder for one in credentials)
 
 
 def _mentions(request: Head, placeholder: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.core.egress_wire import Credential
 from supervisor.egress.checks import Head
-from supervisor.egress.secrets import Swap, swaps
+from supervisor.egress.secrets import BodyScan, Swap, foreign, swaps
 
 PLACEHOLDER = "gatehouse-placeholder-0123456789"
 BOTH = tuple(
@@ -64,3 +64,55 @@ def test_elsewhere_it_is_refused(request_head: Head) -> None:
 def test_another_host_never_gets_it() -> None:
     assert swaps(BOTH, head(PLAIN), "other.test", 443)[1] is not None
     assert swaps(BOTH, head(BEARER), "model.test", 8443)[1] is not None
+
+
+BOUND = Credential(
+    placeholder=PLACEHOLDER, secret="the-key", header="authorization", hosts=("git.test",), methods=("GET", "POST"),
+    paths=("/me/**",), basic=True,
+)  # fmt: skip
+
+
+def of(method: str, path: str, value: str) -> Head:
+    return Head(method, "https", path.encode(), "", ((b"Authorization", value.encode()),), "HTTP/1.1")
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_methods_and_paths_bind_further() -> None:
+    bearer = f"Bearer {PLACEHOLDER}"
+    assert swaps((BOUND,), of("GET", "/me/repo?x=1", bearer), "git.test", 443) == (
+        [Swap("authorization", "Bearer the-key")],
+        None,
+    )
+    for method, path in (
+        ("DELETE", "/me/repo"),
+        ("GET", "/you/repo"),
+        ("GET", "/me/../you"),
+        ("GET", "/me%2f..%2fyou"),
+        ("GET", "//me/a"),
+        ("GET", "/ME/a"),
+    ):
+        found, why = swaps((BOUND,), of(method, path, bearer), "git.test", 443)
+        assert (found, why is not None) == ([], True), (method, path)
+
+
+def test_a_password_of_basic_credentials_as_git_sends_it() -> None:
+    found, why = swaps((BOUND,), of("POST", "/me/r", basic("x-access-token", PLACEHOLDER)), "git.test", 443)
+    assert why is None
+    assert [one.value for one in found] == [basic("x-access-token", "the-key")]
+    for value in (basic(PLACEHOLDER, PLACEHOLDER), basic(PLACEHOLDER, "x"), basic("a", PLACEHOLDER + "b")):
+        assert swaps((BOUND,), of("POST", "/me/r", value), "git.test", 443)[1] is not None, value
+    assert swaps((BOUND,), of("POST", "/me/r", basic("a", PLACEHOLDER)), "other.test", 443)[1] is not None
+
+
+def test_bodies_are_looked_through_wherever_they_are_cut() -> None:
+    body = b"x" * 50 + PLACEHOLDER.encode() + b"y" * 50
+    for at in range(len(body)):
+        scan = BodyScan(frozenset({PLACEHOLDER}))
+        assert scan.finds(body[:at]) or scan.finds(body[at:]), at
+    assert not BodyScan(frozenset()).finds(body)
+    assert not BodyScan(frozenset({PLACEHOLDER})).finds(body.replace(b"place", b"p1ace"))
+    assert foreign(BOTH, "other.test", 443) == {PLACEHOLDER}
+    assert foreign(BOTH, "model.test", 443) == frozenset()

@@ -1,0 +1,251 @@
+"""Named secrets and where each may go: the file `credentials.yaml` as data, and what it means for a session.
+
+    version: 1
+    credentials:
+      github: {preset: github}                          # its value is in data/secrets/github
+      tracker:
+        cmd: op read op://team/tracker/token            # or env: TRACKER_TOKEN, or file: another-name
+        hosts: [tracker.example.org]
+        methods: [GET, POST]
+        paths: [/api/**]
+        header: x-api-key
+        variable: TRACKER_TOKEN                          # where the sandbox finds the placeholder
+
+It decides what may be written there and which credentials and variables come of it. It is apart from `supervisor.credentials`, which reads the values.
+INVARIANT: no value of a secret passes through here but from `credentials_of`'s argument into its result.
+"""
+
+import base64
+import re
+import shlex
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from supervisor.core import globs, policy_yaml
+from supervisor.core.egress_wire import Credential
+from supervisor.core.policy_text import nearest
+from supervisor.errors import PolicyError, UserError
+
+Source = Literal["file", "env", "cmd"]
+_SOURCES: tuple[Source, ...] = ("file", "env", "cmd")
+_KEYS = ("preset", *_SOURCES, "hosts", "methods", "paths", "header", "variable")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?")
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
+# What can stand in a header, and is long enough not to be found in ordinary text.
+_SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
+
+
+class Preset(NamedTuple):
+    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name."""
+
+    hosts: tuple[str, ...]
+    headers: tuple[str, ...]
+    variables: tuple[str, ...]
+    asks: Literal["", "pip", "npm"] = ""
+    git_user: str = ""
+    git_host: str = ""
+
+
+PRESETS: dict[str, Preset] = {
+    "anthropic": Preset(("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)),
+    "openai": Preset(("api.openai.com",), ("authorization",), ("OPENAI_API_KEY",)),
+    "openrouter": Preset(("openrouter.ai",), ("authorization",), ("OPENROUTER_API_KEY",)),
+    "github": Preset(
+        ("api.github.com", "uploads.github.com", "github.com"),
+        ("authorization",),
+        ("GH_TOKEN", "GITHUB_TOKEN"),
+        git_user="x-access-token",
+        git_host="github.com",
+    ),
+    "gitlab": Preset(
+        ("gitlab.com",), ("private-token", "authorization"), ("GITLAB_TOKEN",), git_user="oauth2", git_host="gitlab.com"
+    ),
+    "bitbucket": Preset(
+        ("api.bitbucket.org", "bitbucket.org"),
+        ("authorization",),
+        ("BITBUCKET_TOKEN",),
+        git_user="x-token-auth",
+        git_host="bitbucket.org",
+    ),
+    "pypi": Preset((), ("authorization",), ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"), asks="pip", git_user="__token__"),
+    "npm": Preset((), ("authorization",), ("NPM_TOKEN",), asks="npm"),
+}
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """One named secret: where its value is, where it may go, and where the sandbox finds its placeholder."""
+
+    name: str
+    source: Source
+    where: str
+    hosts: tuple[str, ...]
+    headers: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    asks: Literal["", "pip", "npm"] = ""
+    git_user: str = ""
+    git_host: str = ""
+
+
+def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
+    """What a file binds; `PolicyError` with file, line and a remedy where it can't be used."""
+    root = policy_yaml.load(text, source)
+    if not isinstance(root, policy_yaml.Fields) or root.get("version") != "1":
+        raise _fail(source, root, "`version: 1` is missing", "write it as the first line")
+    for key in root:
+        if key not in ("version", "credentials"):
+            raise _fail(source, root, f"unknown key `{key}`", nearest(str(key), ("version", "credentials")))
+    listed = root.get("credentials")
+    if not isinstance(listed, policy_yaml.Fields):
+        raise _fail(source, root, "`credentials` is not a mapping of names", "write `credentials:` and a name below it")
+    return tuple(_binding(source, str(name), fields) for name, fields in listed.items())
+
+
+def check_secret(name: str, value: str) -> str:
+    """The value, if it can be one; `UserError`, which doesn't show it, where not."""
+    if not _SECRET.fullmatch(value):
+        raise UserError(
+            f"the value of the credential `{name}` is not 8 to 4096 printable characters without spaces",
+            "look at what it is read from",
+        )
+    return value
+
+
+def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Credential, ...]:
+    """What egress is told: one for each header that the secret may stand in."""
+    return tuple(
+        Credential(
+            placeholder=placeholder,
+            secret=secret,
+            header=header,
+            hosts=binding.hosts,
+            methods=binding.methods,
+            paths=binding.paths,
+            basic=bool(binding.git_user) and header == "authorization",
+        )
+        for header in binding.headers
+    )
+
+
+def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
+    """The variables of the sandbox that hold the placeholder."""
+    found = dict.fromkeys(binding.variables, placeholder)
+    if binding.asks == "pip":
+        found["TWINE_USERNAME"] = binding.git_user
+    return found
+
+
+def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
+    """What makes git send the placeholders (the keys) to their hosts: settings of git in variables of the environment (git-config(1))."""
+    found: list[tuple[str, str]] = []
+    for placeholder, binding in bindings.items():
+        if binding.git_host in binding.hosts and binding.git_host:
+            basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
+            found.append((f"http.https://{binding.git_host}/.extraHeader", f"Authorization: Basic {basic}"))
+    if not found:
+        return {}
+    made = {"GIT_CONFIG_COUNT": str(len(found))}
+    for number, (key, value) in enumerate(found):
+        made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return made
+
+
+def _binding(source: str, name: str, fields: Any) -> Binding:
+    if not _NAME.fullmatch(name):
+        raise _fail(source, fields, f"`{name}` is no name of a credential", "write lower-case letters, digits, - and _")
+    if not isinstance(fields, policy_yaml.Fields):
+        raise _fail(source, fields, f"`{name}` is not a mapping", "write e.g. `{preset: github}`")
+    for key in fields:
+        if key not in _KEYS:
+            raise _fail(source, fields, f"unknown key `{key}` in `{name}`", nearest(str(key), _KEYS))
+    preset = _preset(source, name, fields)
+    given = [one for one in _SOURCES if one in fields]
+    if len(given) > 1:
+        raise _fail(source, fields, f"`{name}` has two sources", "keep one of `file`, `env` and `cmd`")
+    kind: Source = given[0] if given else "file"
+    where = str(fields.get(kind, name))
+    _check_source(source, fields, kind, where)
+    hosts = _several(source, fields, "hosts", _HOST) or preset.hosts
+    headers = _several(source, fields, "header", _HEADER) or preset.headers
+    if not headers or not (hosts or preset.asks):
+        raise _fail(
+            source,
+            fields,
+            f"`{name}` has no `{'hosts' if headers else 'header'}`",
+            "say where it may go, or name a preset",
+        )
+    return Binding(
+        name=name,
+        source=kind,
+        where=where,
+        hosts=hosts,
+        headers=tuple(header.lower() for header in headers),
+        methods=_several(source, fields, "methods", _METHOD),
+        paths=_paths(source, fields),
+        variables=_several(source, fields, "variable", _VARIABLE) or preset.variables,
+        asks="" if "hosts" in fields else preset.asks,
+        git_user=preset.git_user,
+        git_host=preset.git_host,
+    )
+
+
+def _preset(source: str, name: str, fields: Any) -> Preset:
+    if "preset" not in fields:
+        return Preset((), (), ())
+    found = PRESETS.get(str(fields["preset"]))
+    if found is None:
+        raise _fail(
+            source, fields, f"unknown preset `{fields['preset']}` in `{name}`", nearest(str(fields["preset"]), PRESETS)
+        )
+    return found
+
+
+def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
+    if kind == "cmd":
+        try:
+            words = shlex.split(where)
+        except ValueError:
+            words = []
+        if not words:
+            raise _fail(source, fields, "`cmd` can't be read", "write a program and its words, every quote closed")
+    elif not (_VARIABLE if kind == "env" else _FILE).fullmatch(where):
+        raise _fail(
+            source,
+            fields,
+            f"`{kind}: {where}` is no name",
+            "write the name of a variable, or of a file in data/secrets",
+        )
+
+
+def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple[str, ...]:
+    """A list of words, or one."""
+    value = fields.get(key)
+    if value is None:
+        return ()
+    items = value if isinstance(value, policy_yaml.Items) else [value]
+    for item in items:
+        if not isinstance(item, str) or not form.fullmatch(item):
+            raise _fail(
+                source, fields, f"`{item}` in `{key}` can't be used", f"see the examples of `{key}` in README.md"
+            )
+    return tuple(str(item) for item in items)
+
+
+def _paths(source: str, fields: Any) -> tuple[str, ...]:
+    found = _several(source, fields, "paths", re.compile(r"/[\x21-\x7e]*"))
+    for path in found:
+        if any(segment in ("", ".", "..") for segment in path[1:].split("/")[:-1]) or path.endswith(("/..", "/.")):
+            raise _fail(source, fields, f"`{path}` has dot or empty segments", "write the path as it is meant")
+        globs.check(path[1:], path)
+    return found
+
+
+def _fail(source: str, value: Any, message: str, remedy: str) -> PolicyError:
+    line = policy_yaml.line_of(value)
+    return PolicyError(f"{source}:{line}: {message}" if line else f"{source}: {message}", remedy)

@@ -1,0 +1,136 @@
+"""The values of named secrets: from files, the environment or commands, once, when the supervisor starts.
+
+It decides nothing about where they go (`core.credentials`), and keeps them in memory only: it hands them to egress and to the redactor, never to a
+process's arguments or environment, a log line or an error. A secret that can't be read is an error: Gatehouse doesn't start with less than
+was asked for.
+"""
+
+import os
+import secrets
+import shlex
+import stat
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from supervisor import settings as environment
+from supervisor.core.credentials import (
+    Binding,
+    check_secret,
+    credentials_of,
+    environment_of,
+    git_settings,
+    parse_credentials,
+)
+from supervisor.core.egress_wire import Credential
+from supervisor.core.redact import Redactor
+from supervisor.errors import UserError
+from supervisor.process import run
+
+COMMAND_S = 60.0
+MOST_BYTES = 64 * 1024
+_HOST_OF = {"pip": ("pip", "config", "get", "global.index-url"), "npm": ("npm", "config", "get", "registry")}
+
+
+class Named(NamedTuple):
+    """A binding with its placeholder and its credentials."""
+
+    binding: Binding
+    placeholder: str
+    credentials: tuple[Credential, ...]
+
+    def __repr__(self) -> str:
+        return f"Named({self.binding.name!r})"
+
+
+class NamedSecrets:
+    """All of one supervisor; none until they are loaded."""
+
+    def __init__(self) -> None:
+        self._named: list[Named] = []
+
+    async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
+        """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used."""
+        for binding in _bindings(file):
+            value = check_secret(binding.name, await _value(binding, folder))
+            redactor.add(value)
+            if binding.asks and not binding.hosts:
+                binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
+            placeholder = f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
+            self._named.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """For egress."""
+        return tuple(credential for one in self._named for credential in one.credentials)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """For the sandbox: placeholders only."""
+        found: dict[str, str] = {}
+        for one in self._named:
+            found |= environment_of(one.binding, one.placeholder)
+        return found | git_settings({one.placeholder: one.binding for one in self._named})
+
+
+def _bindings(file: Path) -> tuple[Binding, ...]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: {error}", "give the file with GATEHOUSE_CREDENTIALS") from error
+    return parse_credentials(text, str(file))
+
+
+async def _value(binding: Binding, folder: Path) -> str:
+    if binding.source == "env":
+        found = environment.inherited(binding.where).get(binding.where)
+        if not found:
+            raise UserError(f"the credential `{binding.name}`: `{binding.where}` is not set", "set it, and start again")
+        return found
+    if binding.source == "cmd":
+        return await _of_command(binding)
+    return _of_file(binding, folder / binding.where)
+
+
+def _of_file(binding: Binding, path: Path) -> str:
+    """The content of a file that nobody else can read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(
+            f"the credential `{binding.name}`: {path}: {error.strerror}", f"write the secret into {path}"
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077 or facts.st_uid != os.geteuid():
+            raise UserError(f"{path}: others can read it, or it is no file of yours", f"chmod 600 {path}")
+        return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
+
+
+async def _of_command(binding: Binding) -> str:
+    words = shlex.split(binding.where)
+    done = await run(words, env=environment.everything(), timeout_s=COMMAND_S, output_limit_bytes=MOST_BYTES)
+    if not done.ok:
+        # Not what it wrote: that may be half of a secret.
+        raise UserError(f"the credential `{binding.name}`: `{words[0]}` failed", "run the command by hand and look")
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+async def _host_of(binding: Binding) -> str:
+    """The host that a package manager of this machine is set up with: Gatehouse names none by itself."""
+    command = _HOST_OF[binding.asks]
+    try:
+        done = await run(command, env=environment.everything(), timeout_s=COMMAND_S)
+        host = urlsplit(done.stdout.decode("utf-8", "replace").strip()).hostname if done.ok else None
+    except UserError:
+        host = None
+    if not host:
+        raise UserError(
+            f"the credential `{binding.name}`: `{' '.join(command)}` names no host",
+            "write `hosts:` in credentials.yaml",
+        )
+    return host

@@ -1,0 +1,109 @@
+"""The file that binds named secrets: what it means, and what is wrong with it."""
+
+import base64
+
+import pytest
+
+from supervisor.core.credentials import (
+    PRESETS,
+    Binding,
+    check_secret,
+    credentials_of,
+    environment_of,
+    git_settings,
+    parse_credentials,
+)
+from supervisor.errors import PolicyError, UserError
+
+SECRET = "s3cret-value-0123456789"
+
+
+def one(text: str) -> Binding:
+    (found,) = parse_credentials(f"version: 1\ncredentials:\n  it: {text}\n", "credentials.yaml")
+    return found
+
+
+def test_a_preset_needs_no_more_than_its_name() -> None:
+    found = one("{preset: github}")
+    assert (found.source, found.where, found.variables) == ("file", "it", ("GH_TOKEN", "GITHUB_TOKEN"))
+    assert "api.github.com" in found.hosts
+    for name in PRESETS:
+        made = credentials_of(one(f"{{preset: {name}, hosts: [h.example.org]}}"), "p", SECRET)
+        assert {credential.hosts for credential in made} == {("h.example.org",)}
+
+
+def test_one_of_ones_own() -> None:
+    found = one(
+        "{cmd: op read op://a/b, hosts: ['api.example.org:8443'], methods: GET, paths: [/v1/**], header: X-Api-Key, variable: KEY}"
+    )
+    assert found == Binding(
+        name="it", source="cmd", where="op read op://a/b", hosts=("api.example.org:8443",), methods=("GET",), paths=("/v1/**",),
+        headers=("x-api-key",), variables=("KEY",),
+    )  # fmt: skip
+    (credential,) = credentials_of(found, "placeholder", SECRET)
+    assert (credential.secret, credential.methods, credential.paths, credential.basic) == (
+        SECRET,
+        ("GET",),
+        ("/v1/**",),
+        False,
+    )
+    assert SECRET not in repr(credential)
+    assert environment_of(found, "placeholder") == {"KEY": "placeholder"}
+
+
+def test_registries_are_those_of_the_package_managers() -> None:
+    found = one("{preset: pypi, env: TOKEN}")
+    assert (found.asks, found.hosts) == ("pip", ())
+    assert environment_of(found, "p") == {"TWINE_PASSWORD": "p", "UV_PUBLISH_TOKEN": "p", "TWINE_USERNAME": "__token__"}
+    assert one("{preset: pypi, hosts: packages.example.org}").asks == ""
+    assert one("{preset: npm}").asks == "npm"
+
+
+def test_git_sends_the_placeholder_as_a_password() -> None:
+    found = git_settings(
+        {"place": one("{preset: github}"), "other": one("{preset: openai}"), "third": one("{preset: gitlab}")}
+    )
+    assert found["GIT_CONFIG_COUNT"] == "2"
+    assert found["GIT_CONFIG_KEY_0"] == "http.https://github.com/.extraHeader"
+    assert found["GIT_CONFIG_VALUE_0"] == "Authorization: Basic " + base64.b64encode(b"x-access-token:place").decode()
+    assert git_settings({"place": one("{preset: openai}")}) == {}
+    assert git_settings({"place": one("{preset: github, hosts: git.example.org}")}) == {}
+
+
+@pytest.mark.parametrize("value", ["", "short", "with a space", "with\nbreak", "ümläuts-in-it", "x" * 5000])
+def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_secret("it", value)
+    assert "it" in str(caught.value)
+    assert not value or value not in str(caught.value)
+    assert check_secret("it", SECRET) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "`version: 1` is missing"),
+        ("version: 2", "`version: 1` is missing"),
+        ("version: 1\nsecrets: {}", "unknown key `secrets`"),
+        ("version: 1\ncredentials: []", "not a mapping of names"),
+        ("version: 1\ncredentials: {A: {preset: github}}", "`A` is no name"),
+        ("version: 1\ncredentials: {a: github}", "`a` is not a mapping"),
+        ("version: 1\ncredentials:\n  a: {preset: github, host: x}", "credentials.yaml:3: unknown key `host` in `a`"),
+        ("version: 1\ncredentials: {a: {preset: git}}", "unknown preset `git`"),
+        ("version: 1\ncredentials: {a: {preset: github, env: A, cmd: b}}", "two sources"),
+        ("version: 1\ncredentials: {a: {preset: github, file: ../x}}", "`file: ../x` is no name"),
+        ("version: 1\ncredentials: {a: {preset: github, env: A-B}}", "`env: A-B` is no name"),
+        ("version: 1\ncredentials: {a: {preset: github, cmd: 'x \"'}}", "`cmd` can't be read"),
+        ("version: 1\ncredentials: {a: {preset: github, cmd: ' '}}", "`cmd` can't be read"),
+        ("version: 1\ncredentials: {a: {header: x-key}}", "`a` has no `hosts`"),
+        ("version: 1\ncredentials: {a: {hosts: h.example.org}}", "`a` has no `header`"),
+        ("version: 1\ncredentials: {a: {hosts: '*.example.org', header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: [[x]], header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: v1}}", "in `paths` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: '/a/../b'}}", "/a/../b"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(text: str, message: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_credentials(text, "credentials.yaml")
+    assert message in str(caught.value)

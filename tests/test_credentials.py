@@ -1,0 +1,106 @@
+"""The values of named secrets: where they come from, and that an error shows none."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.redact import Redactor
+from supervisor.credentials import Named, NamedSecrets
+from supervisor.errors import UserError
+
+SECRET = "s3cret-value-0123456789"
+
+
+async def load(tmp_path: Path, fields: str) -> tuple[NamedSecrets, Redactor]:
+    (tmp_path / "credentials.yaml").write_text(f"version: 1\ncredentials:\n  it: {fields}\n")
+    found, redactor = NamedSecrets(), Redactor()
+    await found.load(tmp_path / "credentials.yaml", tmp_path / "secrets", redactor)
+    return found, redactor
+
+
+def write(tmp_path: Path, mode: int = 0o600, text: str = SECRET + "\n") -> Path:
+    (tmp_path / "secrets").mkdir(exist_ok=True)
+    path = tmp_path / "secrets" / "it"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+async def test_from_a_file(tmp_path: Path) -> None:
+    write(tmp_path)
+    found, redactor = await load(tmp_path, "{preset: openai}")
+    assert [credential.secret for credential in found.credentials] == [SECRET]
+    assert SECRET not in str(found.variables)
+    assert found.variables["OPENAI_API_KEY"].startswith("gatehouse-placeholder-it-")
+    assert SECRET not in redactor.text(f"a line with {SECRET}")
+    assert SECRET not in repr(found.__dict__)
+    assert isinstance(found._named[0], Named)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+async def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    write(tmp_path, mode)
+    with pytest.raises(UserError, match="chmod 600"):
+        await load(tmp_path, "{preset: openai}")
+
+
+async def test_a_link_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="No such file"):
+        await load(tmp_path, "{preset: openai}")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="credential `it`"):
+        await load(tmp_path, "{preset: openai}")
+
+
+async def test_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", SECRET)
+    found, _ = await load(tmp_path, "{preset: openai, env: MY_TOKEN}")
+    assert found.credentials[0].secret == SECRET
+    monkeypatch.delenv("MY_TOKEN")
+    with pytest.raises(UserError, match="`MY_TOKEN` is not set"):
+        await load(tmp_path, "{preset: openai, env: MY_TOKEN}")
+
+
+async def test_from_a_command(tmp_path: Path) -> None:
+    found, _ = await load(tmp_path, f"{{preset: openai, cmd: printf '%s\\n' {SECRET}}}")
+    assert found.credentials[0].secret == SECRET
+
+
+@pytest.mark.parametrize("command", [f"sh -c 'echo {SECRET}; echo {SECRET} >&2; exit 3'", "no-such-program-at-all x"])
+async def test_a_command_that_fails_shows_nothing_that_it_wrote(tmp_path: Path, command: str) -> None:
+    with pytest.raises(UserError) as caught:
+        await load(tmp_path, f'{{preset: openai, cmd: "{command}"}}')
+    assert SECRET not in str(caught.value)
+
+
+async def test_a_value_that_is_none_is_not_shown(tmp_path: Path) -> None:
+    write(tmp_path, text="two words\n")
+    with pytest.raises(UserError) as caught:
+        await load(tmp_path, "{preset: openai}")
+    assert "two words" not in str(caught.value)
+
+
+async def test_a_registry_is_the_one_of_the_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    npm = programs / "npm"
+    npm.write_text('#!/bin/sh\n[ "$*" = "config get registry" ] && echo https://packages.example.org/npm/\n')
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    found, _ = await load(tmp_path, "{preset: npm}")
+    assert {credential.hosts for credential in found.credentials} == {("packages.example.org",)}
+    npm.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(UserError, match="names no host"):
+        await load(tmp_path, "{preset: npm}")
+
+
+async def test_no_file_means_none(tmp_path: Path) -> None:
+    found = NamedSecrets()
+    await found.load(tmp_path / "credentials.yaml", tmp_path, Redactor())
+    assert (found.credentials, found.variables) == ((), {})
+    (tmp_path / "credentials.yaml").mkdir()
+    with pytest.raises(UserError, match="GATEHOUSE_CREDENTIALS"):
+        await found.load(tmp_path / "credentials.yaml", tmp_path, Redactor())
