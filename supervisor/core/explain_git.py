@@ -108,13 +108,11 @@ class Reading:
 
 
 def _rough(command: str) -> list[_Case]:
+    """As the judge reads it: a word that is no ref hides no other."""
     found: list[_Case] = []
     for action in rough_actions(command):
-        try:
-            refs: list[Ref | None] = [*refs_of(action)] or [None]
-        except ValueError:
-            continue
-        found += [_Case(action, ref, special_flags(action)) for ref in refs]
+        for refspecs in (*((refspec,) for refspec in action.refspecs), ()):
+            found += _cases(msgspec.structs.replace(action, refspecs=refspecs))
     return found
 
 

@@ -3,6 +3,8 @@
 Decides nothing (see `explain`). Whether a rule fits is asked of `package_rules`; only the words are made here.
 """
 
+import contextlib
+
 import msgspec
 
 from supervisor.core.actions import Action, Packages
@@ -90,12 +92,13 @@ class Reading:
 
 
 def _rough(action: Packages) -> list[_Case]:
+    """As the judge reads it: a word that is no package hides no other."""
     action = canonical_action(action)
-    try:
-        items: list[Item | None] = [*items_of(action)]
-    except ValueError:
-        items = []
-    return [(action, item) for item in items or [None]]
+    found: list[_Case] = [(action, item) for item in items_of(msgspec.structs.replace(action, names=()))]
+    for name in action.names:
+        with contextlib.suppress(ValueError):
+            found += [(action, item) for item in items_of(msgspec.structs.replace(action, names=(name,), flags=()))]
+    return [*found, (action, None)]
 
 
 def _alone(action: Packages, item: Item | None) -> Packages:

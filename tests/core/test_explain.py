@@ -179,6 +179,7 @@ def golden() -> list[dict[str, Any]]:
     return loaded
 
 
+@pytest.mark.timeout(600)  # thousands of cases, each under every rule
 def test_every_golden_case_is_explained_as_it_is_judged() -> None:
     explained = 0
     for case in golden():
@@ -458,8 +459,10 @@ HITS = [
     (connect("a.example.com"), "network(GET https://a.example.com/**)", "allow", "the connection is opened, and each request in it is judged"),
     (git("push origin feature/x"), "git(feature/*)", "allow", "`feature/*` covers `push origin feature/x`"),
     (git("push origin x; git push origin main"), "git(push origin main)", "deny", "the text may hold `push origin main`"),
+    (git("push origin a..b main; x"), "git(push main)", "deny", "the text may hold `push origin main`"),
     (packages("npm install zod@1"), "packages(npm:zod)", "allow", "`npm:zod` covers `npm install zod@1`"),
     (packages("npm install x; npm install evil"), "packages(npm:evil)", "deny", "the text may hold `npm install evil`"),
+    (packages("npm install -- -x evil; x"), "packages(npm:evil)", "deny", "the text may hold `npm install evil`"),
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.actions import Action, Category, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.actions import Action, BudgetRaise, Category, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.rules import Policy, evaluate, judge_of, mode_verdict, names_addresses
 from supervisor.core.rules import Protection as ProtectedNames
@@ -115,6 +115,12 @@ def test_rules_that_can_not_be_evaluated_deny_instead_of_failing(category: Categ
 def test_a_proposal_is_always_asked() -> None:
     data = {"modes": {"filesystem": "allow", "network": "allow"}}
     assert verdict(data, Proposal(effect="allow", rule="network(a.example.com)")).decision == "ask"
+
+
+def test_a_raise_of_the_budget_is_always_asked() -> None:
+    action = BudgetRaise(scope="session", of="s", kind="cost", limit=5, by=1)
+    found = evaluate(Policy(), action, now=NOW)
+    assert (found.decision, found.sticky) == ("ask", True)
 
 
 def test_expiry_is_to_the_second() -> None:
