@@ -1,7 +1,8 @@
 """The workspace channel: the agent's private copy of the host's folder, and the reviewed way back.
 
-    snapshot   makes the copy and its baseline            scan     reads one folder or one path of it
-    watch      wakes the comparison                       blobs    keeps the exact bytes that a request is about
+    snapshot   makes the copy and its baseline            contents says what belongs in it; copying does the copying
+    watch      wakes the comparison                       walk     finds what differs, by signatures alone
+    scan       reads one folder or one path               blobs    keeps the exact bytes that a request is about
     channel    compares, asks the gate, carries out       apply    writes to the host, beneath it and nowhere else
 
 INVARIANT: every path is opened relative to a directory descriptor, component by component, never through a symlink

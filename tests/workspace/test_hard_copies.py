@@ -324,6 +324,7 @@ async def test_a_device_is_named_and_left_out(folder: Path, tmp_path: Path) -> N
 async def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
+    before = children(os.getpid())
     if by == "processes":
         pooled(monkeypatch)
     for number in range(20):
@@ -333,12 +334,13 @@ async def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
         with pytest.raises(StorageError, match="can't write the copy: No space left on device"):
             await make_copy(folder, small / "s/merged")
         assert list((small / "s").iterdir()) == []
-    assert children(os.getpid()) == []
+    assert set(children(os.getpid())) <= set(before)
 
 
 async def test_a_copy_that_is_cancelled_leaves_nothing_and_nobody(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = children(os.getpid())
     pooled(monkeypatch, 2)
     for number in range(300):
         (folder / f"{number}").write_text("x")
@@ -350,7 +352,7 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_and_nobody(
         await asyncio.wait([making])
     assert making.cancelled()
     assert list((tmp_path / "s").iterdir()) == []
-    assert children(os.getpid()) == []
+    assert set(children(os.getpid())) <= set(before)
 
 
 async def test_a_process_that_dies_is_no_finished_copy(
