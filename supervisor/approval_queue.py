@@ -94,9 +94,9 @@ class ApprovalQueue:
         """End those of the requests that are pending or ready."""
         return self._change_all(lambda c: store.close_all(c, request_ids, why, at))
 
-    def use_all(self, request_ids: Sequence[str], session_id: str, at: float) -> list[Request]:
+    def use_all(self, requests: Sequence[Request], at: float) -> list[Request]:
         """Give those of the requests out that are ready, once."""
-        return self._change_all(lambda c: store.use_all(c, request_ids, session_id, at))
+        return self._change_all(lambda c: store.use_all(c, requests, at))
 
     def settle_all(self, outcomes: Mapping[str, dict[str, object]], at: float) -> list[Request]:
         """Record by id what carrying out gave, once."""

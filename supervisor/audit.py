@@ -58,6 +58,7 @@ Event = Literal[
 EVENTS: tuple[str, ...] = get_args(Event)
 GENESIS = "0" * 64
 _TAIL_BYTES = 64 * 1024
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
 def line_hash(line: bytes) -> str:
@@ -95,11 +96,11 @@ class Audit:
         """Write a line for each, all of them in one write; `StorageError` where that fails, and then none is there."""
         with self._lock:
             seq, previous, lines = self._seq, self._previous, []
-            for event, fields in events:
+            shown = self._redactor.data([dict(fields) for _, fields in events])  # one search for all of them
+            for (event, _), fields in zip(events, shown, strict=True):
                 seq += 1
-                body = {"seq": seq, "at": round(self._clock.now(), 6), "event": event}
-                body |= self._redactor.data(dict(fields)) | {"prev": previous}
-                line = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
+                body = {"seq": seq, "at": round(self._clock.now(), 6), "event": event} | fields | {"prev": previous}
+                line = _ENCODER.encode(body).encode()
                 lines.append(line + b"\n")
                 previous = line_hash(line)
             if lines:

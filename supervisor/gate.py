@@ -159,12 +159,12 @@ class Gate:
         Without `offer` the caller carries out what is ready.
         """
         hold_until = None if hold_s is None else self._clock.now() + hold_s
-        room = self.queue.room(session_id, origin)
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
         verdicts = [self.rulings.verdict(action, session_id) for action in actions]
         marks = {at: fingerprint(actions[at]) for at, verdict in enumerate(verdicts) if verdict.decision == "ask"}
         earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
+        room = self.queue.room(session_id, origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:
                 if known := self._known(earlier.get(marks[at]), hold_until):
@@ -313,13 +313,13 @@ class Gate:
         requests = self.queue.get_all(request_ids)
         if len(requests) != len(set(request_ids)):
             self.get(next(one for one in request_ids if one not in {request.id for request in requests}))
+        if stopped := self.rulings.why_stopped():
+            return [Refused(why=stopped, request_id=one) for one in request_ids]
         refused = {request.id: why for request in requests if (why := self._why_not(request, session_id))}
         begun = self._begin_all([request for request in requests if request.id not in refused], resumed=False)
         return [(refused | begun)[request_id] for request_id in request_ids]
 
     def _why_not(self, request: Request, session_id: str) -> Refused | None:
-        if stopped := self.rulings.why_stopped():
-            return Refused(why=stopped, request_id=request.id)
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
             return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request.id)
         # A denial that came after the answer, while the request waited for its turn, holds too.
@@ -391,10 +391,7 @@ class Gate:
         now = self._clock.now()
         given = {one.id for one in requests}
         if not resumed:
-            sessions = {one.session_id for one in requests}
-            with self.queue.together():
-                used = [self.queue.use_all([one.id for one in requests], session, now) for session in sessions]
-            given = {one.id for part in used for one in part}
+            given = {one.id for one in self.queue.use_all(requests, now)}
         for request in requests:
             if request.id not in given:
                 why = "this request was used before"

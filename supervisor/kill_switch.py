@@ -17,6 +17,7 @@ class KillSwitch:
     def reason(self) -> str | None:
         """Why everything is stopped; None while it isn't. A file that can't be read counts as on (law 3)."""
         try:
+            self._path.stat()  # asked before every verdict: a file that isn't there costs least so
             return self._path.read_text(errors="replace").strip() or "stopped by hand"
         except FileNotFoundError:
             return None
