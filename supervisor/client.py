@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from supervisor.errors import GatehouseError, UserError
 
 NOT_RUNNING = "start one with `gatehouse up` or `make up`"
+ANSWER_S = 30.0
 
 
 class Client:
@@ -24,31 +25,48 @@ class Client:
     def get(self, path: str, **query: Any) -> Any:
         """GET; the JSON answer."""
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None)
+        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None, ANSWER_S)
 
     def post(self, path: str, **body: Any) -> Any:
         """POST with a JSON body of the fields that aren't None; the JSON answer."""
-        return self._ask("POST", path, {name: value for name, value in body.items() if value is not None})
+        return self._ask("POST", path, _given(body), ANSWER_S)
+
+    def post_and_wait(self, path: str, **body: Any) -> Any:
+        """`post` for what may take long: waits for as long as the supervisor lives, since giving up would tell nothing about
+        what came of it."""
+        return self._ask("POST", path, _given(body), None)
 
     def delete(self, path: str) -> Any:
         """DELETE; the JSON answer."""
-        return self._ask("DELETE", path, None)
+        return self._ask("DELETE", path, None, ANSWER_S)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=within_s)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            connection.connect()
+        except OSError as error:
+            raise UserError(f"the supervisor on port {self.port} doesn't answer", NOT_RUNNING) from error
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
+        except TimeoutError as error:
+            late = f"the supervisor on port {self.port} didn't answer within {within_s:g} s"
+            raise UserError(late, "it may be done all the same: look before you try again") from error
         except (OSError, http.client.HTTPException) as error:
-            raise UserError(f"the supervisor on port {self.port} doesn't answer", NOT_RUNNING) from error
+            gone = f"the supervisor on port {self.port} ended before it answered"
+            raise UserError(gone, "start it again: what it had begun is finished or taken back then") from error
         finally:
             connection.close()
         data = json.loads(text) if text else None
         if answer.status >= 400:
             raise _error(answer.status, data)
         return data
+
+
+def _given(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def find(data_dir: Path) -> Client | None:

@@ -96,7 +96,7 @@ def _way(settings: Settings) -> Ask:
     client = find(settings.data_dir)
     if client is not None:
         running = client
-        return lambda path, body: dict(running.post(path, **body))
+        return lambda path, body: dict(running.post_and_wait(path, **body))
     return lambda path, body: asyncio.run(_alone(settings, path, body))
 
 
