@@ -2,10 +2,11 @@
 
 import contextlib
 import os
-import secrets
 import socket
 import stat
-import threading
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,14 @@ import pytest
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import status
 from supervisor.core.changes import name_of
+from supervisor.core.undoing import Held
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import PathError, Root, is_git_name, split
 from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.history import History
+from supervisor.workspace.journal import Forgotten, Journal, Replayed
+from supervisor.workspace.restore import Restorer
 from supervisor.workspace.scan import look
 from tests.workspace.conftest import Desk
 
@@ -57,51 +62,94 @@ async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(desk: Desk
         assert list(outside.iterdir()) == []
 
 
-def test_a_folder_that_is_swapped_for_a_symlink_during_apply(tmp_path: Path) -> None:
-    """A racing thread swaps the parent folder all the time; nothing may ever be written outside."""
+RACER = """
+import contextlib, os, sys
+host, outside, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, aside = f"{host}/dir", f"{host}/aside"
+print("racing", flush=True)
+for number in range(most):
+    # A step fails where `apply` has just made the missing folder anew: the next round goes on from there.
+    for step in (
+        lambda: os.rename(folder, aside),
+        lambda: os.symlink(outside, folder),
+        lambda: os.unlink(folder),
+        lambda: os.rename(aside, folder),
+        lambda: os.rename(aside, f"{host}/{number}"),
+    ):
+        with contextlib.suppress(OSError):
+            step()
+        for _ in range(number % 3):
+            os.sched_yield()
+"""
+
+
+@contextlib.contextmanager
+def racing(host: Path, outside: Path) -> Iterator[None]:
+    """Another process swaps `host/dir` for a symlink to `outside` and back, all the time."""
+    command = [sys.executable, "-I", "-c", RACER, str(host), str(outside), "1000000"]
+    racer = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == b"racing\n"
+        yield
+    finally:
+        racer.kill()
+        racer.communicate()
+
+
+@pytest.mark.parametrize("kind", ["write", "delete", "rename", "mkdir", "undo"])
+def test_a_folder_that_a_process_swaps_for_a_symlink(tmp_path: Path, kind: str) -> None:
+    """Between any check and any use: nothing outside is ever written, removed, or moved."""
     host, outside = tmp_path / "host", tmp_path / "outside"
     (host / "dir").mkdir(parents=True)
     outside.mkdir()
+    for number in range(50):
+        (outside / f"{number}").write_text("theirs\n")
     blobs = BlobStore(tmp_path / "blobs")
     after = blobs.keep(b"content")
+    session = tmp_path / "session"
+    session.mkdir()
+    history = History(session, Journal(session), Replayed({}, {}, [], Forgotten(0, ""), {}))
+    held = Held("file", 0o644, history.kept.keep_bytes(b"content"))
     root = Root(host)
-    stop = threading.Event()
+    applier, restorer = Applier(root, blobs, None), Restorer(root, history)
+    theirs = content_hash(b"theirs\n")
 
-    def race() -> None:
-        while not stop.is_set():
-            # A step fails where `apply` has just made the missing folder anew: the next round goes on from there.
-            for step in (
-                lambda: (host / "dir").rename(host / secrets.token_hex(8)),
-                lambda: (host / "dir").symlink_to(outside),
-                lambda: (host / "dir").unlink(),
-                lambda: (host / "dir").mkdir(),
-            ):
-                with contextlib.suppress(OSError):
-                    step()
+    def act(number: int) -> None:
+        path = f"dir/{number % 50}" if kind == "delete" else f"dir/new{number}"
+        match kind:
+            case "write":
+                action = FileChange(operation="write", path=path, after=after, mode=0o644)
+            case "delete":  # what is asked for is exactly what lies outside
+                (host / "dir" / f"{number % 50}").write_text("theirs\n") if not (host / "dir").is_symlink() else None
+                action = FileChange(operation="delete", path=path, before=theirs)
+            case "rename":
+                (host / f"from{number}").write_text("content")
+                action = FileChange(operation="rename", path=f"from{number}", to=path, before=after, after=after)
+            case "mkdir":
+                action = FileChange(operation="mkdir", path=path, after="dir", mode=0o755)
+            case _:
+                restorer.restore("undo", path, held, None)
+                return
+        applier.apply(action, "r", lambda rebuilt: None)
 
-    def also_race(step: str) -> None:
-        if step in ("intended", "checked", "created", "written"):
-            os.sched_yield()
-
-    racer = threading.Thread(target=race)
-    racer.start()
-    done = failed = 0
-    try:
-        for number in range(400):
-            action = FileChange(operation="write", path=f"dir/{number}", after=after, mode=0o644)
+    done = failed = number = 0
+    with racing(host, outside):
+        while (number < 300 or not done or not failed) and number < 20_000:
+            number += 1
             try:
-                Applier(root, blobs, None, at=also_race).apply(action, "r", lambda rebuilt: None)
+                act(number)
                 done += 1
             except (GatehouseError, OSError):
                 failed += 1
-    finally:
-        stop.set()
-        racer.join()
-    assert list(outside.iterdir()) == []
+    found = {path.name: path.read_text() for path in outside.iterdir()}
+    assert {name: text for name, text in found.items() if text != "theirs\n"} == {}
+    assert len(found) == 50
     assert done
     assert failed
     root.close()
     blobs.close()
+    history.close()
 
 
 def test_a_symlink_in_place_of_the_file_is_replaced_not_followed(tmp_path: Path) -> None:
