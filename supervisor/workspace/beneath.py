@@ -9,6 +9,7 @@ accept `..`, or enter `.git` or the supervisor's own data, by whatever name they
 """
 
 import contextlib
+import functools
 import os
 import stat
 import unicodedata
@@ -56,12 +57,8 @@ class Root:
 
         With `create`, missing folders are made. Raises PathError, or OSError where one is missing, or is a symlink or a file.
         """
-        fd = os.dup(self.fd)
+        fd = self._open(split(name) if name else (), create)
         try:
-            for part in split(name) if name else ():
-                inner = self._enter(fd, part, create)
-                os.close(fd)
-                fd = inner
             yield fd
         finally:
             os.close(fd)
@@ -69,13 +66,29 @@ class Root:
     @contextlib.contextmanager
     def parent(self, name: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that holds `name`, and its last component."""
-        parts = split(name)
-        with self.directory("/".join(parts[:-1]), create=create) as fd:
-            yield fd, parts[-1]
+        *folders, leaf = split(name)
+        fd = self._open(folders, create)
+        try:
+            yield fd, leaf
+        finally:
+            os.close(fd)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
+
+    def _open(self, folders: Sequence[str], create: bool) -> int:
+        """The last of these folders, each in the one before it."""
+        if not folders:
+            return os.dup(self.fd)
+        fd = self._enter(self.fd, folders[0], create)
+        for part in folders[1:]:
+            try:
+                inner = self._enter(fd, part, create)
+            finally:
+                os.close(fd)
+            fd = inner
+        return fd
 
     def _enter(self, fd: int, part: str, create: bool) -> int:
         try:
@@ -92,7 +105,8 @@ class Root:
         return inner
 
 
-def split(name: str) -> list[str]:
+@functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times
+def split(name: str) -> tuple[str, ...]:
     """The components of a relative path. PathError where one isn't a plain name, or names git's own folder."""
     parts = name.split("/")
     if len(parts) > MOST_PARTS or len(os.fsencode(name)) > LONGEST_PATH_BYTES:
@@ -102,7 +116,7 @@ def split(name: str) -> list[str]:
             raise PathError(f"`{name}` is not a plain path below the workspace", "no empty part, `.` or `..`")
         if is_git_name(part):
             raise PathError("`.git` is never written to by sync", "ask for a git operation instead")
-    return parts
+    return tuple(parts)
 
 
 def is_git_name(part: str) -> bool:

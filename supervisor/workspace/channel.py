@@ -147,7 +147,7 @@ class WorkspaceChannel:
         while self._opened is not None:
             ignores, watcher, comparison = self._opened.ignores, self._opened.watcher, self._opened.comparison
             patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else full_s
-            folders = await watcher.batch(patience_s)
+            folders = await watcher.batch(patience_s, comparison.expect)
             waited_s = 0.0 if folders != set() else waited_s + patience_s
             if waited_s and waited_s < full_s and comparison.is_stuck():
                 continue

@@ -46,7 +46,7 @@ from supervisor.workspace.watch import Watcher
 
 REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
-CHUNK = 250
+CHUNK = 500
 SMALL_BLOB_BYTES = 256 * 1024
 
 type Key = tuple[str, str | None, int | None, str | None]
@@ -93,6 +93,7 @@ class Comparison:
         self._sides = sides
         self._gate = gate
         self._session_id = session_id
+        self._ignores = ignores
         self._watcher = watcher
         self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
@@ -120,8 +121,7 @@ class Comparison:
         found = await self._candidates(folders)
         if folders is None:
             await self._git.look()
-        self._room = self._free()
-        if self._room > 0 or last:
+        if self._held and (last or self._free() > 0):
             # Wherever they are: of a rename that waited both paths are looked at together.
             found |= await asyncio.to_thread(lambda: {name: self._is_there(name) for name in self._held})
             self._held.clear()
@@ -133,6 +133,11 @@ class Comparison:
         await self._ask_about([*gone, *there], last, renames)
         await self._ask_renames(renames, last)
         self.holds_back = bool(self._held)
+
+    async def expect(self, names: set[str]) -> None:
+        """New names that the next comparison will meet: git is asked now whether they are ignored, not then."""
+        new = [name for name in names if self._sides.known(name.rstrip("/")) is None]
+        await self._ignores.among(name for name in new if not self._side.is_hidden(name.rpartition("/")[2]))
 
     def is_stuck(self) -> bool:
         """Whether something is held back and there is still no room for it."""
@@ -211,14 +216,17 @@ class Comparison:
         sides, name = self._sides, finding.name
         # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
-        finding.mine = look(sides.copy, name, digest_of=digest_of)
+        keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
         finding.host = look(sides.host, name)
+        # What is new to both is asked about whatever is in it, so it needn't be read once before.
+        is_new = finding.host is None and sides.known(name) is None and (renames is None or not renames.holds_any)
+        finding.mine = look(sides.copy, name, digest_of=keep if is_new else digest_of)
         finding.wanted = self._want(finding)
         if renames is not None and renames.may_come_from(finding):
             return  # its content is on the host
         if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
-            keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
-            finding.mine = look(sides.copy, name, digest_of=keep)
+            if not is_new:
+                finding.mine = look(sides.copy, name, digest_of=keep)
             finding.wanted = self._with_secrets(name, self._want(finding))
         if finding.wanted is not None:
             self._bases.keep(name, finding.host, finding.wanted)
@@ -319,6 +327,9 @@ class Comparison:
 
     async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
         """Ask the gate about these paths, all at once, and carry out what rules allow."""
+        if not wanted:
+            return
+        self._room = self._free()
         asked = [self._asked[one.name].request_id for one in wanted if one.name in self._asked]
         earlier: dict[str, Request] = {request.id: request for request in self._gate.get_all(asked)}
         is_tight = not last and self._room < len(wanted)
@@ -343,7 +354,6 @@ class Comparison:
                 self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "")
                 if before is not None:
                     self._release(before.after)
-        self._room = self._free()
         ready = [request for request in requests if status(request) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready)

@@ -43,6 +43,11 @@ class Renames:
         self._made: dict[str, Finding] = {}
         self._contents: set[tuple[str, int]] = set()
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether a new file may be one that was deleted elsewhere."""
+        return bool(self._gone)
+
     def may_come_from(self, finding: Finding) -> bool:
         """Whether a new file's content is that of a deletion: then no snapshot of it is needed yet."""
         mine = finding.mine

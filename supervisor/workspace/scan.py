@@ -73,6 +73,8 @@ def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], st
         status = os.fstat(opened)
         if not is_regular(status):
             raise UnsteadyError
+        if status.st_size > LARGEST_FILE_BYTES:
+            raise TooLargeError  # told without reading it, or keeping half a gigabyte of it
         digest = (digest_of or steady_digest)(opened, status)
         return _seen(status, digest=digest)
     finally:

@@ -39,4 +39,7 @@ def hazards_of_kept(
 def _holds_new(old: bytes, new: bytes, redactor: Redactor) -> bool:
     if b"\0" in new[:_BEGINNING_BYTES]:
         return False
-    return len(new) > MOST_SEARCHED_BYTES or bool(flags_of(old, new, redactor).secret)
+    if len(new) > MOST_SEARCHED_BYTES:
+        return True
+    text = new.decode(errors="replace")
+    return redactor.text(text) != text and bool(flags_of(old, new, redactor).secret)

@@ -12,7 +12,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from supervisor.workspace.beneath import PathError, Root
 
@@ -25,11 +25,15 @@ MOST_WATCHED = 50_000
 REST_SHARE = 0.004
 LONGEST_REST_S = 300.0
 _HEADER = struct.Struct("iIII")
+# While events come in masses, most of them by our own hand, each look at them takes time from what makes them.
+FLOOD_READS = 16
+FLOOD_PAUSE_S = 0.005
+MOST_NAMED = 1000
 
 # inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by a full comparison.
 IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
 IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED = 0x100, 0x200, 0x4000, 0x8000
-IN_ONLYDIR, IN_EXCL_UNLINK = 0x1000000, 0x4000000
+IN_ONLYDIR, IN_EXCL_UNLINK, IN_ISDIR = 0x1000000, 0x4000000, 0x40000000
 _MASK = IN_ATTRIB | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_EXCL_UNLINK
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,6 +59,8 @@ class Watcher:
         self._watched: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._overflown = False
+        self._named: set[str] = set()
+        self._reads = 0
         self._event = asyncio.Event()
         if self._fd >= 0:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
@@ -107,21 +113,30 @@ class Watcher:
             self._dirty.add(folder)
         self._event.set()
 
-    async def batch(self, longest_wait_s: float) -> set[str] | None:
+    async def batch(
+        self, longest_wait_s: float, meanwhile: Callable[[set[str]], Awaitable[object]] | None = None
+    ) -> set[str] | None:
         """The folders that something happened in since the last call, once it is quiet for QUIET_S or after LONGEST_BATCH_S.
 
-        None: anything may have happened anywhere. Empty: nothing was reported within `longest_wait_s`.
+        None: anything may have happened anywhere. Empty: nothing was reported within `longest_wait_s`. `meanwhile` is told,
+        while it gets quiet, of the first new names, folders with a slash: what it finds out must not be relied on alone.
         """
         try:
             async with asyncio.timeout(longest_wait_s):
                 await self._event.wait()
         except TimeoutError:
             return set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_BATCH_S):
-                while await self._more_within(QUIET_S):
-                    pass
+        named, self._named = self._named, set()
+        async with asyncio.TaskGroup() as tasks:
+            if meanwhile is not None and named:
+                tasks.create_task(_quietly(meanwhile, named))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_BATCH_S):
+                    while await self._more_within(QUIET_S):
+                        pass
         self._event.clear()
+        self._reads = 0
+        self._named.clear()
         dirty, self._dirty = self._dirty, set()
         overflown, self._overflown = self._overflown, False
         return None if overflown else dirty
@@ -143,6 +158,7 @@ class Watcher:
         at = 0
         while at < len(data):
             watch, mask, _, length = _HEADER.unpack_from(data, at)
+            leaf = data[at + _HEADER.size : at + _HEADER.size + length]
             at += _HEADER.size + length
             if mask & IN_Q_OVERFLOW:
                 self._overflown = True
@@ -151,5 +167,24 @@ class Watcher:
                 if folder is not None and self._watched.get(folder) == watch:
                     del self._watched[folder]
             elif watch in self._folders:
-                self._dirty.add(self._folders[watch])
+                folder = self._folders[watch]
+                self._dirty.add(folder)
+                if mask & (IN_CREATE | IN_MOVED_TO) and len(self._named) < MOST_NAMED:
+                    name = os.fsdecode(leaf.rstrip(b"\0")) + ("/" if mask & IN_ISDIR else "")
+                    self._named.add(f"{folder}/{name}" if folder else name)
         self._event.set()
+        self._reads += 1
+        if self._reads > FLOOD_READS:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._fd)
+            loop.call_later(FLOOD_PAUSE_S, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._fd >= 0:
+            asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+
+async def _quietly(meanwhile: Callable[[set[str]], Awaitable[object]], named: set[str]) -> None:
+    """What it was for is done again, and fails there where it must."""
+    with contextlib.suppress(Exception):
+        await meanwhile(named)
