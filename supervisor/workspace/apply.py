@@ -77,10 +77,15 @@ class Applier:
             return self.move(action, request_id, use)
         return self.carry_out(action, self.check(action), request_id, use, mtime_ns=mtime_ns)
 
-    def check_move(self, action: FileChange, request_id: str) -> None:
-        """Whether a rename could be done now, or is done. Raises as `apply`."""
+    def check_move(self, action: FileChange, request_id: str) -> Seen | None:
+        """What is at a rename's old path, where it could be done now, or is done. Raises as `apply`."""
         with as_errors(name_of(action)):
-            self._mover.check(action, request_id)
+            return self._mover.check(action, request_id).old
+
+    def keep(self, action: FileChange, host: Seen | None) -> None:
+        """Keep what a deletion or a rename is about to take from its path, where `host` is what was there. Raises as `apply`."""
+        with as_errors(name_of(action)):
+            self._placer.keep(name_of(action), host)
 
     def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
         """Do a rename; see `Mover`. Raises as `apply`."""
@@ -127,6 +132,14 @@ class Applier:
             if action.operation == "symlink":
                 return self._stage_link(action, name, host, request_id, use)
             return self._stage_file(action, name, host, request_id, use, mtime_ns)
+
+    def staging_together(self) -> contextlib.AbstractContextManager[None]:
+        """What is staged in this block is durable at its end, and only then may any of it be placed. OSError where it can't be."""
+        return self._placer.staging_together()
+
+    def unstage(self, staged: Staged) -> None:
+        """It won't be placed."""
+        self._placer.unstage(staged.name, staged.temporary)
 
     def place(self, staged: Staged) -> Applied:
         """Put what was staged in its place. Raises as `apply`."""
@@ -242,7 +255,7 @@ class Applier:
     def prune(self, name: str, is_gone: Callable[[str], bool], request_id: str) -> list[str]:
         """Remove folders above a deleted path that are empty and that the copy hasn't either, as git would; their names."""
         removed: list[str] = []
-        parts = split(name)[:-1]
+        parts = list(split(name)[:-1])
         while parts and is_gone("/".join(parts)):
             folder = "/".join(parts)
             try:

@@ -136,11 +136,12 @@ class Batch:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[str, Staged] = {}
-        with self._history.kept.sharing_sync():
+        with self._applier.staging_together():
             for request_id, action, use, mtime_ns in changes:
-                if action.operation == "rename":
-                    continue  # nothing is written for it
                 with _about(name_of(action)):
+                    if action.operation in ("delete", "rename"):
+                        self._applier.keep(action, host[request_id])
+                        continue  # nothing is written for it
                     ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
                 if ready is not None:
                     staged[request_id] = ready
@@ -158,12 +159,12 @@ class Batch:
         return [done[change.request_id] for change in changes]
 
     def _check_all(self, changes: Sequence[Change]) -> dict[str, Seen | None]:
-        """What the host holds at each one's path, by request; of a rename both of its paths are looked at once more later."""
+        """What the host holds at each one's path, by request. A rename's paths are looked at once more later."""
         host: dict[str, Seen | None] = {}
         for change in changes:
             with _about(change.name):
                 if change.action.operation == "rename":
-                    self._applier.check_move(change.action, change.request_id)
+                    host[change.request_id] = self._applier.check_move(change.action, change.request_id)
                 else:
                     host[change.request_id] = self._applier.check(change.action)
         return host

@@ -8,6 +8,7 @@ It must never hand out bytes under a name that isn't their hash.
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from supervisor.core.actions import content_hash
@@ -26,6 +27,7 @@ class BlobStore(ContentFolder):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._bytes = sum(size for _, size in self._contents())
+        self._durable: set[str] = set()  # those of which this process saw that they are on the disk
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
         """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
@@ -57,14 +59,14 @@ class BlobStore(ContentFolder):
     def has(self, digest: str) -> bool:
         """Whether the content is here."""
         try:
-            os.stat(_name(digest), dir_fd=self._fd, follow_symlinks=False)
+            os.stat(self._at(_name(digest)), dir_fd=self._fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
 
     def open(self, digest: str) -> int:
         """A descriptor to read it from; the caller closes it. FileNotFoundError where it isn't here."""
-        return os.open(_name(digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        return os.open(self._at(_name(digest)), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
         """Up to `limit_bytes + 1` bytes of it, so that the caller sees that there is more; None where it isn't here."""
@@ -78,11 +80,12 @@ class BlobStore(ContentFolder):
     def size(self, digest: str) -> int | None:
         """Its length in bytes; None where it isn't here."""
         with contextlib.suppress(FileNotFoundError):
-            return os.stat(_name(digest), dir_fd=self._fd).st_size
+            return os.stat(self._at(_name(digest)), dir_fd=self._fd).st_size
         return None
 
-    def link(self, digest: str, folder: int) -> int | None:
-        """Give the content a second, durable name in another folder of the session's; its size, None where it isn't here.
+    def link(self, digest: str, folder: int, sync: Callable[[int], None] = os.fsync) -> int | None:
+        """Give the content a second name in another folder of the session's, where `sync` makes it durable; its size, None where
+        it isn't here.
 
         Nothing is ever written into what has a name here, so both names keep meaning these bytes.
         """
@@ -91,7 +94,8 @@ class BlobStore(ContentFolder):
         except FileNotFoundError:
             return None
         try:
-            os.fsync(fd)
+            if digest not in self._durable:
+                sync(fd)
             os.link(digest, digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
             return os.fstat(fd).st_size
         except OSError:
@@ -104,6 +108,7 @@ class BlobStore(ContentFolder):
         size = self.size(digest)
         if size is not None:
             self._forget(_name(digest))
+            self._durable.discard(digest)
             self._bytes -= size
 
     def _commit(self, writing: Writing, digest: str, size: int, durable: bool = True) -> None:
@@ -111,8 +116,12 @@ class BlobStore(ContentFolder):
             raise StorageError(
                 "the session's snapshots take too much room", f"more than {MOST_BYTES >> 30} GB of changes wait"
             )
-        self._give_name(writing, _name(digest), durable=durable)
+        self._give_name(writing, _name(digest), size, durable=durable)
         self._bytes += size
+
+    def _note(self, name: str, size: int, *, durable: bool) -> None:
+        if durable:
+            self._durable.add(name)
 
 
 def _name(digest: str) -> str:

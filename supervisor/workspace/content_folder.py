@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from supervisor.workspace.syncing import Syncs
+
 
 class Writing(NamedTuple):
     """A file that is being written: its temporary name, and the open file."""
@@ -26,7 +28,9 @@ class ContentFolder:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self._shares_sync = False
+        self._syncs: Syncs | None = None
+        self._unnamed: dict[str, tuple[str, int]] = {}
+        self._postponed: set[str] = set()
 
     def close(self) -> None:
         """Give the folder's descriptor back. May be called twice."""
@@ -36,14 +40,39 @@ class ContentFolder:
 
     @contextlib.contextmanager
     def sharing_sync(self) -> Iterator[None]:
-        """Sync the folder once, at the end of this block: only then is what was kept in it durable, and what it is kept for
-        must not happen before."""
-        self._shares_sync = True
+        """Sync what is kept in this block together, at its end: only then is it durable and has its name, and what it is kept
+        for must not happen before. OSError where that can't be: then nothing of it was kept."""
+        self._syncs = Syncs()
         try:
             yield
         finally:
-            self._shares_sync = False
-            os.fsync(self._fd)
+            syncs, self._syncs = self._syncs, None
+            unnamed, self._unnamed = self._unnamed, {}
+            try:
+                syncs.finish()
+                for name, (temporary, size) in unnamed.items():
+                    os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+                    self._note(name, size, durable=True)
+                os.fsync(self._fd)
+            finally:
+                postponed, self._postponed = self._postponed, set()
+                for temporary in postponed:
+                    self._forget(temporary)
+
+    def _note(self, name: str, size: int, *, durable: bool) -> None:
+        """It is here from now on."""
+        raise NotImplementedError
+
+    def _at(self, name: str) -> str:
+        """Under which name it is now, if it is here."""
+        return self._unnamed[name][0] if name in self._unnamed else name
+
+    def _sync(self, fd: int) -> None:
+        """Make a file durable now, or at the end of `sharing_sync`."""
+        if self._syncs is not None:
+            self._syncs.add(fd)
+        else:
+            os.fsync(fd)
 
     def _contents(self) -> Iterator[tuple[str, int]]:
         """Name and size of each, without what a crash cut short: that is removed."""
@@ -63,15 +92,21 @@ class ContentFolder:
             yield Writing(temporary, fd)
         finally:
             os.close(fd)
-            self._forget(temporary)
+            if temporary not in self._postponed:
+                self._forget(temporary)
 
-    def _give_name(self, writing: Writing, name: str, *, durable: bool = True) -> None:
-        """It is finished: sync it, where it is to survive a power cut, and name it."""
+    def _give_name(self, writing: Writing, name: str, size: int, *, durable: bool = True) -> None:
+        """It is finished, and `size` bytes: sync it, where it is to survive a power cut, and name it."""
         if durable:
-            os.fsync(writing.fd)
+            self._sync(writing.fd)
+        if durable and self._syncs is not None:
+            self._unnamed[name] = writing.temporary, size
+            self._postponed.add(writing.temporary)
+            return
         os.rename(writing.temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        if durable and not self._shares_sync:
+        if durable:
             os.fsync(self._fd)
+        self._note(name, size, durable=durable)
 
     def _forget(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

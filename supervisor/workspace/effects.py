@@ -16,7 +16,7 @@ from supervisor.core.changes import EditError, Want, apply_edits, name_of, names
 from supervisor.errors import GatehouseError
 from supervisor.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.agent_edits import AgentEdits
-from supervisor.workspace.apply import Applier
+from supervisor.workspace.apply import Applier, Staged
 from supervisor.workspace.batch import Batch, BatchError, Change, order
 from supervisor.workspace.into_copy import IntoCopy
 from supervisor.workspace.journal import BatchBegun
@@ -164,12 +164,41 @@ class Effects:
     def _apply_each(self, granted: Sequence[Granted]) -> list[Applied | GatehouseError]:
         outcomes: dict[str, Applied | GatehouseError] = {}
         with self._applier.sharing_syncs():
+            staged = self._stage_each(granted, outcomes) if len(granted) > 1 else {}
             for request, action, grant in sorted(granted, key=lambda one: order(one.action)):
                 try:
-                    outcomes[request.id] = self._apply(request, action, grant)
+                    if request.id in staged:
+                        outcomes[request.id] = self._applier.place(staged[request.id])
+                    elif request.id not in outcomes:
+                        outcomes[request.id] = self._apply(request, action, grant)
                 except GatehouseError as error:
                     outcomes[request.id] = error
         return [outcomes[one.request.id] for one in granted]
+
+    def _stage_each(self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]) -> dict[str, Staged]:
+        """What can be made ready beside its place, by request, synced together; what can't even be that is among the `failed`."""
+        staged: dict[str, Staged] = {}
+        try:
+            with self._applier.staging_together():
+                for request, action, grant in granted:
+                    if action.operation == "rename":
+                        continue
+                    try:
+                        host, mtime_ns = self._applier.check(action), self._time_of(request, action)
+                        if action.operation == "delete":
+                            self._applier.keep(action, host)
+                        ready = self._applier.stage(action, host, request.id, grant.use, mtime_ns=mtime_ns)
+                    except GatehouseError as error:
+                        failed[request.id] = error
+                    else:
+                        staged |= {request.id: ready} if ready is not None else {}
+        except OSError as error:  # what isn't on the disk isn't placed
+            why = GatehouseError(f"the new contents can't be written: {error.strerror}", "make room on the host's disk")
+            for request_id, ready in staged.items():
+                self._applier.unstage(ready)
+                failed[request_id] = why
+            staged.clear()
+        return staged
 
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""

@@ -25,6 +25,7 @@ from supervisor.workspace.journal import (
     decode_name,
     encode_name,
     of_batch,
+    of_undo,
 )
 from supervisor.workspace.kept import BEFORE, KeptContents
 
@@ -138,6 +139,8 @@ class History:
         self.open_undo = None
         if rolled_back:
             del self.undos[undo.id]
+            for key in of_undo(self.open, undo.id):
+                self._let_go(self._unuse(self.open.pop(key)))
             gone = [intent for intent in self.done if intent.request == undo.id]
             self.done = [intent for intent in self.done if intent.request != undo.id]
             for intent in gone:

@@ -169,6 +169,8 @@ def _take(state: Replayed, line: Line) -> None:
             if line.rolled_back:
                 del state.undos[line.id]
                 state.done = [intent for intent in state.done if intent.request != line.id]
+                for key in of_undo(state.open_intents, line.id):
+                    del state.open_intents[key]
         case BatchBegun() | BatchEnded():
             _take_batch(state, line)
         case Agreed():
@@ -195,6 +197,11 @@ def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tupl
     """The keys of the intents that a batch's changes had, and of those that took them back."""
     ids = {batch.id, *batch.requests}
     return [key for key in intents if key[0] in ids]
+
+
+def of_undo(intents: Iterable[tuple[str, str]], undo_id: str) -> list[tuple[str, str]]:
+    """The keys of the intents that an undo's steps had and that nothing more is known of."""
+    return [key for key in intents if key[0] == undo_id]
 
 
 def _close_intent(state: Replayed, request: str, name: str) -> None:

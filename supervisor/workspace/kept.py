@@ -51,7 +51,7 @@ class KeptContents(ContentFolder):
         self._names: dict[str, str] = {}
         self.total_bytes = 0
         for name, size in self._contents():
-            self._note(name, size)
+            self._note(name, size, durable=True)
 
     def digests(self) -> set[str]:
         """What is here."""
@@ -59,7 +59,7 @@ class KeptContents(ContentFolder):
 
     def has(self, digest: str) -> bool:
         """Whether the content is here."""
-        return digest in self._sizes
+        return digest in self._sizes or digest in self._unnamed or digest + _COMPRESSED in self._unnamed
 
     def keep(self, source: int, digest: str) -> bool:
         """Store what an open file holds from its position on, durably; False where that isn't what `digest` names."""
@@ -69,11 +69,12 @@ class KeptContents(ContentFolder):
         """Keep what is among a session's snapshots, without copying it; False where it isn't there."""
         if self.has(digest):
             return True
-        size = snapshots.link(digest, self._fd)
+        size = snapshots.link(digest, self._fd, self._sync)
         if size is None:
             return False
-        os.fsync(self._fd)
-        self._note(digest, size)
+        if self._syncs is None:
+            os.fsync(self._fd)
+        self._note(digest, size, durable=True)
         return True
 
     def keep_bytes(self, data: bytes) -> str:
@@ -89,8 +90,7 @@ class KeptContents(ContentFolder):
             if _write(content, writing.fd, compress, size_bytes) != digest:
                 return False
             name = digest + (_COMPRESSED if compress else "")
-            self._give_name(writing, name)
-            self._note(name, os.fstat(writing.fd).st_size)
+            self._give_name(writing, name, os.fstat(writing.fd).st_size)
             return True
 
     def blocks(self, digest: str) -> Iterator[bytes]:
@@ -156,7 +156,7 @@ class KeptContents(ContentFolder):
             return data
         return self._unpacker.decompress(data) if 0 < zstandard.frame_content_size(data) <= SMALL_BYTES else None
 
-    def _note(self, name: str, size: int) -> None:
+    def _note(self, name: str, size: int, *, durable: bool) -> None:
         digest = name.removesuffix(_COMPRESSED)
         self._names[digest] = name
         self._sizes[digest] = size

@@ -28,6 +28,7 @@ from supervisor.workspace.history import History
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.scan import TooLargeError, UnsteadyError
 from supervisor.workspace.swap import replace
+from supervisor.workspace.syncing import Syncs
 
 TEMPORARY_PREFIX = ".gatehouse-"
 # File systems without hard links answer link(2) with one of these.
@@ -71,6 +72,7 @@ class Placer:
         self.at = at
         self._history = history
         self._postponed: set[str] | None = None
+        self._staging: Syncs | None = None
 
     @contextlib.contextmanager
     def sharing_syncs(self) -> Iterator[None]:
@@ -88,10 +90,31 @@ class Placer:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.root.directory(folder) as fd:
                     os.fsync(fd)
 
+    @contextlib.contextmanager
+    def staging_together(self) -> Iterator[None]:
+        """Sync the temporary files that are made in this block together, at its end: none may be placed before. OSError where
+        that can't be."""
+        self._staging = Syncs()
+        try:
+            with self._history.kept.sharing_sync() if self._history is not None else contextlib.nullcontext():
+                yield
+        finally:
+            staging, self._staging = self._staging, None
+            staging.finish()
+
     def sync(self, fd: int) -> None:
         """Make what is written to an open file or folder durable, where effects are to be."""
-        if self._durable:
+        if not self._durable:
+            return
+        if self._staging is not None:
+            self._staging.add(fd)
+        else:
             os.fsync(fd)
+
+    def unstage(self, name: str, temporary: str) -> None:
+        """Remove a temporary file that won't be placed."""
+        with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
+            os.unlink(temporary, dir_fd=fd)
 
     def sync_folder(self, fd: int, name: str) -> None:
         """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
@@ -107,7 +130,7 @@ class Placer:
 
         The effect itself must not have begun before this returns, and must not do anything else.
         """
-        before = self._keep(name, host)
+        before = self.keep(name, host)
         # Begun anew after a crash: the folders that it made then are its own still.
         earlier = self._history.intended(request_id, name) if self._history is not None else None
         made = tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
@@ -181,7 +204,8 @@ class Placer:
             self.at("placed")
             self.sync_folder(fd, name)
 
-    def _keep(self, name: str, host: Seen | None) -> Held | None:
+    def keep(self, name: str, host: Seen | None) -> Held | None:
+        """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError where it is something else."""
         if host is None or host.kind != "file" or self._history is None:
             return held_of(host)
         if self._history.adopt(host.digest or ""):

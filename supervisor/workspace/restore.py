@@ -11,6 +11,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
 from supervisor.core.undoing import Held, is_as
@@ -22,6 +23,15 @@ from supervisor.workspace.placing import Applied, Placer, as_errors, keep_owner,
 from supervisor.workspace.scan import look
 
 OPERATION = "undo"
+
+
+class StagedBack(NamedTuple):
+    """A file that is finished, under a temporary name beside its place. `begun` is what `place` gives."""
+
+    name: str
+    host: Seen | None
+    temporary: str
+    begun: Applied
 
 
 class Restorer:
@@ -38,6 +48,41 @@ class Restorer:
         """Several at once: each folder is synced once, at the end of the block."""
         with self._placer.sharing_syncs():
             yield
+
+    def staging_together(self) -> contextlib.AbstractContextManager[None]:
+        """As `Applier.staging_together`."""
+        return self._placer.staging_together()
+
+    def stage(
+        self, request_id: str, name: str, held: Held | None, expected: Held | None, seen: Seen | None = None
+    ) -> StagedBack | None:
+        """Make a file ready beside its place, as `restore` would. None where that can't be, or not yet: `restore` does all of it
+        then, or says why not."""
+        if held is None or held.kind != "file":
+            return None
+        with as_errors(name):
+            host = seen if seen is not None else look(self._root, name)
+            if (host is not None and host.kind == "dir") or is_as(host, held) or not is_as(host, expected):
+                return None
+            if host is None and not self._has_folder(name):
+                return None  # that comes back before it
+            return self._stage_file(request_id, name, held, host)
+
+    def _has_folder(self, name: str) -> bool:
+        try:
+            with self._root.parent(name):
+                return True
+        except OSError:
+            return False
+
+    def place(self, staged: StagedBack) -> Applied:
+        """Put what was staged in its place. Raises as `restore`."""
+        with as_errors(staged.name):
+            return self._place(staged)
+
+    def unstage(self, staged: StagedBack) -> None:
+        """It won't be placed."""
+        self._placer.unstage(staged.name, staged.temporary)
 
     def restore(
         self, request_id: str, name: str, held: Held | None, expected: Held | None, seen: Seen | None = None
@@ -68,7 +113,7 @@ class Restorer:
             return begun
         match held.kind:
             case "file":
-                return self._file(request_id, name, held, host)
+                return self._place(self._stage_file(request_id, name, held, host))
             case "symlink":
                 return self._link(request_id, name, held, host)
             case "dir":
@@ -76,10 +121,10 @@ class Restorer:
             case _:
                 raise GatehouseError(f"`{name}` was a {held.kind}, which isn't brought back", "make it yourself")
 
-    def _file(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
+    def _stage_file(self, request_id: str, name: str, held: Held, host: Seen | None) -> StagedBack:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
-        with self._placer.placing(name, temporary) as (fd, leaf):
+        with self._placer.staging(name, temporary) as (fd, leaf):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             writing = os.open(temporary, flags, 0o600, dir_fd=fd)
             try:
@@ -94,8 +139,12 @@ class Restorer:
             finally:
                 os.close(writing)
             self._at("written")
-            self._placer.place(fd, temporary, leaf, name, host)
-        return begun
+        return StagedBack(name, host, temporary, begun)
+
+    def _place(self, staged: StagedBack) -> Applied:
+        with self._placer.placing(staged.name, staged.temporary) as (fd, leaf):
+            self._placer.place(fd, staged.temporary, leaf, staged.name, staged.host)
+        return staged.begun
 
     def _link(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
         temporary = self._placer.temporary()

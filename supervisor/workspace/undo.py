@@ -15,6 +15,7 @@ It must never do what wasn't shown.
 import asyncio
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserE
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
 from supervisor.workspace.placing import StaleError, clean_leftovers
-from supervisor.workspace.restore import OPERATION, Restorer
+from supervisor.workspace.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.timeline import Timeline, line_counts, timeline
@@ -40,6 +41,8 @@ log = structlog.get_logger("undo")
 # In the session's folder while an undo is under way, so that a start finds those that a crash cut short.
 MARK = "undo.begun"
 MOST_NAMED = 20
+# Files that are written, and synced, before the first of them is placed.
+TOGETHER = 200
 
 
 class UndoRefusedError(GatehouseError):
@@ -189,18 +192,51 @@ class Undo:
         history = self._sides.history
         done = {intent.name: intent.after for intent in history.done if intent.request == undo.id}
         last = {step.name: step.to for step in undo.steps}
-        for step in undo.steps:
-            name = decode_name(step.name)
-            if step.name in done and any(is_same(done[step.name], to) for to in (step.to, last[step.name])):
-                continue  # before a crash; what the person made of it since is theirs
-            seen = self._planner.seen.pop(name, None)
-            try:
-                if self._restorer.restore(undo.id, name, step.to, step.expected, seen).changed:
-                    history.confirm_alone(undo.id, name)
-                self._at("step")
-            except GatehouseError as error:
+        # What was done before a crash is left out: what the person made of it since is theirs.
+        left = [
+            step
+            for step in undo.steps
+            if step.name not in done or not any(is_same(done[step.name], to) for to in (step.to, last[step.name]))
+        ]
+        for at in range(0, len(left), TOGETHER):
+            error = self._forward_some(undo, left[at : at + TOGETHER])
+            if error is not None:
                 return error
         return None
+
+    def _forward_some(self, undo: UndoBegun, steps: Sequence[Step]) -> GatehouseError | None:
+        """These steps in their order: what can be written beside its place is first, and synced together."""
+        times = Counter(step.name for step in undo.steps)
+        staged: dict[str, StagedBack] = {}
+        try:
+            with self._restorer.staging_together():
+                for step in steps:
+                    name = decode_name(step.name)
+                    ready = None
+                    if times[step.name] == 1:  # else something goes from there before
+                        seen = self._planner.seen.get(name)
+                        ready = self._restorer.stage(undo.id, name, step.to, step.expected, seen)
+                    if ready is not None:
+                        staged[step.name] = ready
+            for step in steps:
+                self._step(undo, step, staged.pop(step.name, None))
+        except GatehouseError as error:
+            return error
+        finally:
+            for one in staged.values():
+                self._restorer.unstage(one)
+        return None
+
+    def _step(self, undo: UndoBegun, step: Step, staged: StagedBack | None) -> None:
+        name = decode_name(step.name)
+        seen = self._planner.seen.pop(name, None)
+        if staged is not None:
+            applied = self._restorer.place(staged)
+        else:
+            applied = self._restorer.restore(undo.id, name, step.to, step.expected, seen)
+        if applied.changed:
+            self._sides.history.confirm_alone(undo.id, name)
+        self._at("step")
 
     def _back(self, undo: UndoBegun) -> list[str]:
         """Take back what was done of an undo; the paths where that isn't possible any more."""
