@@ -137,7 +137,7 @@ class Comparison:
     async def expect(self, names: set[str]) -> None:
         """New names that the next comparison will meet: git is asked now whether they are ignored, not then."""
         new = [name for name in names if self._sides.known(name.rstrip("/")) is None]
-        await self._ignores.among(name for name in new if not self._side.is_hidden(name.rpartition("/")[2]))
+        await self._ignores.among([name for name in new if not self._side.is_hidden(name.rpartition("/")[2])])
 
     def is_stuck(self) -> bool:
         """Whether something is held back and there is still no room for it."""
