@@ -22,11 +22,14 @@ from supervisor.workspace.journal import write_baseline
 from supervisor.workspace.scan import look
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.undo import Undo
-from supervisor.workspace.watch import QUIET_S, Watcher
+from supervisor.workspace.watch import LONGEST_BATCH_S, QUIET_S, Watcher
 from tests.workspace.conftest import Desk, make_repository
 
 WRITES = 25
 BURST = 500
+BURSTS = 5
+# What an allowed change may take beyond the quiet that is waited for.
+BEYOND_QUIET_MS = 10
 UNDONE = 1000
 
 
@@ -39,17 +42,24 @@ def main() -> list[Figure]:
         ours_ms, ours_burst_ms = asyncio.run(_ours(place / "ours"))
         back_ms, back_burst_ms = asyncio.run(_ours(place / "back", back=True))
         of_tree = _workspace_tree.figures(place / "tree")
-        undo_ms, plain_ms = asyncio.run(_undo(place / "undo"))
+        undo_ms, durable_ms, plain_ms = asyncio.run(_undo(place / "undo"))
     loop = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
+    limit_ms = QUIET_S * 1000 + BEYOND_QUIET_MS
     return [
-        Figure("workspace: allowed change on the host, p50", ours_ms, "ms", bare_ms, loop, wanted=1.5),
+        Figure("workspace: allowed change on the host, p50", ours_ms, "ms", bare_ms, loop, wanted=1.5, limit=limit_ms),
         Figure(f"workspace: {BURST} allowed files at once", ours_burst_ms, "ms", bare_burst_ms, loop, wanted=2.0),
         Figure("workspace: the host's edit in the copy, p50", back_ms, "ms", bare_ms, loop, wanted=2.0),
         Figure(f"workspace: {BURST} files of the host's at once", back_burst_ms, "ms", bare_burst_ms, loop),
         *of_tree,
         Figure(
-            f"workspace: undo of {UNDONE} files", undo_ms, "ms", plain_ms, "loop of copy, fsync and rename", wanted=2.0
+            f"workspace: undo of {UNDONE} files",
+            undo_ms,
+            "ms",
+            durable_ms,
+            "loop of copy, fsync and rename",
+            wanted=2.0,
         ),
+        Figure(f"workspace: undo of {UNDONE} files", undo_ms, "ms", plain_ms, "loop of shutil.copy2", wanted=2.0),
     ]
 
 
@@ -93,18 +103,23 @@ async def _bare(place: Path) -> tuple[float, float]:
 
 
 async def _measure(source: Path, target: Path) -> tuple[float, float]:
-    """(p50 of one file, time until a whole burst is there), in ms. The prober is a thread of its own."""
+    """(p50 of one file, time until a whole burst is there: best of BURSTS), in ms. The prober is a thread of its own."""
     taken = []
     for number in range(WRITES):
         started = time.perf_counter()
         (source / f"one{number}.txt").write_text("content\n" * 20)
         await asyncio.to_thread(_wait_for, target / f"one{number}.txt")
         taken.append((time.perf_counter() - started) * 1000)
+    return statistics.median(taken), min([await _burst(source, target, f"burst{turn}") for turn in range(BURSTS)])
+
+
+async def _burst(source: Path, target: Path, name: str) -> float:
+    await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
     started = time.perf_counter()
     for number in range(BURST):
-        (source / f"burst{number}.txt").write_text(f"{number}\n")
-    await asyncio.to_thread(_wait_for, *(target / f"burst{number}.txt" for number in range(BURST)))
-    return statistics.median(taken), (time.perf_counter() - started) * 1000
+        (source / f"{name}-{number}.txt").write_text(f"{number}\n")
+    await asyncio.to_thread(_wait_for, *(target / f"{name}-{number}.txt" for number in range(BURST)))
+    return (time.perf_counter() - started) * 1000
 
 
 def _wait_for(*paths: Path) -> None:
@@ -118,15 +133,16 @@ def _wait_for(*paths: Path) -> None:
             raise TimeoutError(path)
 
 
-async def _undo(place: Path) -> tuple[float, float]:
-    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files as durably; best of five, in ms."""
+async def _undo(place: Path) -> tuple[float, float, float]:
+    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files as durably, and plainly; best of five,
+    in ms."""
     host = make_repository(place / "host", {"x.txt": "x"})
     desk = Desk(place / "data", host)
     names = [f"{number // 100}/{number}.py" for number in range(UNDONE)]
     for name in names:
         (host / name).parent.mkdir(exist_ok=True)
         (host / name).write_text(f"a line of {name}\n" * 250)
-    ours, plain = [], []
+    ours, durable, plain = [], [], []
     for turn in range(5):
         session = place / f"session{turn}"
         (session / "merged").mkdir(parents=True)
@@ -140,9 +156,10 @@ async def _undo(place: Path) -> tuple[float, float]:
         ours.append((time.perf_counter() - started) * 1000)
         assert (host / names[-1]).read_text().startswith("a line of")
         sides.close()
+        durable.append(_durable_copy(host, place / f"durable{turn}", names))
         plain.append(_plain_copy(host, place / f"copy{turn}", names))
     desk.close()
-    return min(ours), min(plain)
+    return min(ours), min(durable), min(plain)
 
 
 def _change_all(sides: Sides, names: list[str], text: str) -> None:
@@ -155,6 +172,15 @@ def _change_all(sides: Sides, names: list[str], text: str) -> None:
 
 
 def _plain_copy(source: Path, target: Path, names: list[str]) -> float:
+    """Each file with its times and mode, nothing more; in ms."""
+    started = time.perf_counter()
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / name, target / name)
+    return (time.perf_counter() - started) * 1000
+
+
+def _durable_copy(source: Path, target: Path, names: list[str]) -> float:
     """Each file to a temporary one, with its times and mode, synced, and renamed; in ms."""
     started = time.perf_counter()
     for name in names:
