@@ -54,8 +54,9 @@ class NamedSecrets:
     async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
         """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used."""
         for binding in _bindings(file):
-            value = check_secret(binding.name, await _value(binding, folder))
-            redactor.add(value)
+            value = check_secret(binding.name, await _value(binding, folder), signs=binding.signs)
+            for part in (value, *(value.split(":", 2) if binding.signs else ())):
+                redactor.add(part)
             if binding.asks and not binding.hosts:
                 binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
             placeholder = f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.credentials import parse_credentials
 from supervisor.core.redact import Redactor
 from supervisor.credentials import Named, NamedSecrets
 from supervisor.errors import UserError
+from supervisor.settings import ROOT
 
 SECRET = "s3cret-value-0123456789"
 
@@ -95,6 +97,16 @@ async def test_a_registry_is_the_one_of_the_package_manager(tmp_path: Path, monk
     npm.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(UserError, match="names no host"):
         await load(tmp_path, "{preset: npm}")
+
+
+def test_the_example_of_the_readme_is_one() -> None:
+    example = next(
+        block
+        for block in (ROOT / "README.md").read_text().split("```")
+        if block.startswith("yaml\nversion: 1\ncredentials")
+    )
+    found = parse_credentials(example.removeprefix("yaml\n"), "README.md")
+    assert [one.name for one in found] == ["github", "openai", "tracker"]
 
 
 async def test_no_file_means_none(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 # What can stand in a header, and is long enough not to be found in ordinary text.
 _SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
+_KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
@@ -49,6 +50,7 @@ class Preset(NamedTuple):
     asks: Literal["", "pip", "npm"] = ""
     git_user: str = ""
     git_host: str = ""
+    signs: bool = False
 
 
 PRESETS: dict[str, Preset] = {
@@ -74,6 +76,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "pypi": Preset((), ("authorization",), ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"), asks="pip", git_user="__token__"),
     "npm": Preset((), ("authorization",), ("NPM_TOKEN",), asks="npm"),
+    "aws": Preset((), ("authorization",), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), signs=True),
 }
 
 
@@ -91,6 +94,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     asks: Literal["", "pip", "npm"] = ""
     git_user: str = ""
     git_host: str = ""
+    signs: bool = False
 
 
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
@@ -107,8 +111,13 @@ def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
     return tuple(_binding(source, str(name), fields) for name, fields in listed.items())
 
 
-def check_secret(name: str, value: str) -> str:
+def check_secret(name: str, value: str, *, signs: bool = False) -> str:
     """The value, if it can be one; `UserError`, which doesn't show it, where not."""
+    if signs and not _KEYS_OF_AWS.fullmatch(value):
+        raise UserError(
+            f"the value of the credential `{name}` is not `ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`",
+            "write the access key, a colon and the secret key",
+        )
     if not _SECRET.fullmatch(value):
         raise UserError(
             f"the value of the credential `{name}` is not 8 to 4096 printable characters without spaces",
@@ -128,6 +137,7 @@ def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Cre
             methods=binding.methods,
             paths=binding.paths,
             basic=bool(binding.git_user) and header == "authorization",
+            signs=binding.signs,
         )
         for header in binding.headers
     )
@@ -192,6 +202,7 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         asks="" if "hosts" in fields else preset.asks,
         git_user=preset.git_user,
         git_host=preset.git_host,
+        signs=preset.signs,
     )
 
 

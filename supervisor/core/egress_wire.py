@@ -32,7 +32,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     A request to one of `hosts` (`host` means port 443, else `host:port`) by `scheme` whose `header` holds `placeholder`, bare or
     after `Bearer `, is sent with `secret` in its place; with `basic` also as the password of Basic credentials. `methods` and `paths` (globs), where
-    there are any, bind it further. The placeholder anywhere else is refused.
+    there are any, bind it further. With `signs` the secret is `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
+    signed anew. The placeholder anywhere else is refused.
     """
 
     placeholder: str
@@ -43,6 +44,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     methods: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     basic: bool = False
+    signs: bool = False
 
     def __repr__(self) -> str:
         # INVARIANT: whatever prints a message prints no secret.

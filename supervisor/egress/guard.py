@@ -20,7 +20,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
-from supervisor.egress import checks, refusals, secrets
+from supervisor.egress import checks, refusals, secrets, sigv4
 from supervisor.egress.admission import Admission
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
@@ -37,6 +37,7 @@ BUFFERED_BYTES = 64 * 1024
 _SERVER_NAME = 0
 QUESTION = "gatehouse_question"
 WATCHED = "gatehouse_watched"
+SIGNS = "gatehouse_signs"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
@@ -146,6 +147,10 @@ class Guard:
         self._let_through(flow, connection, answer, host, port, swaps)
         self._watch_body(flow, connection, action)
         self._meter.begin(flow, connection, host, is_upgrade=bool(head.values(b"upgrade")) or head.method == "CONNECT")
+        if flow.request.stream:
+            self._sign(flow, connection, action, None)
+        elif flow.metadata.get(SIGNS):
+            flow.metadata[WATCHED] = (secrets.BodyScan(frozenset()), action)
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
@@ -155,6 +160,10 @@ class Guard:
             self._refuse_locally(flow, self._connection(flow), watched[1], secrets.FOUND_IN_BODY)
             self._settle(flow, "failed", {"error": secrets.FOUND_IN_BODY})
             return
+        if watched is not None and not flow.request.stream:
+            self._sign(flow, self._connection(flow), watched[1], flow.request.raw_content or b"")
+            if flow.metadata[ALLOWED] is not True:
+                return
         error = await self._meter.reserve(flow)
         if error is not None:
             flow.metadata[ALLOWED] = False
@@ -295,12 +304,34 @@ class Guard:
         for name in _OURS:
             flow.request.headers.pop(name, None)
         for swap in swaps:
-            flow.request.headers[swap.header] = swap.value
+            if swap.signs:
+                flow.metadata[SIGNS] = swap.value  # once the rest of the request is as it goes out
+            else:
+                flow.request.headers[swap.header] = swap.value
         flow.request.data.host = host
         flow.request.data.port = port
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         flow.metadata[QUESTION] = answer.question_id
         flow.metadata[ALLOWED] = True
+
+    def _sign(self, flow: http.HTTPFlow, connection: Connection, action: Network, body: bytes | None) -> None:
+        """Sign a request anew that was signed with a placeholder's key; refuse it where that can't be done. Others are left alone."""
+        keys = sigv4.parse_keys(flow.metadata.pop(SIGNS, ""))
+        signed = sigv4.parse(flow.request.headers.get("authorization", ""))
+        if keys is None:
+            return
+        fields = flow.request.headers.fields
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in fields}
+        headers.setdefault("host", flow.request.host_header or "")
+        target = flow.request.data.path.decode("latin-1")
+        made = None if signed is None else sigv4.resign(signed, keys, flow.request.method, target, headers, body)
+        if made is None:
+            flow.metadata[ALLOWED] = False
+            self._refuse_locally(flow, connection, action, sigv4.UNSIGNED)
+            self._settle(flow, "failed", {"error": sigv4.UNSIGNED})
+            return
+        for name, value in made.items():
+            flow.request.headers[name] = value
 
     def _watch_body(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
         """Look for placeholders in a body that goes where none belongs: before it is sent where it is short, else on its way."""

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
 from supervisor.core.urls import normalise_path
+from supervisor.egress import sigv4
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
 
 MOST_SCANNED_BYTES = 8 * 1024 * 1024
@@ -22,10 +23,11 @@ FOUND_IN_BODY = "the body holds a placeholder, and no credential belongs to this
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Set one header of the request to a value; `value` holds a secret."""
+    """Set one header of the request to a value; `value` holds a secret. With `signs` that is the keys to sign the request anew with."""
 
     header: str
     value: str
+    signs: bool = False
 
     def __repr__(self) -> str:
         return f"Swap(header={self.header!r})"
@@ -58,7 +60,7 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
                 return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
             if not _covers(credential, request):
                 return [], f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
-            found.append(Swap(credential.header, value))
+            found.append(Swap(credential.header, value, credential.signs))
     return found, None
 
 
@@ -102,6 +104,9 @@ def _swapped(request: Head, credential: Credential) -> str | None:
     values = request.values(credential.header.lower().encode())
     if len(values) != 1:
         return None
+    if credential.signs:
+        signed = sigv4.parse(values[0])
+        return credential.secret if signed is not None and signed.access == credential.placeholder else None
     scheme, _, token = values[0].rpartition(" ")
     if scheme.lower() == "basic" and credential.basic:
         return _swapped_basic(token, credential)

@@ -2,15 +2,18 @@
 
 import asyncio
 import base64
+import hashlib
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 import trustme
 
 from supervisor.core.credentials import credentials_of, parse_credentials
+from supervisor.egress.sigv4 import Keys, Signed, resign
 from tests.brokers.conftest import Setting, setting
 from tests.egress.egress_harness import Origin, running_origin
 
@@ -114,6 +117,67 @@ async def test_a_body_that_streams_is_cut_off_before_the_placeholder(
     async with asyncio.timeout(20):
         while not any("placeholder" in line for line in desk.office.audited("verdict_given")):
             await asyncio.sleep(0.01)
+
+
+AWS = Keys("AKIDREAL00000000", "real-secret-0123456789/abc")
+FAKE = Keys(PLACEHOLDER, PLACEHOLDER)
+
+
+@pytest_asyncio.fixture
+async def signing(desk: Setting, origin: Origin) -> Setting:
+    text = f"version: 1\ncredentials: {{it: {{preset: aws, hosts: 'origin.test:{origin.port}'}}}}\n"
+    (binding,) = parse_credentials(text, "credentials.yaml")
+    (credential,) = credentials_of(binding, PLACEHOLDER, f"{AWS.access}:{AWS.secret}")
+    await desk.broker.open_session(desk.session_id, desk.listener, [msgspec.structs.replace(credential, scheme="http")])
+    return desk
+
+
+def aws_headers(
+    origin: Origin, keys: Keys, body: bytes, *, says_hash: bool, host: str = "origin.test"
+) -> dict[str, str]:
+    """What a client of AWS sends that was given these keys."""
+    headers = {"host": f"{host}:{origin.port}", "x-amz-date": "20260101T000000Z"}
+    if says_hash:
+        headers["x-amz-content-sha256"] = hashlib.sha256(body).hexdigest()
+    names = ";".join(sorted(headers))
+    made = resign(
+        Signed(keys.access, "20260101", "us-east-1", "bedrock", tuple(names.split(";"))),
+        keys,
+        "POST",
+        "/me/x",
+        headers,
+        body,
+    )
+    assert made is not None
+    return {name: value for name, value in (headers | made).items() if name != "host"}
+
+
+def lines(headers: dict[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+@pytest.mark.parametrize(("size", "says_hash"), [(10, False), (10, True), (200_000, True)])
+async def test_a_request_to_aws_is_signed_anew(signing: Setting, origin: Origin, size: int, says_hash: bool) -> None:
+    body = b"z" * size
+    fake = aws_headers(origin, FAKE, body, says_hash=says_hash)
+    answer = await send(signing, origin, headers=lines(fake), body=body)
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    wanted = aws_headers(origin, AWS, body, says_hash=says_hash)["authorization"]
+    assert wanted.encode() in seen(origin)
+    assert AWS.secret.encode() not in seen(origin)
+    assert PLACEHOLDER.encode() not in seen(origin)
+
+
+async def test_what_cant_be_signed_anew_is_denied(signing: Setting, origin: Origin) -> None:
+    body = b"z" * 200_000
+    for headers, host in (
+        (aws_headers(origin, FAKE, body, says_hash=False), "origin.test"),
+        (aws_headers(origin, Keys("AKIDOTHER", "x"), body, says_hash=True), "origin.test"),
+        (aws_headers(origin, FAKE, body, says_hash=True, host="other.test"), "other.test"),
+    ):
+        answer = await send(signing, origin, host=host, headers=lines(headers), body=body)
+        assert answer.startswith(b"HTTP/1.1 403"), answer[:200]
+    assert origin.untouched
 
 
 async def test_what_is_long_and_holds_none_goes_through_whole(desk: Setting, origin: Origin) -> None:

@@ -59,6 +59,17 @@ def test_registries_are_those_of_the_package_managers() -> None:
     assert one("{preset: npm}").asks == "npm"
 
 
+def test_keys_of_aws() -> None:
+    found = one("{preset: aws, hosts: bedrock-runtime.us-east-1.amazonaws.com}")
+    (credential,) = credentials_of(found, "placeholder", "AK:secret-key")
+    assert credential.signs
+    assert environment_of(found, "p") == {"AWS_ACCESS_KEY_ID": "p", "AWS_SECRET_ACCESS_KEY": "p"}
+    for value in ("AK:secret-key", "AK:secret-key:token"):
+        assert check_secret("it", value, signs=True) == value
+    with pytest.raises(UserError, match="ACCESS:SECRET"):
+        check_secret("it", "only-an-access-key", signs=True)
+
+
 def test_git_sends_the_placeholder_as_a_password() -> None:
     found = git_settings(
         {"place": one("{preset: github}"), "other": one("{preset: openai}"), "third": one("{preset: gitlab}")}

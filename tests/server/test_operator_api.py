@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from litestar import Litestar
 
-from supervisor import audit
+from supervisor import audit, terminal
 from supervisor.core.actions import Exec, FileChange, Network, Proposal
 from supervisor.core.approvals import Request, status
+from supervisor.core.budget import Over
+from supervisor.core.model_calls import ModelCall
 from supervisor.errors import StorageError
 from supervisor.server.auth import OperatorAuth
+from supervisor.server.session_views import session_data
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
 from tests.server.conftest import client_of, sign_in
@@ -429,3 +433,26 @@ async def test_the_openapi_document_names_every_route(cli: httpx.AsyncClient, ap
         if path.startswith("/api/") and not path.startswith("/api/openapi.json") and hasattr(route, "methods"):
             documented = {method.upper() for method in document["paths"][path]}
             assert set(route.methods) - {"OPTIONS"} <= documented, path
+
+
+async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    session = parts.sessions.add("three", budget="0.01usd")
+    call = ModelCall(
+        api="messages", model="claude-haiku-4-5", body_bytes=952, max_output_tokens=1000, writes_cache=False
+    )
+    call = msgspec.structs.replace(call, writes_long_cache=False)
+    parts.spending.reserve("three", "h", call)
+    reserved = parts.spending.reserve("three", "h", msgspec.structs.replace(call, body_bytes=0, max_output_tokens=1))
+    assert isinstance(reserved, Over)
+    found = (await cli.get("/api/sessions/three")).json()["spend"]
+    assert (found["cost"], found["cost_microusd"], found["limit"], found["calls"]) == ("$0.0080", 8000, "$0.0100", 1)
+    assert found["models"] == [
+        {"model": "claude-haiku-4-5", "calls": 1, "cost": "$0.0080", "cost_microusd": 8000, "tokens": 4000}
+    ]
+    assert found["notices"] == ["$0.0080 of $0.0100 of the budget of this session are used or reserved"]
+    parts.spending.lose_all()
+    shown = session_data(parts, session)  # type: ignore[arg-type]
+    assert found["notices"][0] in shown["notices"]
+    assert shown["spend"].remarks == ["1 call whose end nobody saw, at what was reserved for them"]
+    line = terminal.session_line((await cli.get("/api/sessions/three")).json())
+    assert "$0.0080 of $0.0100 (!)" in line

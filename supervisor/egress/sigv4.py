@@ -1,0 +1,106 @@
+"""AWS Signature Version 4: a request that was signed with a placeholder's key is signed anew with the real one.
+
+It decides which signed requests it understands, and signs them; whether the host may have the credential is `secrets`' business. Pure. The key never leaves this
+process, and on the wire there is only what it signed. Source: AWS's "Create a signed AWS API request"; the test is the example of its test suite.
+"""
+
+import hashlib
+import hmac
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+_AUTHORIZATION = re.compile(
+    rf"{ALGORITHM} Credential=(?P<key>[^/,\s]+)/(?P<date>\d{{8}})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request,\s*"
+    r"SignedHeaders=(?P<headers>[a-z0-9;_-]+),\s*Signature=[0-9a-f]{64}"
+)
+_UNRESERVED = "-_.~"
+_SESSION = "x-amz-security-token"
+HASH = "x-amz-content-sha256"
+UNSIGNED = (
+    "this request can't be signed anew: send its body's hash in `x-amz-content-sha256`, or a body of at most 64 KB"
+)
+
+
+class Keys(NamedTuple):
+    """The real credentials; `token` is empty where they are no session's."""
+
+    access: str
+    secret: str
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return "Keys()"
+
+
+class Signed(NamedTuple):
+    """What a request says of its signature. `access` is the key that it claims to be signed with."""
+
+    access: str
+    date: str
+    region: str
+    service: str
+    headers: tuple[str, ...]
+
+
+def parse_keys(value: str) -> Keys | None:
+    """`ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`."""
+    parts = value.split(":", 2)
+    return Keys(*parts) if len(parts) > 1 and all(parts) else None
+
+
+def parse(authorization: str) -> Signed | None:
+    """The parts of an `Authorization` header of this kind; None for any other."""
+    match = _AUTHORIZATION.fullmatch(authorization.strip())
+    if match is None:
+        return None
+    return Signed(match["key"], match["date"], match["region"], match["service"], tuple(match["headers"].split(";")))
+
+
+def resign(
+    signed: Signed, keys: Keys, method: str, target: str, headers: dict[str, str], body: bytes | None
+) -> dict[str, str] | None:
+    """The headers to set. `headers` are the request's by lower-case name; `body` None where it isn't at hand.
+
+    None where it can't be signed: the body is neither at hand nor hashed in a header, or is signed piece by piece.
+    """
+    changed = {_SESSION: keys.token} if keys.token else {}
+    now = {name: value for name, value in headers.items() if name != _SESSION} | changed
+    named = sorted({name for name in signed.headers if name != _SESSION} | set(changed))
+    stamp = now.get("x-amz-date", "")
+    digest = now.get(HASH) or (hashlib.sha256(body).hexdigest() if body is not None else "")
+    if not digest or digest.startswith("STREAMING-") or not stamp.startswith(signed.date) or not set(named) <= set(now):
+        return None
+    path, _, query = target.partition("?")
+    canonical = "\n".join(
+        [
+            method,
+            path if signed.service == "s3" else quote(path, safe="/" + _UNRESERVED),
+            _canonical_query(query),
+            *(f"{name}:{' '.join(now[name].split())}" for name in named),
+            "",
+            ";".join(named),
+            digest,
+        ]
+    )
+    scope = f"{signed.date}/{signed.region}/{signed.service}/aws4_request"
+    text = "\n".join([ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{keys.secret}".encode()
+    for part in (signed.date, signed.region, signed.service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    authorization = (
+        f"{ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={';'.join(named)}, Signature={signature}"
+    )
+    return changed | {"authorization": authorization}
+
+
+def _canonical_query(query: str) -> str:
+    pairs = []
+    for part in filter(None, query.split("&")):
+        name, _, value = part.partition("=")
+        pairs.append(
+            (quote(unquote_to_bytes(name), safe=_UNRESERVED), quote(unquote_to_bytes(value), safe=_UNRESERVED))
+        )
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
