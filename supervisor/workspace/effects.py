@@ -134,6 +134,8 @@ class Effects:
 
     async def _confirm(self, done: Sequence[tuple[Granted, Applied]]) -> None:
         """What was done is agreed on and settled, some at a time so that nobody else has to wait for long."""
+        # INVARIANT: the history has effects in the order in which they happened; what undo puts back follows from it.
+        done = sorted(done, key=lambda one: order(one[0].action))
         for at in range(0, len(done), CHUNK):
             for one, came in done[at : at + CHUNK]:
                 await self._agree(one.request, one.action, came)

@@ -432,3 +432,23 @@ async def test_what_can_not_be_made_again_is_refused(desk: Desk) -> None:
         with pytest.raises(UndoRefusedError, match="it was a fifo"):
             await undo(desk)
         assert (desk.host / "pipe").read_text() == "agent\n"
+
+
+async def test_files_that_became_folders_in_one_answer_come_back(desk: Desk) -> None:
+    """In one answer a file goes and another comes below its name: taken back in the wrong order, the first would be lost."""
+    names = [f"thing{number}" for number in range(8)]
+    for name in names:
+        (desk.host / name).write_text(f"{name} was a file\n")
+    before = tree(desk.host)
+    async with desk.running(start=False):
+        for name in names:
+            (desk.copy / name).unlink()
+            (desk.copy / name).mkdir()
+            (desk.copy / name / "inner.txt").write_text(f"in {name}\n")
+        await desk.compared()
+        ids = [one.id for one in desk.pending().values()][::-1]  # whatever the order of the answers
+        done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
+        assert all(one.outcome and one.outcome["ok"] for one in done), [one.outcome for one in done]
+        assert (desk.host / "thing3/inner.txt").read_text() == "in thing3\n"
+        await undo(desk)
+        assert tree(desk.host) == before
