@@ -17,4 +17,5 @@ Only these import mitmproxy, and they are imported when the first connection is 
 
     inspector  mitmproxy, put together                      layers     its HTTP layers, refusing by default
     guard      the addon that asks and lifts the refusal    tls        TLS of both sides
+    meter      model calls: reserved, read, settled         sigv4      requests to AWS signed anew (pure)
 """
