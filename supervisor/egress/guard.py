@@ -20,7 +20,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
-from supervisor.egress import checks, refusals, secrets, sigv4
+from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures
 from supervisor.egress.admission import Admission
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
@@ -186,6 +186,16 @@ class Guard:
             named = (sni or "")[:255]
             self._admission.refused(connection, Network(operation="connect", host=host, port=port, sni=named), why)
 
+    @closes(lambda data: None)  # the handshake has failed whatever is said of it
+    def tls_failed_client(self, data: tls.TlsData) -> None:
+        connection = self._sessions.of_client(data.context.client.id)
+        if connection is None or connection.target is None or not connection.server_name_ok:
+            return
+        host, port = connection.target
+        refusal = tls_failures.of_client(data.conn.error or "", host, port)
+        action = Network(operation="connect", host=host, port=port, sni=data.context.client.sni)
+        self._admission.refused(connection, action, f"{refusal.why}; {refusal.remedy}")
+
     @closes(_refuse_server)
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
         PIN.set(None)
@@ -237,7 +247,13 @@ class Guard:
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:
         self._meter.end(flow, complete=False)
-        self._settle(flow, "failed", {"error": "the connection ended before the response"})
+        why = "the connection ended before the response"
+        if flow.error is not None:
+            host, port = flow.request.data.host, flow.request.data.port
+            refusal = tls_failures.of_origin(flow.error.msg, host, port)
+            flow.metadata[REFUSAL] = refusal  # where the layer still has a response to give
+            why = refusal.why
+        self._settle(flow, "failed", {"error": why})
 
     @closes(lambda data: None)
     def server_connect_error(self, data: server_hooks.ServerConnectionHookData) -> None:

@@ -12,13 +12,22 @@ mitmproxy no longer calls them.
 import re
 
 import msgspec
-from mitmproxy import http
+from mitmproxy import flow, http
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
-from mitmproxy.proxy.layers.http._events import RequestData, ResponseData, ResponseEndOfMessage, ResponseHeaders
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
@@ -28,6 +37,7 @@ from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
 from supervisor.egress.refusals import Refusal
 
+_NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
 ALLOWED = "gatehouse_allowed"
 REFUSAL = "gatehouse_refusal"
@@ -38,9 +48,11 @@ _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
 
 
-def refusal_response(refusal: Refusal, http_version: str, error: ModelError | None = None) -> http.Response:
+def refusal_response(
+    refusal: Refusal, http_version: str, error: ModelError | None = None, status: int = 403
+) -> http.Response:
     """The refusal as a response of its own connection's last; `error` is what it says instead to whoever calls a model."""
-    said = error or ModelError(403, {}, msgspec.json.encode(refusal))
+    said = error or ModelError(status, {}, msgspec.json.encode(refusal))
     headers = {"Content-Type": "application/json", "Content-Length": str(len(said.body)), "Cache-Control": "no-store"}
     if not http_version.startswith("HTTP/2"):
         headers["Connection"] = "close"
@@ -91,12 +103,24 @@ class GuardedStream(HttpStream):
             return False
         return (yield from super().make_server_connection())
 
-    def refuse(self) -> layer.CommandGenerator[None]:
-        """Answer 403 with the reason, and take no further part."""
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        """An origin that gave no response is answered for, with the reason that the addon finds."""
+        is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
+        if self.refused or not is_ours or self.client_state == self.state_errored:
+            yield from super().handle_protocol_error(event)
+            return
+        self.flow.error = flow.Error(event.message)
+        yield HttpErrorHook(self.flow)
+        yield from self.refuse(502)
+
+    def refuse(self, status: int = 403) -> layer.CommandGenerator[None]:
+        """Answer with the reason, and take no further part."""
         self.refused = True
         refusal = self.flow.metadata.get(REFUSAL)
         said = refusal if isinstance(refusal, Refusal) else Refusal()
-        response = refusal_response(said, self.flow.request.http_version, self.flow.metadata.get(ERROR))
+        response = refusal_response(said, self.flow.request.http_version, self.flow.metadata.get(ERROR), status)
         self.flow.response = response
         self.flow.live = False
         self.server_state = self.state_errored

@@ -1,0 +1,52 @@
+"""Why TLS failed on a connection that is looked into, in words, and the rule that would pass it on unread instead. Pure.
+
+It is separate so that the words stand in one place. It decides nothing.
+"""
+
+from supervisor.egress.checks import DEFAULT_PORTS
+from supervisor.egress.refusals import Refusal
+
+# How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`, and by a client that hangs up.
+_UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
+# Alerts of an origin, as OpenSSL names them. With TLS 1.3 one comes after the handshake, and all that is seen is that the origin hangs up.
+_WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
+_CLOSED = "server closed connection"
+_MOST_SHOWN = 200
+
+
+def tunnel_rule(host: str, port: int) -> str:
+    """What the operator would have to change so that nothing looks inside."""
+    shown = f"[{host}]" if ":" in host else host
+    rule = shown if port in DEFAULT_PORTS.values() else f"{shown}:{port}"
+    return f"`network({rule})` passes it on unread, where no rule with a method or path, no credential and no metering is about this host"
+
+
+def of_client(error: str, host: str, port: int) -> Refusal:
+    """The client broke off its handshake with us."""
+    if _UNTRUSTED in error:
+        why = f"the client does not take Gatehouse's certificate for `{host}`: it trusts certificates of its own choice (pinning)"
+    elif _HUNG_UP in error:
+        why = f"the client ended TLS with `{host}` after it saw Gatehouse's certificate: it may trust certificates of its own choice (pinning)"
+    else:
+        why = f"TLS of the client for `{host}` can't be looked into"
+    return Refusal(why=why, remedy=f"a rule for the host alone, {tunnel_rule(host, port)}")
+
+
+def of_origin(error: str, host: str, port: int) -> Refusal:
+    """The origin, or TLS with it, failed before it gave a response."""
+    remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"
+    if error.startswith("Certificate verify failed"):
+        why = f"the certificate of `{host}` can't be trusted: {error.partition(': ')[2][:_MOST_SHOWN]}"
+        remedy = f"the operator can name its authority in GATEHOUSE_UPSTREAM_CA; {remedy}, for the client to judge it"
+    elif any(alert in error for alert in _WANTS_CERTIFICATE):
+        why = f"`{host}` refused TLS: it may want a certificate of the client, which can't be shown while it is looked into"
+    elif "TLS" in error or "OpenSSL" in error:
+        why = f"TLS with `{host}` failed"
+    elif error == _CLOSED:
+        why = f"`{host}` hung up without a response: it may want a certificate of the client, which can't be shown while it is looked into"
+    else:
+        why, remedy = (
+            f"`{host}` port {port} gave no response: {error[:_MOST_SHOWN]}",
+            "check host and port, or try again",
+        )
+    return Refusal(error="unreachable", why=why, remedy=remedy)

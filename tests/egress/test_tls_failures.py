@@ -1,0 +1,99 @@
+"""TLS that can't be looked into: the cause is named, and the rule that would pass it on unread instead."""
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.egress_wire import Refused, Settled
+from supervisor.egress import tls_failures
+from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
+from tests.egress.hellos import client_hello
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def get(proxy: Proxy, target: str, ca_file: Path) -> bytes:
+    reader, writer = await proxy.tunnel(target, trust=ca_file)
+    try:
+        writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        return await answer_of(reader)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_that_pins_is_told_on_record_which_rule_would_do(
+    proxy: Proxy, https: Origin, upstream_ca: Path, version: ssl.TLSVersion
+) -> None:
+    reader, writer = await proxy.open()
+    target = f"origin.test:{https.port}"
+    writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(await answer_of(reader)) == 200
+    context = ssl.create_default_context(cafile=str(upstream_ca))
+    context.maximum_version = version
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await writer.start_tls(context, server_hostname="origin.test")
+    writer.close()
+    refused = await proxy.supervisor.until(Refused)
+    assert "pinning" in refused.why
+    assert f"`network({target})`" in refused.why
+    assert https.untouched
+
+
+async def test_a_client_that_just_hangs_up_is_on_record_too(proxy: Proxy, https: Origin) -> None:
+    reader, writer = await proxy.open()
+    target = f"origin.test:{https.port}"
+    writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(await answer_of(reader)) == 200
+    writer.write(client_hello("origin.test"))
+    assert await reader.read(1)
+    writer.close()
+    assert "pinning" in (await proxy.supervisor.until(Refused)).why
+
+
+async def test_a_certificate_that_nobody_vouches_for(proxy: Proxy, https: Origin, ca_file: Path) -> None:
+    answer = await get(proxy, f"other.test:{https.port}", ca_file)
+    assert status_of(answer) == 502
+    body = body_of(answer)
+    assert "the certificate of `other.test` can't be trusted" in body["why"]
+    assert f"`network(other.test:{https.port})`" in body["remedy"]
+    await proxy.supervisor.until(Settled)
+    assert "can't be trusted" in str(proxy.supervisor.of_type(Settled)[0].detail["error"])
+    assert not https.received
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "OpenSSL Error([('SSL routines', '', 'ssl/tls alert handshake failure')])",
+        "OpenSSL Error([('SSL routines', '', 'tlsv13 alert certificate required')])",
+        "server closed connection",
+    ],
+)
+async def test_an_origin_that_wants_a_certificate_of_the_client(error: str) -> None:
+    """The texts are mitmproxy's, of an origin behind TLS 1.2 and 1.3."""
+    refusal = tls_failures.of_origin(error, "origin.test", 443)
+    assert "certificate of the client" in refusal.why
+    assert "`network(origin.test)`" in refusal.remedy
+
+
+async def test_an_origin_that_speaks_no_tls(proxy: Proxy, http: Origin, ca_file: Path) -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.test ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(shout, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    answer = await get(proxy, f"origin.test:{port}", ca_file)
+    server.close()
+    assert status_of(answer) == 502
+    assert "TLS with `origin.test` failed" in body_of(answer)["why"]
+
+
+async def test_an_origin_that_is_not_there(proxy: Proxy, ca_file: Path) -> None:
+    answer = await get(proxy, "origin.test:1", ca_file)
+    assert status_of(answer) == 502
+    assert "`origin.test` port 1 gave no response" in body_of(answer)["why"]
