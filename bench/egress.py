@@ -1,34 +1,42 @@
-"""What egress costs: through ours, through plain mitmdump, and direct, taken in turns in one run.
+"""What egress costs: beside squid, tinyproxy, plain mitmdump and no proxy at all, taken in turns in one run on loopback.
 
-Ours asks the real gate about each request, with rules, audit and database; mitmdump lets everything through. Both are mitmproxy,
-both verify the origin. The origin is one small asyncio server, so a figure says what the way costs, not the origin.
+Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump. Ours asks the real gate about each
+connection and request, with rules, audit and database; the others let everything through. Every proxy runs on one processor; the
+client, the origin and our gate share another, so that what ours asks costs ours. The origin is one small server: a figure says what the
+way costs. squid and tinyproxy are left out where they aren't installed.
 """
 
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import ssl
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import trustme
+import uvloop
 
-from bench import Figure
+from bench import Figure, interleaved_ms
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.brokers.ca import ensure_ca
 from supervisor.brokers.network import NetworkBroker
 from supervisor.clock import RealClock
+from supervisor.core.actions import Network
+from supervisor.core.policy_text import policy_from_data
 from supervisor.core.redact import Redactor
+from supervisor.core.rules import Policy, evaluate
 from supervisor.core.sessions import Session, SessionId
 from supervisor.gate import Gate
 from supervisor.kill_switch import KillSwitch
+from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
 from supervisor.process import spawn
 from supervisor.settings import ROOT
@@ -36,111 +44,188 @@ from supervisor.store.engine import open_database
 
 HOST = "127.0.0.1"
 ROUNDS = 5
-KEPT_REQUESTS = 60
-NEW_CONNECTIONS = 12
-PARALLEL = 16
-PARALLEL_REQUESTS = 20
-LARGE_BYTES = 24 * 1024 * 1024
+KEPT_REQUESTS = 300
+NEW_CONNECTIONS = 30
+PARALLEL = 64
+PARALLEL_REQUESTS = 40
+LARGE_BYTES = 100 * 1024 * 1024
+RULES = 1_000
 
 
 class Way(NamedTuple):
     """How a client gets to the origins: by a proxy's port, None for directly, trusting this authority."""
 
+    name: str
     port: int | None
     trust: Path
     pid: int | None = None
 
 
-class Origins(NamedTuple):
-    http: int
-    https: int
+type Origins = dict[str, int]
+# What each way took, by its name: the latencies of each round, in seconds.
+type Taken = dict[str, list[float]]
 
 
 def main() -> list[Figure]:
     """Medians of five rounds of each case."""
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_measure(Path(folder)))
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        Path(folder).chmod(0o755)  # squid gives up being root
+        figures = runner.run(_measure(Path(folder)))
+    return figures + _verdicts()
 
 
 async def _measure(folder: Path) -> list[Figure]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "origin-ca.pem"))
-    async with _origins(authority) as origins, _mitmdump(folder) as plain, _ours(folder, origins) as ours:
-        direct = Way(None, folder / "origin-ca.pem")
-        ways = (ours, plain, direct)
-        for tls in (False, True):  # certificates are made and caches filled before anything counts
-            for way in ways:
-                await _kept(way, origins, tls, 3)
-        return await _figures(ways, origins)
-
-
-async def _figures(ways: tuple[Way, Way, Way], origins: Origins) -> list[Figure]:
-    figures = []
-    for tls, name in ((False, "HTTP"), (True, "HTTPS")):
-        kept = await _in_turns(ways, lambda way, tls=tls: _kept(way, origins, tls, KEPT_REQUESTS))
-        new = await _in_turns(ways, lambda way, tls=tls: _new(way, origins, tls))
-        many = await _in_turns(ways, lambda way, tls=tls: _many(way, origins, tls))
-        large = await _in_turns(ways, lambda way, tls=tls: _large(way, origins, tls))
-        figures += [
-            *_pair(f"egress {name}, request on a kept connection", kept, "ms", 1000 / KEPT_REQUESTS, 1.15),
-            *_pair(f"egress {name}, new connection and request", new, "ms", 1000 / NEW_CONNECTIONS, 1.15),
-            *_rates(f"egress {name}, requests/s, {PARALLEL} clients", many, "/s", PARALLEL * PARALLEL_REQUESTS, 0.9),
-            *_rates(f"egress {name}, large body", large, "MB/s", LARGE_BYTES / 1e6, 0.9),
+    processors = sorted(os.sched_getaffinity(0))
+    others, proxies = {processors[-1]}, {processors[0]}
+    async with contextlib.AsyncExitStack() as stack:
+        origins = await stack.enter_async_context(_origins(authority))
+        os.sched_setaffinity(0, proxies)  # inherited by what is started now
+        ours, started_s, idle_mb = await stack.enter_async_context(_ours(folder, origins))
+        rivals = [await stack.enter_async_context(way) for way in _rivals(folder)]
+        began = time.perf_counter()
+        plain = await stack.enter_async_context(_mitmdump(folder))
+        plain_s, plain_mb = time.perf_counter() - began, _memory_mb(plain.pid, "VmRSS")
+        os.sched_setaffinity(0, others)
+        direct = Way("direct", None, folder / "origin-ca.pem")
+        return [
+            Figure("egress starts", started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
+            Figure("egress idles", idle_mb, "MB", plain_mb, "mitmdump", limit=120),
+            *await _unread_figures(ours["unread"], rivals, direct, origins["unread"]),
+            *await _looked_into_figures(ours["looked into"], plain, origins["looked into"]),
         ]
+
+
+async def _unread_figures(ours: Way, rivals: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
+    ways = [ours, *rivals, direct]
+    figures = []
+    for what, do, count in _cases(origin):
+        taken = await _in_turns(ways, do)
+        rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
+        best = max(rivals, key=lambda way, rates=rates: rates[way.name], default=direct)
+        wanted = 0.9 if rivals else None
+        figures.append(
+            Figure(f"unread, {what}", rates[ours.name], "/s", rates[best.name], best.name, wanted, is_rate=True)
+        )
+        figures.append(Figure(f"unread, {what}", rates[ours.name], "/s", rates["direct"], "direct", None, is_rate=True))
+        if what.startswith("1 "):
+            figures += _added(
+                what, {name: statistics.median(seconds) / count * 1000 for name, seconds in taken.items()}, rivals
+            )
+    taken = await _in_turns(ways, lambda way: _large(way, origin))
+    rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
+    for name in rates.keys() - {ours.name}:
+        wanted = 0.8 if name == "squid" else None
+        figures.append(Figure("unread, 100 MB", rates[ours.name], "MB/s", rates[name], name, wanted, is_rate=True))
     return figures
 
 
-def _pair(name: str, seconds: list[float], unit: str, factor: float, wanted: float) -> list[Figure]:
-    ours, plain, direct = (one * factor for one in seconds)
+def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figure]:
+    """What a proxy adds to a request."""
+    if not rivals:
+        return []
+    best = min(rivals, key=lambda way: ms[way.name])
+    ours, theirs = ms["ours"] - ms["direct"], ms[best.name] - ms["direct"]
+    return [Figure(f"unread, {what}: added to each", ours, "ms", theirs, best.name, 1.2)]
+
+
+async def _looked_into_figures(ours: Way, plain: Way, origin: int) -> list[Figure]:
+    figures = []
+    for way in (ours, plain):  # certificates are made and caches filled before anything counts
+        await _kept(way, origin, 3)
+    for what, do, count in _cases(origin):
+        if what.startswith("64 ") and "new" in what:
+            continue  # seconds each with either
+        taken = await _in_turns([ours, plain], do)
+        rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
+        wanted = 0.9 if "kept" in what else None
+        figures.append(
+            Figure(f"looked into, {what}", rates["ours"], "/s", rates["mitmdump"], "mitmdump", wanted, is_rate=True)
+        )
+    grown = {}
+    seconds = {}
+    for way in (ours, plain):
+        before, began = _memory_mb(way.pid, "VmRSS"), time.perf_counter()
+        await _large(way, origin)
+        seconds[way.name] = time.perf_counter() - began
+        grown[way.name] = _memory_mb(way.pid, "VmHWM") - before
+    figures.append(
+        Figure("looked into, 100 MB: memory added", grown["ours"], "MB", grown["mitmdump"], "mitmdump", limit=20)
+    )
+    rates = {name: LARGE_BYTES / 1e6 / one for name, one in seconds.items()}
+    figures.append(Figure("looked into, 100 MB", rates["ours"], "MB/s", rates["mitmdump"], "mitmdump", is_rate=True))
+    return figures
+
+
+def _cases(origin: int) -> list[tuple[str, Callable[[Way], Coroutine[None, None, None]], int]]:
+    """What is done, how, and how many requests that is."""
     return [
-        Figure(name, ours, unit, plain, "mitmdump", wanted),
-        Figure(name, ours, unit, direct, "direct"),
+        ("1 connection kept", lambda way: _kept(way, origin, KEPT_REQUESTS), KEPT_REQUESTS),
+        ("1 new connection after another", lambda way: _new(way, origin), NEW_CONNECTIONS),
+        ("64 connections kept", lambda way: _many(way, origin, PARALLEL_REQUESTS), PARALLEL * PARALLEL_REQUESTS),
+        ("64 new connections at once", lambda way: _many(way, origin, 1), PARALLEL),
     ]
 
 
-def _rates(name: str, seconds: list[float], unit: str, amount: float, wanted: float) -> list[Figure]:
-    ours, plain, direct = (amount / one for one in seconds)
-    return [
-        Figure(name, ours, unit, plain, "mitmdump", wanted, is_rate=True),
-        Figure(name, ours, unit, direct, "direct", None, is_rate=True),
-    ]
-
-
-async def _in_turns(ways: tuple[Way, ...], do: Callable[[Way], Coroutine[None, None, None]]) -> list[float]:
-    """The median seconds of each way."""
-    taken: list[list[float]] = [[] for _ in ways]
+async def _in_turns(ways: Sequence[Way], do: Callable[[Way], Coroutine[None, None, None]]) -> Taken:
+    """The seconds that each way took in each round."""
+    taken: Taken = {way.name: [] for way in ways}
     for _ in range(ROUNDS):
-        for times, way in zip(taken, ways, strict=True):
+        for way in ways:
             began = time.perf_counter()
             await do(way)
-            times.append(time.perf_counter() - began)
-    return [statistics.median(times) for times in taken]
+            taken[way.name].append(time.perf_counter() - began)
+    return taken
+
+
+def _memory_mb(pid: int | None, field: str) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(field))
+
+
+def _verdicts() -> list[Figure]:
+    """A verdict on a connection, under many host rules and under few; no two of one host, so that none is remembered."""
+    asked = iter(range(10_000_000))
+
+    def verdict(policy: Policy) -> None:
+        for _ in range(100):
+            host = f"api.host{next(asked)}.example.com"
+            evaluate(policy, Network(operation="connect", host=host, port=443), now=0.0)
+
+    many, few = (
+        policy_from_data({"allow": [f"network(*.host{number}.example.com)" for number in range(count)]})
+        for count in (RULES, 10)
+    )
+    ours, baseline = (ms * 10 for ms in interleaved_ms(lambda: verdict(many), lambda: verdict(few)))
+    return [Figure("verdict on a connection, 1,000 rules", ours, "us", baseline, "10 rules", limit=100)]
 
 
 # -- the client --------------------------------------------------------------------------------------------------------
 
 
+_contexts: dict[Path, ssl.SSLContext] = {}
+
+
 @contextlib.asynccontextmanager
-async def _client(
-    way: Way, origins: Origins, tls: bool
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, str]]:
-    """A connection by a way, and how targets are written on it."""
-    port = origins.https if tls else origins.http
-    reader, writer = await asyncio.open_connection("127.0.0.1", way.port or port)
+async def _client(way: Way, origin: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A TLS connection by a way."""
+    reader, writer = await asyncio.open_connection(HOST, way.port or origin)
     try:
-        if tls:
-            if way.port is not None:
-                writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode())
-                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
-            await writer.start_tls(ssl.create_default_context(cafile=str(way.trust)), server_hostname=HOST)
-        yield reader, writer, f"http://{HOST}:{port}" if way.port is not None and not tls else ""
+        if way.port is not None:
+            writer.write(f"CONNECT {HOST}:{origin} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())
+            assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        if way.trust not in _contexts:
+            _contexts[way.trust] = ssl.create_default_context(cafile=str(way.trust))
+        await writer.start_tls(_contexts[way.trust], server_hostname=HOST)
+        yield reader, writer
     finally:
         writer.close()
 
 
-async def _get(client: tuple[asyncio.StreamReader, asyncio.StreamWriter, str], port: int, path: str) -> None:
-    reader, writer, base = client
-    writer.write(f"GET {base}{path} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode())
+async def _get(client: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin: int, path: str) -> None:
+    reader, writer = client
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}:{origin}\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     assert b" 200 " in head.split(b"\r\n", 1)[0], head
     length = next(
@@ -150,26 +235,26 @@ async def _get(client: tuple[asyncio.StreamReader, asyncio.StreamWriter, str], p
         length -= len(await reader.read(min(length, 1 << 18)))
 
 
-async def _kept(way: Way, origins: Origins, tls: bool, count: int) -> None:
-    async with _client(way, origins, tls) as client:
+async def _kept(way: Way, origin: int, count: int) -> None:
+    async with _client(way, origin) as client:
         for _ in range(count):
-            await _get(client, origins.https if tls else origins.http, "/small")
+            await _get(client, origin, "/small")
 
 
-async def _new(way: Way, origins: Origins, tls: bool) -> None:
+async def _new(way: Way, origin: int) -> None:
     for _ in range(NEW_CONNECTIONS):
-        await _kept(way, origins, tls, 1)
+        await _kept(way, origin, 1)
 
 
-async def _many(way: Way, origins: Origins, tls: bool) -> None:
+async def _many(way: Way, origin: int, count: int) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(PARALLEL):
-            tasks.create_task(_kept(way, origins, tls, PARALLEL_REQUESTS))
+            tasks.create_task(_kept(way, origin, count))
 
 
-async def _large(way: Way, origins: Origins, tls: bool) -> None:
-    async with _client(way, origins, tls) as client:
-        await _get(client, origins.https if tls else origins.http, "/large")
+async def _large(way: Way, origin: int) -> None:
+    async with _client(way, origin) as client:
+        await _get(client, origin, "/large")
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------
@@ -177,6 +262,7 @@ async def _large(way: Way, origins: Origins, tls: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
+    """One for each kind of connection, so that neither finds what the other left."""
     bodies = {b"/small": b"x" * 200, b"/large": b"x" * LARGE_BYTES}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,20 +277,69 @@ async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(context)
-    plain = await asyncio.start_server(serve, "127.0.0.1", 0)
-    secure = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    servers = {name: await asyncio.start_server(serve, HOST, 0, ssl=context) for name in ("unread", "looked into")}
     try:
-        yield Origins(plain.sockets[0].getsockname()[1], secure.sockets[0].getsockname()[1])
+        yield {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
     finally:
-        plain.close()
-        secure.close()
+        for server in servers.values():
+            server.close()
+
+
+def _rivals(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
+    """The proxies that pass TLS on, as far as they are installed; each lets everything through and logs nothing."""
+    found = []
+    squid, tinyproxy = (shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin") for name in ("squid", "tinyproxy"))
+    if squid:
+        settings = (
+            "http_port 127.0.0.1:{port}\nhttp_access allow all\ncache deny all\naccess_log none\ncache_log /dev/null\n"
+            "pid_filename none\nshutdown_lifetime 0 seconds\n"
+        )
+        found.append(_daemon(folder, "squid", [squid, "-N", "-f"], settings))
+    if tinyproxy:
+        settings = (
+            "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 500\nDisableViaHeader Yes\nLogLevel Critical\n"
+        )
+        found.append(_daemon(folder, "tinyproxy", [tinyproxy, "-d", "-c"], settings))
+    for name, program in (("squid", squid), ("tinyproxy", tinyproxy)):
+        if not program:
+            print(f"{name} is not installed and left out", file=sys.stderr)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def _daemon(folder: Path, name: str, command: list[str], settings: str) -> AsyncIterator[Way]:
+    port = _free_port()
+    file = folder / f"{name}.conf"
+    file.write_text(settings.format(port=port))
+    child = await spawn([*command, str(file)], env={"PATH": os.defpath, "HOME": str(folder)})
+    try:
+        await _listening(port)
+        yield Way(name, port, folder / "origin-ca.pem", child.pid)
+    finally:
+        child.kill_tree()
+        child.close()
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+async def _listening(port: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection(HOST, port)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
 
 
 @contextlib.asynccontextmanager
 async def _mitmdump(folder: Path) -> AsyncIterator[Way]:
     """Stock and quiet."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = _free_port()
     program = Path(sys.executable).parent / "mitmdump"
     options = (
         "--set",
@@ -217,24 +352,21 @@ async def _mitmdump(folder: Path) -> AsyncIterator[Way]:
         env={"PATH": os.defpath, "HOME": str(folder)},
     )
     try:
-        async with asyncio.timeout(30):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    break
-                await asyncio.sleep(0.1)
-        yield Way(port, folder / "mitm" / "mitmproxy-ca-cert.pem", child.pid)
+        await _listening(port)
+        yield Way("mitmdump", port, folder / "mitm" / "mitmproxy-ca-cert.pem", child.pid)
     finally:
         child.close()
 
 
 @contextlib.asynccontextmanager
-async def _ours(folder: Path, origins: Origins) -> AsyncIterator[Way]:
+async def _ours(folder: Path, origins: Origins) -> AsyncIterator[tuple[dict[str, Way], float, float]]:
+    """A session of ours that nothing looks into, and one that is looked into; how long it took to start, and its memory before use."""
     clock, redactor = RealClock(), Redactor([])
     policy = folder / "base.yaml"
-    named = [f"network({HOST}:{port})" for port in origins]
-    policy.write_text("version: 1\nallow:\n" + "".join(f"  - {rule}\n" for rule in named))
+    allowed = "version: 1\nallow:\n" + "".join(f"  - network({HOST}:{port})\n" for port in origins.values())
+    policy.write_text(allowed)
+    # By a session's own policy, which looks inside of everything at this address.
+    policies = {"unread": "", "looked into": f"{allowed}deny:\n  - network(* https://{HOST}/never/**)\n"}
     engine = open_database(folder / "gatehouse.db")
     audit = Audit(folder / "audit.log", clock, redactor)
     gate = Gate(
@@ -246,25 +378,35 @@ async def _ours(folder: Path, origins: Origins) -> AsyncIterator[Way]:
         redactor=redactor,
     )
     now = clock.now()
-    gate.open_session(
-        Session(
-            id=SessionId("bench"), kind="agent", workspace=str(ROOT), command=("sh",), token_hash="",
-            created_at=now, deadline_at=now + 3600,
-        )
-    )  # fmt: skip
+    for name, text in policies.items():
+        gate.rulings.open_session(
+            Session(
+                id=SessionId(name), kind="agent", workspace=str(ROOT), command=("sh",), token_hash="", policy_text=text,
+                created_at=now, deadline_at=now + 3600,
+            )
+        )  # fmt: skip
     certificate = ensure_ca(folder / "ca", clock)
     broker = NetworkBroker(
         gate,
+        NetworkLog(clock, redactor),
         ca_directory=folder / "ca",
         ca_certificate=certificate,
         upstream_ca_bundle=folder / "origin-ca.pem",
     )
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    ways = {}
+    with contextlib.ExitStack() as listeners:
         async with asyncio.TaskGroup() as tasks:
+            began = time.perf_counter()
             await broker.start(tasks)
-            await broker.open_session("bench", listener)
+            started_s = time.perf_counter() - began
+            for name in policies:
+                listener = listeners.enter_context(socket.create_server((HOST, 0)))
+                await broker.open_session(name, listener)
+                trust = certificate if name == "looked into" else folder / "origin-ca.pem"
+                ways[name] = Way("ours", listener.getsockname()[1], trust, broker.pid)
+            idle_mb = _memory_mb(broker.pid, "VmRSS")
             try:
-                yield Way(listener.getsockname()[1], certificate, broker.pid)
+                yield ways, started_s, idle_mb
             finally:
                 await broker.stop()
     audit.close()
