@@ -93,6 +93,11 @@ class FakeSupervisor:
             await self.changed.wait_for(lambda: len(self.of_type(kind)) >= count)
         return self.of_type(kind)[-1]
 
+    async def until_one(self, wanted: Callable[[FromEgress], bool]) -> None:
+        """Until there is such a message; others, of connections that ended late, may come before."""
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: any(map(wanted, self.messages)))
+
     async def read(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
