@@ -4,6 +4,7 @@
     watch      wakes the comparison                       walk     finds what differs, by signatures alone
     scan       reads one folder or one path               blobs    keeps the exact bytes that a request is about
     channel    compares, asks the gate, carries out       apply    writes to the host, beneath it and nowhere else
+    findings   tells a rename from two changes            undo     takes back what was applied, as a whole
 
 INVARIANT: every path is opened relative to a directory descriptor, component by component, never through a symlink
 (`beneath`). The copy belongs to a hostile writer at all times; the host's folder is never assumed to hold still.
