@@ -42,6 +42,7 @@ from supervisor.workspace.watch import Watcher, at_rest_s
 log = structlog.get_logger("workspace")
 
 FULL_COMPARISON_S = 30.0
+MOST_COMPARED_FIRST = 2000
 # Where something is held back or not watched, time is all that wakes us.
 IMPATIENT_S = 1.0
 DIGESTS_AT_ONCE = 64
@@ -94,11 +95,17 @@ class WorkspaceChannel:
     # -- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Settle what a crash left open, watch the copy, and compare until `stop`: everything at once, while the agent starts."""
+        """Settle what a crash left open, compare everything once, and go on watching and comparing until `stop`.
+
+        A large copy is compared while the agent starts already: a session mustn't wait for a pass that finds nothing.
+        """
         async with self._turn:
             opened = await self._open()
-            await opened.comparison.begin()
-            opened.watcher.wake()
+            if opened.sides.number_of_files() <= MOST_COMPARED_FIRST:
+                await opened.comparison.run(None)
+            else:
+                await opened.comparison.begin()
+                opened.watcher.wake()
         if not self._loops:
             self._loops = [
                 self._gate.run(self._follow(), f"workspace-{self.session_id}"),

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.errors import StorageError, UserError
 from supervisor.process import children
-from supervisor.workspace import copy_pool, copying, snapshot
+from supervisor.workspace import channel, copy_pool, copying, snapshot
 from supervisor.workspace.copying import Copier
 from supervisor.workspace.journal import replay
 from supervisor.workspace.snapshot import make_copy
@@ -408,3 +408,18 @@ def test_a_name_that_is_there_already_is_never_written_over(folder: Path, tmp_pa
         os.close(fd)
     assert copied.skipped == [("readme", "the copy's file system takes its name for one that is there already")]
     assert (target / "readme").read_text() == "there\n"
+
+
+async def test_a_large_copy_is_compared_while_the_agent_starts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "MOST_COMPARED_FIRST", 0)
+    async with desk.running(start=False):
+        (desk.copy / "free/a.txt").write_text("before the first comparison\n")
+        await desk.channel.start()
+        hooks = desk.copy / ".git/hooks"
+        hooks.mkdir(exist_ok=True)
+        (hooks / "post-commit").write_text("#!/bin/sh\n")
+        await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "before the first comparison\n")
+        (desk.copy / "free/b.txt").write_text("after it\n")
+        await desk.until(lambda: (desk.host / "free/b.txt").exists())
+        await desk.compared()
+        assert ".git/hooks/post-commit" in desk.refusals()
