@@ -1,7 +1,7 @@
 """A workspace of 50,000 files and 265 MB: until its session is ready, a pass that finds nothing, and what being idle costs.
 
 Baselines: a pipe of two tars, and `rsync -a --delete` with nothing to do where it is installed. Run as a program it measures
-its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER`.
+its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER copy|overlay`.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench import Figure
 from supervisor.process import children
+from supervisor.sandbox.overlay_mount import make_removable
 from supervisor.workspace.channel import FULL_COMPARISON_S
 from supervisor.workspace.incoming import FULL_PASS_S
 from supervisor.workspace.snapshot import make_copy
@@ -36,7 +37,9 @@ def figures(place: Path) -> list[Figure]:
     """All of it; about a minute."""
     tree = _make_tree(place / "tree")
     copied, tarred, ready = asyncio.run(_copies(tree, place))
+    mounted, overlaid = asyncio.run(_overlays(tree, place))
     before_mb, peak_mb = _memory(tree, place / "memory")
+    _, overlay_mb = _memory(tree, place / "memory-overlay", "overlay")
     passed, rsynced, idle = asyncio.run(_passes(tree, place / "passes"))
     name = f"workspace of {FILES} files"
     against = "rsync -a --delete that finds nothing" if rsynced else NO_RSYNC
@@ -44,6 +47,9 @@ def figures(place: Path) -> list[Figure]:
         Figure(f"{name}: private copy", copied, "ms", tarred, "tar | tar", wanted=1.3),
         Figure(f"{name}: session ready, copied and watched", ready, "ms", tarred, "tar | tar", wanted=1.3),
         Figure(f"{name}: memory of that, at most", peak_mb, "MB", before_mb, "the process before", limit=200.0),
+        Figure(f"{name}: overlay, mounted", mounted, "ms", tarred, "tar | tar", limit=100.0),
+        Figure(f"{name}: session ready, overlay and watched", overlaid, "ms", tarred, "tar | tar", limit=100.0),
+        Figure(f"{name}: memory of that, at most", overlay_mb, "MB", before_mb, "the process before", limit=200.0),
         Figure(f"{name}: pass over the unchanged copy", passed, "ms", rsynced, against, wanted=1.1),
         Figure(f"{name}: at rest, with its passes", idle, "% of a core", 100.0, "a whole core", wanted=0.01),
     ]
@@ -81,6 +87,25 @@ async def _copies(tree: Path, place: Path) -> tuple[float, float, float]:
     return statistics.median(ours), statistics.median(tars), statistics.median(ready)
 
 
+async def _overlays(tree: Path, place: Path) -> tuple[float, float]:
+    """(an overlay over the tree as a repository, the same and a channel that has begun), medians in ms."""
+    subprocess.run(["git", "-C", str(tree), "init", "-q"], check=True)
+    subprocess.run(["git", "-C", str(tree), "add", "-A"], check=True)
+    mounted, ready = [], []
+    for turn in range(ROUNDS):
+        desk = Desk(place / f"overlay{turn}", tree, is_overlay=True)
+        begun = time.perf_counter()
+        async with desk.running(start=False):
+            mounted.append((time.perf_counter() - begun) * 1000)
+            await desk.channel.start()
+            ready.append((time.perf_counter() - begun) * 1000)
+        desk.close()
+        make_removable(desk.folder)
+        shutil.rmtree(desk.data)
+    shutil.rmtree(tree / ".git")
+    return statistics.median(mounted), statistics.median(ready)
+
+
 async def _passes(tree: Path, place: Path) -> tuple[float, float, float]:
     """(our pass over the copy, rsync's, medians in ms; the processor time at rest, between the passes and of them, in %)."""
     desk = Desk(place, tree)
@@ -116,16 +141,16 @@ async def _share(run: Callable[[None], Awaitable[object]], usual_s: float) -> fl
     return (time.process_time() - used) / at_rest_s(usual_s, time.perf_counter() - started)
 
 
-def _memory(tree: Path, folder: Path) -> tuple[float, float]:
+def _memory(tree: Path, folder: Path, mode: str = "copy") -> tuple[float, float]:
     """Before the copy, and at most during it and the channel's begin, in MB: of a process that does nothing else, with its
     helpers."""
-    program = [sys.executable, "-m", "bench._workspace_tree", str(tree), str(folder)]
+    program = [sys.executable, "-m", "bench._workspace_tree", str(tree), str(folder), mode]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     before, after = json.loads(done.stdout)
     return before, after
 
 
-async def _one_session(tree: Path, folder: Path) -> float:
+async def _one_session(tree: Path, folder: Path, mode: str) -> float:
     """The most that the helpers took together, in MB."""
     helpers: dict[int, float] = {}
 
@@ -133,9 +158,10 @@ async def _one_session(tree: Path, folder: Path) -> float:
         for pid in children(os.getpid()):
             helpers[pid] = _peak_mb(pid)
 
-    desk = Desk(folder, tree)
-    await make_copy(tree, desk.copy, exclude=(desk.data,), on_progress=look)
-    async with desk.running(copy=False):
+    desk = Desk(folder, tree, is_overlay=mode == "overlay")
+    if not desk.is_overlay:
+        await make_copy(tree, desk.copy, exclude=(desk.data,), on_progress=look)
+    async with desk.running(copy=desk.is_overlay):
         await _digested(desk)
     desk.close()
     return sum(helpers.values())
@@ -155,5 +181,5 @@ def _peak_mb(pid: int) -> float:
 
 if __name__ == "__main__":
     begun_mb = _peak_mb(os.getpid())
-    helpers_mb = asyncio.run(_one_session(Path(sys.argv[1]), Path(sys.argv[2])))
+    helpers_mb = asyncio.run(_one_session(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
     print(json.dumps([begun_mb, _peak_mb(os.getpid()) + helpers_mb]))

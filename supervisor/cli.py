@@ -335,6 +335,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)")
         parser.add_argument("--budget", metavar="AMOUNT", help="how much model calls may cost: 5usd (MAX_COST)")
         parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
+        parser.add_argument("--copy", metavar="MODE", help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)")
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
         if name != "up":
             parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
@@ -424,9 +425,11 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     from pathlib import Path
 
     from supervisor.core.duration import parse_duration
-    from supervisor.settings import from_environment
+    from supervisor.settings import copy_mode, from_environment
 
     settings = from_environment()
+    if getattr(options, "copy", None):
+        settings = settings._replace(copy_mode=copy_mode(options.copy, "--copy"))
     if options.data_dir:
         settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
     if policy and getattr(options, "policy", None):

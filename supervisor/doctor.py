@@ -30,21 +30,24 @@ def report(settings: Settings) -> int:
 def _findings(settings: Settings) -> Iterator[Finding]:
     """The most fundamental first."""
     yield from kernel.findings()
-    yield from _sandbox()
+    yield from _sandbox(settings.data_dir)
     yield _port(settings.port)
     yield _authority(settings.data_dir / "ca")
     yield _data_dir(settings.data_dir)
 
 
-def _sandbox() -> list[Finding]:
+def _sandbox(data_dir: Path) -> list[Finding]:
     import asyncio
 
+    from supervisor.sandbox import overlay_mount
     from supervisor.sandbox.bubblewrap import Bubblewrap
 
     async def check() -> list[Finding]:
         sandbox = Bubblewrap()
         try:
-            return await sandbox.check()
+            # Where the data folder isn't made yet, its file system is that of the nearest folder above it.
+            place = next(folder for folder in (data_dir, *data_dir.parents) if folder.is_dir())
+            return [*await sandbox.check(), await overlay_mount.check(place)]
         finally:
             await sandbox.close()
 

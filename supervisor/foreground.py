@@ -72,6 +72,7 @@ def supervise(
             "max_uptime_s": settings.max_uptime_s,
             "budget": settings.max_cost or None,
             "include_ignored": settings.include_ignored,
+            "copy": settings.copy_mode,
         }
         return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
     _check(settings)

@@ -31,6 +31,7 @@ from supervisor.core.review_markdown import review_markdown
 from supervisor.core.sessions import Kind, Session, SessionId
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.sandbox.base import Running, Sandbox, Spec
+from supervisor.settings import CopyMode
 from supervisor.store import sessions as store
 
 log = structlog.get_logger("sessions")
@@ -45,7 +46,7 @@ WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in th
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a person asks for. `command` is empty for a review; None means the setting's.
 
-    `include_ignored`: what git ignores comes into the private copy, too.
+    `include_ignored`: what git ignores comes into the private copy, too; `copy`: how that is made.
     """
 
     workspace: Path
@@ -56,6 +57,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     budget: str | None = None
     include_ignored: bool | None = None
     tty: bool = False
+    copy: CopyMode | None = None
 
 
 class Surroundings(Protocol):

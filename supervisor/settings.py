@@ -5,10 +5,12 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from supervisor.core.duration import parse_duration
 from supervisor.errors import UserError
+
+type CopyMode = Literal["auto", "copy", "overlay"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +52,11 @@ SETTINGS = (
     Setting("GATEHOUSE_PROCESSES", "512", "the most processes and threads that one sandbox may have at once"),
     Setting("GATEHOUSE_CPU", "4h", "the most processor time that the processes of one sandbox may use together"),
     Setting("GATEHOUSE_OUTPUT_MB", "64", "the most output of a session that is kept, in MB"),
+    Setting(
+        "GATEHOUSE_COPY",
+        "auto",
+        "how the private copy is made: copy, overlay (at once, whatever the size), or auto: overlay from 5,000 files on",
+    ),
     Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts besides the system's"),
     Setting("GATEHOUSE_REVIEW_MODEL", "", "the model that the review agent uses; its own default where empty"),
     Setting(
@@ -78,6 +85,7 @@ class Settings(NamedTuple):
     processes: int
     cpu_s: float
     output_bytes: int
+    copy_mode: CopyMode
     upstream_ca: Path | None
     review_model: str
     anthropic_api_key: str
@@ -122,6 +130,7 @@ def from_environment() -> Settings:
         processes=_whole(read, "GATEHOUSE_PROCESSES", 8, 1 << 20),
         cpu_s=parse_duration(read["GATEHOUSE_CPU"], "GATEHOUSE_CPU"),
         output_bytes=_whole(read, "GATEHOUSE_OUTPUT_MB", 1, 1 << 20) << 20,
+        copy_mode=copy_mode(read["GATEHOUSE_COPY"], "GATEHOUSE_COPY"),
         upstream_ca=Path(read["GATEHOUSE_UPSTREAM_CA"]) if read["GATEHOUSE_UPSTREAM_CA"] else None,
         review_model=read["GATEHOUSE_REVIEW_MODEL"],
         anthropic_api_key=read["ANTHROPIC_API_KEY"],
@@ -133,6 +142,14 @@ def from_environment() -> Settings:
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
         credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
     )
+
+
+def copy_mode(text: str, what: str) -> CopyMode:
+    """How the private copy is to be made, as `what` says it."""
+    modes: dict[str, CopyMode] = {"auto": "auto", "copy": "copy", "overlay": "overlay"}
+    if text not in modes:
+        raise UserError(f"{what}: `{text}` is no way to make a copy", "choose auto, copy or overlay")
+    return modes[text]
 
 
 def inherited(*names: str) -> dict[str, str]:

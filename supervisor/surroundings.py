@@ -36,7 +36,7 @@ from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.spending import Spending
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.private_copy import make_private_copy
 from supervisor.workspace.undo import Undo, reopened
 
 PROXY_PORT = 3128
@@ -201,20 +201,18 @@ class Surroundings:
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
     ) -> tuple[str, ...]:
         """Make the private copy; what the person should know of it."""
-        target = self._settings.sessions_dir / session.id / "merged"
-        workspace = Path(session.workspace)
         include_ignored = wanted.include_ignored
-        made = await make_copy(
-            workspace,
-            target,
+        made = await make_private_copy(
+            Path(session.workspace),
+            self._settings.sessions_dir / session.id,
+            wanted.copy or self._settings.copy_mode,
             exclude=self._data_folders,
             include_ignored=self._settings.include_ignored if include_ignored is None else include_ignored,
             on_progress=on_progress,
         )
-        if not made.skipped_count:
-            return made.notes
-        path, why = made.skipped[0]
-        return (*made.notes, f"{made.skipped_count} paths are not in the private copy, `{path}` among them: {why}")
+        if made.mount is not None:
+            self._parts[session.id].channel.take_mount(made.mount)
+        return made.notes
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
         """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
@@ -324,6 +322,7 @@ class Surroundings:
                 output_bytes=settings.output_bytes,
             ),
             tty=tty,
+            within=parts.channel.within if (parts := self._parts.get(session.id)) is not None else None,
         )
 
     def _environment(self, session: Session) -> dict[str, str]:

@@ -120,6 +120,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "supervisor.sandbox.port_opener",
         "process os.fork",
     ): "entering a namespace takes a process: this is one of its own",
+    (
+        "supervisor.sandbox.overlay_mounter",
+        "process os.fork",
+    ): "the users of a namespace are set from outside: by a process that stays there",
 }
 
 

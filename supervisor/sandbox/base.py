@@ -55,6 +55,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `workspace_merged` writable at MERGED. `masked` are host paths that must show nowhere inside (the data directory), also
     where they lie below the workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
     are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `tty` gives the command a terminal.
+    `within` are descriptors of a user and a mount namespace to make the sandbox in: those where `workspace_merged` is
+    mounted (`overlay_mount`). Whoever gives them keeps them open until the sandbox has started.
     """
 
     command: tuple[str, ...]
@@ -69,6 +71,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: Limits = Limits()
     hostname: str = "gatehouse"
     tty: bool = False
+    within: tuple[int, int] | None = None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):

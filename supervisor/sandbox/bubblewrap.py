@@ -28,7 +28,7 @@ from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.findings import Finding
 from supervisor.sandbox.host import GID, UID, Host, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
-from supervisor.sandbox.namespaces import Namespaces, PortOpener
+from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
 from supervisor.sandbox.running import BubblewrapRunning, Budget, Capture
 
 BWRAP = "/usr/bin/bwrap"
@@ -308,7 +308,7 @@ class _Start:
             out, err = self._output(handed, split=split)
             argv = [bwrap, "--args", str(listed), "--", "/bin/sh", "-c", GATE_TTY if self._spec.tty else GATE, "sh"]
             self._child = await spawn(
-                [*argv, *self._spec.command],
+                [*_entering(self._spec), *argv, *self._spec.command],
                 env={},
                 cwd="/",
                 stdin=gate_inside.fileno(),
@@ -418,6 +418,18 @@ class _Start:
         text = b"".join(_read_now(descriptor) for descriptor in self._outputs).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return lines[-1] if lines else f"exit code {code}"
+
+
+def _entering(spec: Spec) -> list[str]:
+    """The words before bubblewrap's own that have it start in the namespaces of the spec, with the rights of an ordinary process.
+
+    Named by our own process's descriptors, not handed on: none of them may stay open in the sandbox.
+    """
+    if spec.within is None:
+        return []
+    ours = f"/proc/{os.getpid()}/fd"
+    user, mounts = spec.within
+    return [NSENTER, "--preserve-credentials", f"--user={ours}/{user}", f"--mount={ours}/{mounts}", "--"]
 
 
 def _memfd(handed: contextlib.ExitStack, data: bytes) -> int:

@@ -21,6 +21,7 @@ from supervisor.errors import SandboxError
 from supervisor.process import Child, spawn
 from supervisor.settings import for_our_python
 
+NSENTER = "/usr/bin/nsenter"  # util-linux, as `setsid`
 HELPER = Path(__file__).with_name("port_opener.py")
 # linux/nsfs.h: the user namespace that owns a namespace. The process's own user namespace may be nested below it.
 NS_GET_USERNS = 0xB701
@@ -135,7 +136,7 @@ class PortOpener:
     async def _ask(self, namespaces: Namespaces, request: bytes, count: int) -> list[socket.socket]:
         channel = await self._started()
         socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.fd])
-        await _readable(channel)
+        await readable(channel)
         answer, descriptors, flags, _ = socket.recv_fds(channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         why = "the helper ended" if not answer else json.loads(answer)["error"]
@@ -159,7 +160,8 @@ def _has_ended(pidfd: int) -> bool:
     return bool(select.select([pidfd], [], [], 0)[0])
 
 
-async def _readable(channel: socket.socket) -> None:
+async def readable(channel: socket.socket) -> None:
+    """Wait until a non-blocking socket has something to read."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 

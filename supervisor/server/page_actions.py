@@ -23,6 +23,7 @@ from supervisor.server.page_views import card
 from supervisor.server.parts import Parts
 from supervisor.server.session_views import session_data
 from supervisor.session_manager import StartSession
+from supervisor.settings import copy_mode
 
 Form = URLEncodedBody[dict[str, str]]
 type YesOrNo = Literal["allow", "deny"]
@@ -271,4 +272,5 @@ def _wanted(data: dict[str, str]) -> StartSession:
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
         budget=data.get("budget", "").strip() or None,
         include_ignored="include_ignored" in data,
+        copy=copy_mode(data["copy"], "the private copy") if data.get("copy") else None,
     )

@@ -331,7 +331,7 @@ class AgentChanges:
     def _seen_by_agent(self, name: str, host: Seen | None, verb: str) -> Seen:
         """What is there, where the agent may know of it. INVARIANT: a file that was left out of the copy answers like one
         that doesn't exist: else edits that fit or don't would spell out what is in it."""
-        if host is None or self._sides.known(name) is None:
+        if host is None or not self._sides.is_seen_by_agent(name):
             raise UserError(
                 f"can't {verb} `{name}`: there is no such file in this session", "list the folder, or use write"
             )

@@ -45,6 +45,13 @@ class Root:
                 status = folder.stat()
                 self.forbidden.add((status.st_dev, status.st_ino))
 
+    @classmethod
+    def of(cls, fd: int, path: Path) -> "Root":
+        """The folder that a descriptor stands for, which is this object's from now on. `path` is what it is called."""
+        root = cls.__new__(cls)
+        root.path, root.fd, root.forbidden = path, fd, set()
+        return root
+
     def close(self) -> None:
         """Give the descriptor back. May be called twice."""
         if self.fd >= 0:

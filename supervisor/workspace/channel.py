@@ -26,6 +26,7 @@ from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.gate import Gate
+from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
 from supervisor.workspace import git_copy
 from supervisor.workspace.agent_changes import AgentChanges
 from supervisor.workspace.compare import Comparison
@@ -34,6 +35,7 @@ from supervisor.workspace.effects import Effects
 from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
+from supervisor.workspace.overlay_facts import read_facts
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.undo import Undo
@@ -90,7 +92,25 @@ class WorkspaceChannel:
         self._turn = asyncio.Lock()
         self._edits: dict[str, tuple[str, str, bool]] = {}
         self._opened: _Opened | None = None
+        self._mounted: OverlayMount | None = None
         self._loops: list[asyncio.Task[None]] = []
+
+    # -- an overlay ---------------------------------------------------------------------------------------------------
+
+    def take_mount(self, mounted: OverlayMount) -> None:
+        """The copy is an overlay, mounted so. It is this channel's from now on, and closed at the end."""
+        self._mounted = mounted
+
+    @property
+    def within(self) -> tuple[int, int] | None:
+        """The namespaces that a sandbox over this copy must be started in (`Spec.within`)."""
+        return None if self._mounted is None else (self._mounted.user_fd, self._mounted.mount_fd)
+
+    async def _refresh_view(self, watcher: Watcher) -> None:
+        """Have the view forget folders that the host has replaced: what is watched of it is in use, and would be kept."""
+        watcher.forget()
+        if self._mounted is not None:
+            await self._mounted.refresh()
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -141,6 +161,9 @@ class WorkspaceChannel:
                 opened.watcher.close()
                 opened.incoming.close()
                 opened.sides.close()
+            if self._mounted is not None:
+                self._mounted.close()
+                self._mounted = None
 
     def reconsider(self) -> None:
         """The rules changed, or the kill switch was released: ask again what rules had denied."""
@@ -203,11 +226,15 @@ class WorkspaceChannel:
         """Open both sides and recover, once. FileNotFoundError where there is no finished copy."""
         if self._opened is None:
             protected = self._protected
-            sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected))
+            if self._mounted is None and read_facts(self._folder) is not None:  # after a crash
+                self._mounted = await mount_overlay(self._workspace, self._folder)
+            merged_fd = self._mounted.merged_fd if self._mounted is not None else None
+            sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected, merged_fd))
             is_git = await git_copy.find(self._workspace, []) is not None
             ignores = Ignores(sides.host, is_git)
-            watcher = Watcher(sides.copy)
-            incoming = HostChanges(sides, ignores, self._ask_anew)
+            watcher = Watcher(sides.copy, *([sides.upper.root] if sides.upper is not None else []))
+            refresh = None if self._mounted is None else lambda: self._refresh_view(watcher)
+            incoming = HostChanges(sides, ignores, self._ask_anew, refresh=refresh)
             effects = Effects(sides, self._gate, self.session_id, self._settled, self._at, self._ask_again)
             self._opened = _Opened(
                 sides,

@@ -33,7 +33,7 @@ from supervisor.core.changes import (
 from supervisor.errors import StorageError
 from supervisor.gate import Gate
 from supervisor.workspace.bases import Bases
-from supervisor.workspace.beneath import PathError, Root
+from supervisor.workspace.beneath import PathError
 from supervisor.workspace.findings import Finding, Renames
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
@@ -98,7 +98,7 @@ class Comparison:
         self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
-        self._side = _Copy(sides.copy, self._compared)
+        self._side = _Copy(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
         self._refused: dict[str, Signature | None] = {}
         self._held: dict[str, Signature | None] = {}
@@ -239,6 +239,8 @@ class Comparison:
 
     def _want(self, finding: Finding) -> Want | None:
         name = finding.name
+        if not self._sides.is_of_agent(name):
+            return None
         known = self._sides.known(name)
         return want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
 
@@ -413,8 +415,9 @@ class Comparison:
 class _Copy:
     """What the walk must know of the copy's side. `compared` are the signatures of what was looked at since it was agreed on."""
 
-    def __init__(self, root: Root, compared: Mapping[str, Signature]) -> None:
-        self.root = root
+    def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
+        self.entries = sides.copy_entries
+        self.gone = sides.copy_gone
         self._compared = compared
 
     def is_hidden(self, leaf: str) -> bool:
@@ -428,6 +431,9 @@ class _Copy:
 
     def enters(self, known: Known | None) -> bool:
         return False  # a new folder's tree may be large, and is watched from the first look on
+
+    def ignored(self, name: str) -> None:
+        pass  # the agent's own
 
     def found_git(self, folder: str) -> None:
         pass  # the copy's repositories say nothing about what is ignored

@@ -60,7 +60,7 @@ class Contents:
         if git is not None:
             prefix = f"{folder}/.git/" if folder else ".git/"
             for part, names in await asyncio.to_thread(git.parts):
-                found += pieces(self._checked(_grouped(names)), str(part.resolve()), prefix, into_baseline=False)
+                found += pieces(self._checked(grouped(names)), str(part.resolve()), prefix, into_baseline=False)
         return found
 
     async def of_nested(self, folder: str, *, into_baseline: bool) -> list[Piece]:
@@ -83,7 +83,7 @@ class Contents:
         """What git lists, by folder, but for what `.gatehouseignore` names."""
         prefix = f"{folder}/" if folder else ""
         # Git shows an untracked repository with a slash, a submodule without: both are leaves.
-        groups = self._checked(_grouped(prefix + name.rstrip("/") for name in listed))
+        groups = self._checked(grouped(prefix + name.rstrip("/") for name in listed))
         return [(at, kept) for at, leaves in groups if (kept := self._kept(at, leaves))]
 
     def _kept(self, folder: str, leaves: list[str]) -> list[str]:
@@ -111,9 +111,9 @@ class Contents:
 
     def _whole(self, name: str) -> list[Group]:
         if not name.endswith("/"):
-            return self._checked(_grouped([name]))
+            return self._checked(grouped([name]))
         if self._has_git(name[:-1]):
-            return self._checked(_grouped([name[:-1]]))  # a leaf, as any repository
+            return self._checked(grouped([name[:-1]]))  # a leaf, as any repository
         return self._walk(name[:-1])
 
     # -- folders without git ------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Contents:
         return True
 
 
-def _grouped(names: Iterable[str]) -> Folders:
+def grouped(names: Iterable[str]) -> Folders:
     """Names by folder; one with a slash at its end is a folder, which may be empty."""
     groups: Folders = {}
     for name in names:

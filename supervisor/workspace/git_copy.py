@@ -9,6 +9,7 @@ what points outside. It must never follow a pointer that the other end doesn't c
 import asyncio
 import os
 import stat
+from collections.abc import Set
 from pathlib import Path
 
 import msgspec
@@ -29,15 +30,16 @@ class GitFolder(msgspec.Struct, frozen=True):
     common: Path
     own: Path | None = None
 
-    def parts(self) -> list[tuple[Path, list[str]]]:
+    def parts(self, *, without_objects: bool = False) -> list[tuple[Path, list[str]]]:
         """(folder, names to copy into the copy's `.git`), the second part's names apart from the first's."""
+        apart = _LEFT_OUT | {"objects"} if without_objects else _LEFT_OUT
         if self.own is None:
-            return [(self.common, [name for name in _walk(self.common) if not _is_left_out(name)])]
-        mine = [name for name in _walk(self.own) if not _is_left_out(name)]
+            return [(self.common, [name for name in _walk(self.common, apart) if not _is_left_out(name)])]
+        mine = [name for name in _walk(self.own, apart) if not _is_left_out(name)]
         taken = set(mine)
         shared = [
             name
-            for name in _walk(self.common)
+            for name in _walk(self.common, apart)
             if not _is_left_out(name) and not _is_per_worktree(name) and (name not in taken or name.endswith("/"))
         ]
         return [(self.common, shared), (self.own, mine)]
@@ -113,14 +115,14 @@ def _first_line(path: Path) -> str | None:
         return None
 
 
-def _walk(folder: Path) -> list[str]:
+def _walk(folder: Path, apart: Set[str]) -> list[str]:
     names: list[str] = []
     for at, folders, files in os.walk(folder, followlinks=False):
         inside = os.path.relpath(at, folder)
         prefix = "" if inside == "." else f"{inside}/"
         folders.sort()
         if not prefix:
-            folders[:] = [name for name in folders if name not in _LEFT_OUT]
+            folders[:] = [name for name in folders if name not in apart]
         names += [f"{prefix}{name}/" for name in folders if not (Path(at) / name).is_symlink()]
         names += [prefix + name for name in files]
     return sorted(names)

@@ -4,27 +4,38 @@ It is separate from `incoming`, which looks at them and decides. It must never f
 own folder, or take a folder that can't be read for an empty one.
 """
 
-from collections.abc import Callable
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator
 
 from supervisor.core.changes import Known, Signature
 from supervisor.workspace.beneath import is_git_name
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
+from supervisor.workspace.scan import each_entry
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
 
 
 class HostWalk:
-    """Of one session. `note(folder, why)` is called for a folder that can't be read."""
+    """Of one session. `note(folder, why)` is called for a folder that can't be read. `dead`: see `Upper.dead`."""
 
     def __init__(self, sides: Sides, ignores: Ignores, watcher: Watcher, note: Callable[[str, str], None]) -> None:
         self._sides = sides
-        self._walk = Walk(_Host(sides, ignores, note), sides, ignores, watcher)
+        self.dead: set[str] = set()
+        self._host = _Host(sides, ignores, note)
+        self._walk = Walk(self._host, sides, ignores, watcher)
 
     async def candidates(self, folders: set[str] | None) -> dict[str, bool]:
         """Paths that need a look, and whether something is there on the host."""
-        found, visited, empty = await self._walk.candidates(folders)
+        found, visited, empty, is_whole = await self._walk.candidates(folders)
+        await asyncio.to_thread(self._sides.keep_from_agent, self._host.take_ignored())
+        if folders is not None and self._sides.upper is not None:
+            gone = {name for name, is_there in found.items() if not is_there}
+            self.dead = await asyncio.to_thread(self._sides.upper.dead, visited | gone, self._sides.host)
+        if folders is None and is_whole and self._sides.is_meeting_host:
+            await asyncio.to_thread(self._sides.met_all)
         new = {name: name in empty for name in visited if found.get(name) and self._sides.known(name) is None}
         _drop_unneeded(found, new)
         return found
@@ -34,9 +45,31 @@ class _Host:
     """What the walk must know of the host's side."""
 
     def __init__(self, sides: Sides, ignores: Ignores, note: Callable[[str, str], None]) -> None:
-        self.root = sides.host
+        self._sides = sides
         self._ignores = ignores
         self._note = note
+        self._ignored: list[str] = []
+
+    def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result]]:
+        entries = each_entry(self._sides.host, folder)
+        return self._met(folder, entries) if self._sides.is_meeting_host else entries
+
+    def _met(self, folder: str, entries: Iterable[tuple[str, os.stat_result]]) -> Iterator[tuple[str, os.stat_result]]:
+        for leaf, status in entries:
+            self._sides.met_on_host(f"{folder}/{leaf}" if folder else leaf, status)
+            yield leaf, status
+
+    def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
+        return self._sides.children(folder) - seen
+
+    def ignored(self, name: str) -> None:
+        if not self._sides.shows_ignored:
+            self._ignored.append(name)
+
+    def take_ignored(self) -> list[str]:
+        """What was passed over since the last call."""
+        names, self._ignored = self._ignored, []
+        return names
 
     def is_hidden(self, leaf: str) -> bool:
         return is_git_name(leaf) or leaf.startswith(TEMPORARY_PREFIX)
@@ -52,6 +85,7 @@ class _Host:
 
     def found_git(self, folder: str) -> None:
         self._ignores.found_repository(folder)
+        self._ignored.append(f"{folder}/.git" if folder else ".git")
 
     def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
         self._note(folder, f"the folder can't be read on the host: {error.strerror}")

@@ -13,7 +13,7 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -77,7 +77,7 @@ class HostChanges:
     """Of one session. Calls must not overlap with each other or with a comparison: the channel holds its turn around them.
 
     `asked_anew(name)` is called for a path that both sides changed, and for one that they agree on again: whoever asked
-    about it looks once more.
+    about it looks once more. `refresh` has an overlay forget what it remembers of the host.
     """
 
     def __init__(
@@ -86,8 +86,11 @@ class HostChanges:
         ignores: Ignores,
         asked_anew: Callable[[str], None],
         *,
+        refresh: Callable[[], Awaitable[None]] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._refresh = refresh
+        self._dead: set[str] = set()
         self._sides = sides
         self._ignores = ignores
         self._watcher = Watcher(sides.host)
@@ -133,6 +136,7 @@ class HostChanges:
         if folders is None:
             self._problems.clear()
         found = await self._walk.candidates(folders)
+        await self._refresh_view()
         if folders is None:
             self._conflicts = {name: signature for name, signature in self._conflicts.items() if name in found}
         gone = sorted((name for name, is_there in found.items() if not is_there), reverse=True)
@@ -185,6 +189,19 @@ class HostChanges:
         return lines
 
     # -- finding ------------------------------------------------------------------------------------------------------
+
+    async def _refresh_view(self) -> None:
+        """Where the copy is an overlay and the host deleted or replaced folders: have the copy show the new ones.
+
+        Once for each of them: one that is in use in the sandbox (somebody's working directory) stays what it was there.
+        """
+        dead = self._walk.dead - self._dead
+        self._dead = self._walk.dead
+        if dead and self._refresh is not None:
+            try:
+                await self._refresh()
+            except GatehouseError as error:
+                self._note("", error.message)
 
     def _why_missing(self) -> str:
         """Why nothing can be said about the host's folder; empty where it is there."""
@@ -250,16 +267,19 @@ class HostChanges:
         known = self._sides.known(name)
         host = look(self._sides.host, name, digest_of=_unless_same(known, known.host_signature if known else None))
         mine = look(self._sides.copy, name, digest_of=_unless_same(known, known.copy_signature if known else None))
-        verdict = incoming(known, mine, host)
+        verdict = incoming(self._sides.standing(name, mine, host), mine, host)
         if verdict.verdict == "agreed":
             both = _agreement(host, mine.signature if mine else None)
-            return _Found(name, verdict, host, known=both, is_agreed=True)
+            what = _done(known, host) if not self._sides.is_of_agent(name) else None
+            return _Found(name, verdict, host, what, known=both, is_agreed=True)
         if verdict.verdict == "bring":
+            if host is not None:
+                self._sides.pin(name, mine)
             return self._bring(name, known, host, verdict.steps)
         return _Found(name, verdict, host)
 
     def _bring(self, name: str, known: Known | None, host: Seen | None, steps: tuple[Want, ...]) -> _Found:
-        what: What = "deleted" if host is None else "created" if known is None else "changed"
+        what = _done(known, host)
         made: Known | None = None
         for step in steps:
             try:
@@ -316,6 +336,7 @@ class HostChanges:
                 self._asked_anew(name)
         elif verdict == "never" and one.host is not None:
             self._note(name, f"a {one.host.kind} is never copied")
+            self._sides.keep_from_agent([name])
 
     def _remember(self, name: str, what: What, host: Seen | None) -> None:
         self.recent.append(HostChange(name, what, host.digest if host is not None else None, self._clock.now()))
@@ -336,6 +357,11 @@ class _HostFile:
         """A descriptor of it, whatever is in it now: whoever reads checks that it is `digest`."""
         with self._host.parent(self._name) as (folder, leaf):
             return os.open(leaf, FILE, dir_fd=folder)
+
+
+def _done(known: Known | None, host: Seen | None) -> What:
+    """What the person did, where both sides had agreed on `known`."""
+    return "deleted" if host is None else "created" if known is None else "changed"
 
 
 def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | None:

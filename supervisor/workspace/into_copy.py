@@ -28,7 +28,14 @@ class IntoCopy:
     def bring(self, request: Request, action: FileChange) -> str:
         """Do in the copy what was done on the host; what came of it, for the agent."""
         mine = look_quietly(self._sides.copy, name_of(action))
+        # After the look: what shone through then was the host's, before the effect or after it.
+        shines_through = not self._sides.is_of_agent(name_of(action))
         try:
+            if shines_through and action.operation != "rename":
+                if action.after is not None:
+                    self._sides.pin(name_of(action), mine)
+                wanted = Want("delete" if action.after is None else "write", token_of(mine), action.after, action.mode)
+                return DONE if mine is None and action.after is None else self._apply(request, name_of(action), wanted)
             match action.operation:
                 case "delete":
                     return self._delete(request, action, mine)
@@ -38,6 +45,8 @@ class IntoCopy:
                     return self._write(request, action, mine)
         except GatehouseError as error:
             return f"left as it was: {error.message}"
+        except OSError as error:
+            return f"left as it was: {error.strerror}"
 
     def _write(self, request: Request, action: FileChange, mine: Seen | None) -> str:
         name = name_of(action)
@@ -46,29 +55,30 @@ class IntoCopy:
             after = self._edited(request, name) if mine is not None and mine.kind == "file" else None
             if after is None:
                 return OTHER_TEXT
-        wanted = Want("write", mine.token if mine else None, after, action.mode)
-        return self._apply(request, to_action(name, wanted))
+        return self._apply(request, name, Want("write", token_of(mine), after, action.mode))
 
     def _delete(self, request: Request, action: FileChange, mine: Seen | None) -> str:
         if mine is not None and mine.token != action.before:
             return OTHER_TEXT
-        return self._apply(request, to_action(name_of(action), Want("delete", action.before)))
+        return self._apply(request, name_of(action), Want("delete", action.before))
 
     def _move(self, request: Request, action: FileChange, mine: Seen | None) -> str:
         """The agent's own file goes along with what it wrote into it."""
         if mine is None or mine.kind != "file":
             there = look_quietly(self._sides.copy, action.to or "")
             return DONE if there is not None and there.token == action.after else "left as it was: it has no such file"
+        if action.to is not None and not self._sides.is_of_agent(action.to):
+            # The host's own, moved a moment ago, shows at the new place already: the agent's file goes before it.
+            self._sides.keep_from_agent([action.to])
         token = mine.token
-        return self._apply(
-            request,
-            FileChange(
-                operation="rename", path=action.path, path_b64=action.path_b64, to=action.to, before=token, after=token
-            ),
+        moving = FileChange(
+            operation="rename", path=action.path, path_b64=action.path_b64, to=action.to, before=token, after=token
         )
+        self._applier.apply(moving, request.id, lambda rebuilt: None)
+        return DONE
 
-    def _apply(self, request: Request, action: FileChange) -> str:
-        self._applier.apply(action, request.id, lambda rebuilt: None)
+    def _apply(self, request: Request, name: str, wanted: Want) -> str:
+        self._applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
         return DONE
 
     def _edited(self, request: Request, name: str) -> str | None:
@@ -80,3 +90,8 @@ class IntoCopy:
         except (EditError, OSError, GatehouseError):
             return None
         return self._sides.blobs.keep(encode(text))
+
+
+def token_of(seen: Seen | None) -> str | None:
+    """How an action names a state that may be nothing."""
+    return seen.token if seen is not None else None

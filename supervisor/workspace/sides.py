@@ -4,36 +4,57 @@ It decides nothing. It is separate because comparing and carrying out share exac
 agreement that the journal doesn't have.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from supervisor.core.changes import Known
+from supervisor.core.changes import PERMISSIONS, Known, Seen, signature_of
 from supervisor.errors import GatehouseError
-from supervisor.workspace.beneath import Root
+from supervisor.workspace.beneath import Root, is_git_name
 from supervisor.workspace.blobs import BlobStore
 from supervisor.workspace.history import History
-from supervisor.workspace.journal import Journal, replay
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.journal import Journal, replay, write_baseline
+from supervisor.workspace.overlay_facts import read_facts, write_facts
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, signature_at
+from supervisor.workspace.since import Since
+from supervisor.workspace.upper import Upper
 
 COPY = "merged"
 BLOBS = "blobs"
 
 
 class Sides:
-    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError where one is missing."""
+    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError where one is missing.
 
-    def __init__(self, workspace: Path, folder: Path, out_of_bounds: Sequence[Path]) -> None:
+    Where the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has ended and only its
+    history is of use. Then what both sides began with is found out as it is needed (`Since`), and what the agent touched is
+    what the upper folder holds.
+    """
+
+    def __init__(
+        self, workspace: Path, folder: Path, out_of_bounds: Sequence[Path], merged_fd: int | None = None
+    ) -> None:
         replayed = replay(folder)
+        self._folder = folder
         self.host = Root(workspace, out_of_bounds=(*out_of_bounds, folder))
-        self.copy = Root(folder / COPY)
+        self.upper: Upper | None = None
+        self._since: Since | None = None
+        facts = read_facts(folder) if merged_fd is not None else None
+        self.shows_ignored = facts is not None and facts.include_ignored
+        if facts is not None and merged_fd is not None:
+            self.upper = Upper(folder, merged_fd, facts.apart_names)
+            self._since = Since(self.host, facts.start_ns, self.upper.is_apart) if facts.start_ns else None
+        self.copy = self.upper.view if self.upper is not None else Root(folder / COPY)
         self.blobs = BlobStore(folder / BLOBS)
         self.journal = Journal(folder)
         self.history = History(folder, self.journal, replayed, snapshots=self.blobs)
         self._baseline = replayed.baseline
-        self.known = self._baseline.get
+        self.known: Callable[[str], Known | None] = self._baseline.get if self._since is None else self._known_since
         """What both sides last agreed on about a path. An attribute, since each file of a pass is looked up by it."""
+        # Paths of an overlay that the agent made and the host has by now: see `copy_gone`.
+        self._made: dict[str, set[str]] = {}
         self._children: dict[str, set[str]] = {}
         for name in self._baseline:
             self._children.setdefault(_folder(name), set()).add(name)
@@ -42,9 +63,20 @@ class Sides:
         """Give all descriptors back."""
         self.host.close()
         self.copy.close()
+        if self.upper is not None:
+            self.upper.close()
         self.blobs.close()
         self.history.close()
         self.journal.close()
+
+    def _known_since(self, name: str) -> Known | None:
+        """`known`, as long as it isn't written down whole what both sides began with."""
+        known = self._baseline.get(name)
+        if known is None and self._since is not None:
+            known = self._since.at(name)
+            if known is not None:
+                self._set(name, known)
+        return known
 
     def children(self, folder: str) -> set[str]:
         """The paths directly in a folder that both sides once agreed on."""
@@ -65,6 +97,7 @@ class Sides:
         if request is not None:
             self.history.confirm(request, name)
         self._set(name, known)
+        self._note_made(name, known)
         parent = _folder(name)
         while known is not None and parent and parent not in self._baseline:
             self._set(parent, Known("dir", 0o755))
@@ -75,7 +108,9 @@ class Sides:
         return sum(known.kind != "dir" for known in self._baseline.values())
 
     def without_digest(self) -> list[str]:
-        """The files of which only signatures are known."""
+        """The files of which only signatures are known; none where knowing more would be to read the host's whole folder."""
+        if self.upper is not None:
+            return []
         return [name for name, known in self._baseline.items() if known.kind == "file" and known.digest is None]
 
     def fill_digests(self, names: Sequence[str]) -> None:
@@ -91,6 +126,94 @@ class Sides:
         known = self._baseline.get(name)
         if known is not None and known.kind == "file" and known.digest is None:
             self._baseline[name] = msgspec.structs.replace(known, digest=digest)
+
+    # -- what the agent touched ---------------------------------------------------------------------------------------
+
+    def copy_entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
+        """What is to be compared in a folder of the copy; None for what was there and isn't. Raises OSError."""
+        return each_entry(self.copy, folder) if self.upper is None else self.upper.entries(folder)
+
+    def copy_gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
+        """The paths in a folder that the copy doesn't have any more. `seen` and `unseen`: what `copy_entries` gave."""
+        if self.upper is None:
+            return self.children(folder) - seen
+        gone = {name for name in unseen if self.known(name) is not None}
+        # INVARIANT: what the upper folder held when the host was given it is only missing there by the agent's doing. No
+        # whiteout says so: to the kernel it never was in the host's folder.
+        gone |= {name for name in self._made.get(folder, ()) if name not in seen and not self.upper.holds(name)}
+        if not self.upper.covers(folder):
+            return gone
+        for leaf, status in each_entry(self.host, folder):
+            self.met_on_host(f"{folder}/{leaf}" if folder else leaf, status)
+        return gone | (self.children(folder) - seen)
+
+    def is_of_agent(self, name: str) -> bool:
+        """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it isn't, the path is never asked
+        about: what shines through an overlay may be older than the host's, and would look like a change."""
+        return self.upper is None or name in self._made.get(_folder(name), ()) or self.upper.holds(name)
+
+    def _note_made(self, name: str, known: Known | None) -> None:
+        """Remember, with the folders on the way, that the upper folder holds a path that both sides have; or forget it."""
+        if self.upper is None:
+            return
+        if known is None or not self.upper.holds(name):
+            self._made.get(_folder(name), set()).discard(name)
+            return
+        while name and name not in self._made.setdefault(_folder(name), set()):
+            self._made[_folder(name)].add(name)
+            name = _folder(name)
+
+    def standing(self, name: str, mine: Seen | None, host: Seen | None) -> Known | None:
+        """`known`, for the way from the host: what the agent didn't touch is as agreed, whatever shines through there."""
+        known = self.known(name)
+        if self.is_of_agent(name) or (mine is None and host is None):
+            return known
+        if mine is None:
+            return None
+        before = known.host_signature if known is not None else None
+        return Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, mine.signature)
+
+    def is_seen_by_agent(self, name: str) -> bool:
+        """Whether the agent's copy had a path from the beginning, or shows it now because the host has it."""
+        return self.known(name) is not None or (self.upper is not None and signature_at(self.copy, name) is not None)
+
+    def keep_from_agent(self, names: Iterable[str]) -> None:
+        """Paths that the host has and no copy gets: an overlay shows them until they are hidden."""
+        if self.upper is not None:
+            self.upper.hide(names)
+
+    def pin(self, name: str, mine: Seen | None) -> None:
+        """Before what shines through is replaced by what the host has now: see `Upper.pin`. It counts as agreed on, not as the
+        agent's. Raises OSError."""
+        if self.upper is None or mine is None or mine.kind not in ("file", "symlink") or self.upper.holds(name):
+            return
+        known = self._baseline.get(name)
+        made = signature_of(self.upper.pin(name))
+        before = known.host_signature if known is not None else None
+        self._set(name, Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, before, made))
+
+    @property
+    def is_meeting_host(self) -> bool:
+        """Whether a walk over the host is to call `met_on_host`, and `met_all` at its end."""
+        return self._since is not None
+
+    def met_on_host(self, name: str, status: os.stat_result) -> None:
+        """A walk over the host came by a path: where it is as it was at the start, both sides began with it."""
+        if self._since is None or name in self._baseline or is_git_name(name.rpartition("/")[2]):
+            return
+        known = self._since.met(name, status)
+        if known is not None:
+            self._set(name, known)
+
+    def met_all(self) -> None:
+        """The whole host was walked: what isn't known now, wasn't there. Written down, so that a crash forgets nothing of it."""
+        facts = read_facts(self._folder)
+        if self._since is None or facts is None:
+            return
+        write_baseline(self._folder, self._baseline)
+        write_facts(self._folder, msgspec.structs.replace(facts, start_ns=0))
+        self._since = None
+        self.known = self._baseline.get
 
     def _fill_digest(self, name: str) -> None:
         known = self._baseline.get(name)

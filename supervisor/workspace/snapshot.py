@@ -57,7 +57,7 @@ async def make_copy(
     agent's own. `on_progress(done, total, bytes)` is called in the event loop. Where it fails or is cancelled, nothing
     is left. Raises UserError where the workspace can't be read, StorageError where the copy can't be written.
     """
-    workspace = await asyncio.to_thread(_readable, workspace)
+    workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
     copy = _Copy(host, target, Contents(host, include_ignored=include_ignored), on_progress)
     try:
@@ -190,7 +190,8 @@ def _no_copy(error: OSError) -> StorageError:
     return StorageError(f"can't write the copy: {error.strerror or error}", "make room in the data folder")
 
 
-def _readable(workspace: Path) -> Path:
+def readable(workspace: Path) -> Path:
+    """The real folder. UserError where there is none that can be read."""
     try:
         with os.scandir(workspace):
             return workspace.resolve()

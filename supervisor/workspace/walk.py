@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from supervisor.core.changes import Known, Signature, signature_of
-from supervisor.workspace.beneath import Root
 from supervisor.workspace.ignores import Ignores
-from supervisor.workspace.scan import each_entry
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.watch import Watcher
 
@@ -25,9 +23,11 @@ MOST_PATHS = 500_000
 class Side(Protocol):
     """What the two directions see differently."""
 
-    @property
-    def root(self) -> Root:
-        """Where to walk."""
+    def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
+        """What is to be looked at in a folder, with its lstat; None: it is gone. Raises OSError. Called in a thread."""
+
+    def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
+        """Known paths in a folder that aren't there any more, of those that `entries` gave or left out. Called in a thread."""
 
     def is_hidden(self, leaf: str) -> bool:
         """Whether a name is passed over, whatever folder it is in."""
@@ -41,6 +41,9 @@ class Side(Protocol):
     def enters(self, known: Known | None) -> bool:
         """Whether to go into a folder even where its own events come."""
 
+    def ignored(self, name: str) -> None:
+        """A path is passed over because it is ignored."""
+
     def found_git(self, folder: str) -> None:
         """There is a `.git` in it. Called in a thread."""
 
@@ -50,11 +53,12 @@ class Side(Protocol):
 
 class Walked(NamedTuple):
     """`found`: paths that need a look, and whether something is there; `visited`: folders that were looked into, `empty`:
-    those with nothing in them."""
+    those with nothing in them; `is_whole`: nothing was left for want of patience (`MOST_PATHS`)."""
 
     found: dict[str, bool]
     visited: set[str]
     empty: set[str]
+    is_whole: bool = True
 
 
 class _Folder(NamedTuple):
@@ -92,7 +96,7 @@ class Walk:
                 waiting |= self._differing(look, ignored, walked.found, everything=folders is None)
         if folders is None:
             self._watcher.keep_only(walked.visited)
-        return walked
+        return walked._replace(is_whole=not waiting)
 
     def _look_into(self, folders: list[str]) -> dict[str, _Folder]:
         """Watched first, so that nothing falls between."""
@@ -111,18 +115,22 @@ class Walk:
         side, is_hidden, agreed, known_of = self._side, self._side.is_hidden, self._side.agreed, self._sides.known
         prefix = f"{folder}/" if folder else ""
         names: set[str] = set()
+        unseen: set[str] = set()
         entries: dict[str, os.stat_result] = {}
-        for leaf, status in each_entry(side.root, folder):
+        for leaf, status in side.entries(folder):
             if is_hidden(leaf):
                 if leaf == ".git":
                     side.found_git(folder)
                 continue
             name = prefix + leaf
+            if status is None:
+                unseen.add(name)
+                continue
             names.add(name)
             known = known_of(name)
             if known is None or known.kind == "dir" or agreed(name, known) != signature_of(status):
                 entries[name] = status
-        return _Folder(entries, self._sides.children(folder) - names, len(names))
+        return _Folder(entries, side.gone(folder, names, unseen), len(names))
 
     def _unknown(self, looks: Iterable[_Folder]) -> list[str]:
         return [
@@ -137,6 +145,7 @@ class Walk:
         into: set[str] = set()
         for name, there in look.entries.items():
             if _asked_as(name, there) in ignored:
+                self._side.ignored(name)
                 continue
             known = self._sides.known(name)
             if not stat.S_ISDIR(there.st_mode):

@@ -45,18 +45,19 @@ def at_rest_s(usual_s: float, pass_s: float) -> float:
 
 
 class Watcher:
-    """Watches folders below `root`. Used in the event loop only, but for `add`, which may be called in a thread.
+    """Watches folders below `root`, and those of the same names below `beside`, where one place doesn't tell of everything
+    (an overlay's view and its upper folder). Used in the event loop only, but for `add`, which may be called in a thread.
 
     `is_partial`: not every folder could be watched, so full comparisons must come often. `most`: how many may be.
     """
 
-    def __init__(self, root: Root, *, most: int = MOST_WATCHED) -> None:
-        self._root = root
+    def __init__(self, root: Root, *beside: Root, most: int = MOST_WATCHED) -> None:
+        self._roots = (root, *beside)
         self._most = most
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.is_partial = self._fd < 0
         self._folders: dict[int, str] = {}
-        self._watched: dict[str, int] = {}
+        self._watched: dict[str, tuple[int, ...]] = {}
         self._dirty: set[str] = set()
         self._overflown = False
         self._named: set[str] = set()
@@ -79,20 +80,25 @@ class Watcher:
         if len(self._watched) >= self._most and folder not in self._watched:
             self.is_partial = True
             return
+        watches = tuple(watch for root in self._roots if (watch := self._add(root, folder)) >= 0)
+        if watches:
+            self._watched[folder] = watches
+
+    def _add(self, root: Root, folder: str) -> int:
         try:
-            with self._root.directory(folder) as fd:
+            with root.directory(folder) as fd:
                 # The descriptor was opened without following symlinks, and stands for exactly that folder.
-                watch = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _MASK)
+                watch: int = _libc.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _MASK)
         except (OSError, PathError):
-            return
+            return -1
         if watch < 0:
             self.is_partial = self.is_partial or ctypes.get_errno() in (errno.ENOSPC, errno.ENOMEM)
-            return
+            return -1
         # A renamed folder keeps its watch: only its name here changes.
-        if watch in self._folders:
+        if self._folders.get(watch, folder) != folder:
             self._watched.pop(self._folders[watch], None)
         self._folders[watch] = folder
-        self._watched[folder] = watch
+        return watch
 
     def is_watched(self, folder: str) -> bool:
         """Whether events of this folder come."""
@@ -101,9 +107,14 @@ class Watcher:
     def keep_only(self, folders: Iterable[str]) -> None:
         """End the watches of folders that aren't there any more."""
         for folder in self._watched.keys() - set(folders):
-            watch = self._watched.pop(folder)
-            self._folders.pop(watch, None)
-            _libc.inotify_rm_watch(self._fd, watch)
+            for watch in self._watched.pop(folder):
+                self._folders.pop(watch, None)
+                _libc.inotify_rm_watch(self._fd, watch)
+
+    def forget(self) -> None:
+        """End all watches; the next batch is about everything, which is when folders are watched anew."""
+        self.keep_only(())
+        self.wake()
 
     def wake(self, folder: str | None = None) -> None:
         """As if something had happened in the folder, or anywhere."""
@@ -164,7 +175,7 @@ class Watcher:
                 self._overflown = True
             elif mask & IN_IGNORED:
                 folder = self._folders.pop(watch, None)
-                if folder is not None and self._watched.get(folder) == watch:
+                if folder is not None and watch in self._watched.get(folder, ()):
                     del self._watched[folder]
             elif watch in self._folders:
                 folder = self._folders[watch]

@@ -51,9 +51,15 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def supervised(gatehouse: Path, tmp_path: Path, workspace: Path) -> Iterator[tuple[Gatehouse, subprocess.Popen[bytes]]]:
+def supervised(
+    gatehouse: Path, tmp_path: Path, workspace: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[Gatehouse, subprocess.Popen[bytes]]]:
+    """The parameter, if any, is how the private copy is made."""
     product = Gatehouse(gatehouse, tmp_path, POLICY)
-    process = product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "first.log")
+    mode = f"--copy={getattr(request, 'param', 'auto')}"
+    process = product.start(
+        "run", mode, "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "first.log"
+    )
     product.until_pending("write asked.txt", "touch made-by-exec")
     yield product, process
     product.end()
@@ -68,6 +74,7 @@ def kill_whole(process: subprocess.Popen[bytes]) -> None:
     until(lambda: not any(is_alive(pid) for pid in below), f"{below} to die with the supervisor")
 
 
+@pytest.mark.parametrize("supervised", ["copy", "overlay"], indirect=True)
 def test_a_killed_supervisor_takes_all_along_and_the_next_start_says_what_it_found(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +99,7 @@ def test_a_killed_supervisor_takes_all_along_and_the_next_start_says_what_it_fou
     assert "agent" in closed[waiting["touch made-by-exec"]]
 
 
+@pytest.mark.parametrize("supervised", ["copy", "overlay"], indirect=True)
 def test_an_answer_that_was_acknowledged_before_the_kill_is_carried_out_after_it(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:

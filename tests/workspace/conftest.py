@@ -21,6 +21,7 @@ from supervisor.policy_files import PolicyFiles
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.overlay import make_overlay
 from supervisor.workspace.snapshot import CopyReport, make_copy
 from tests.fakes.waiting import settled
 
@@ -53,11 +54,10 @@ def make_repository(folder: Path, files: dict[str, str]) -> Path:
 class Desk:
     """One session: `host` and `copy` are the two sides, and the methods are what the person and the agent do."""
 
-    def __init__(self, data: Path, host: Path, *, policy: str = POLICY) -> None:
+    def __init__(self, data: Path, host: Path, *, policy: str = POLICY, is_overlay: bool = False) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.data, self.host = data, host
         self.folder = data / "sessions" / SESSION
-        self.copy = self.folder / "merged"
         (data / "base.yaml").write_text(policy)
         clock, redactor = RealClock(), Redactor()
         self.engine = open_database(data / "gatehouse.db")
@@ -72,6 +72,8 @@ class Desk:
             redactor=redactor,
         )
         self.report: CopyReport | None = None
+        self.notes: tuple[str, ...] = ()
+        self.is_overlay = is_overlay
         self.channel = self.new_channel()
 
     def new_channel(self, at: Callable[[str], None] = lambda step: None) -> WorkspaceChannel:
@@ -106,13 +108,35 @@ class Desk:
             )
             self.gate.rulings.open_session(session)
             if copy:
-                self.report = await make_copy(self.host, self.copy, exclude=(self.data,))
+                await self._make_copy()
             if start:
                 await self.channel.start()
+                await self._met()
             try:
                 yield self
             finally:
                 await self.channel.stop()
+
+    async def _make_copy(self) -> None:
+        if not self.is_overlay:
+            self.report = await make_copy(self.host, self.copy, exclude=(self.data,))
+            return
+        made = await make_overlay(self.host, self.folder, exclude=(self.data,))
+        assert made is not None
+        self.notes = made.notes
+        self.channel.take_mount(made.mount)
+
+    @property
+    def copy(self) -> Path:
+        """Where the agent works."""
+        mounted = self.channel._mounted
+        # The mount is in no tree that a path of ours leads to: the descriptor does.
+        return Path(f"/proc/self/fd/{mounted.merged_fd}") if mounted is not None else self.folder / "merged"
+
+    async def _met(self) -> None:
+        """In overlay mode, until the first walk over the host is over: until then every change of the host's is careful."""
+        opened = self.channel._opened
+        await self.until(lambda: opened is None or not opened.sides.is_meeting_host)
 
     def close(self) -> None:
         self.audit.close()
@@ -192,8 +216,11 @@ def host(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "host", files)
 
 
-@pytest.fixture
-def desk(tmp_path: Path, host: Path) -> "AsyncIterator[Desk]":
-    made = Desk(tmp_path / "data", host)
+@pytest.fixture(params=["copy", "overlay"])
+def desk(tmp_path: Path, host: Path, request: pytest.FixtureRequest) -> "AsyncIterator[Desk]":
+    """In both modes: whatever holds for a copy holds for an overlay, but where a module says why it isn't tried."""
+    if request.param == "overlay" and (why := getattr(request.module, "ONLY_COPIED", "")):
+        pytest.skip(why)
+    made = Desk(tmp_path / "data", host, is_overlay=request.param == "overlay")
     yield made  # type: ignore[misc]
     made.close()

@@ -1,6 +1,8 @@
 """The whole way of a change: copy, watcher, gate, host. Real files, real git, real database."""
 
+import contextlib
 import os
+import shutil
 
 import pytest
 
@@ -142,7 +144,8 @@ async def test_the_persons_own_changes_are_never_undone(desk: Desk) -> None:
         (desk.host / "free/theirs.txt").write_text("person\n")
         (desk.host / "src/util.py").write_text("person\n")
         os.utime(desk.copy / "src/util.py")
-        os.utime(desk.copy / "free/a.txt")
+        with contextlib.suppress(FileNotFoundError):  # an overlay may show the deletion by now
+            os.utime(desk.copy / "free/a.txt")
         await desk.compared()
         assert desk.requests("free/a.txt") == []
         assert desk.requests("free/theirs.txt") == []
@@ -277,7 +280,7 @@ async def test_paths_that_leave_are_denied_on_record(desk: Desk, path: str) -> N
 
 async def test_rm_rf_and_a_move_of_a_folder(desk: Desk) -> None:
     async with desk.running():
-        (desk.copy / "src").rename(desk.copy / "lib")
+        shutil.move(desk.copy / "src", desk.copy / "lib")  # an overlay has no rename of a host's folder: `mv` copies it
         await desk.asked("src/app.py")
         await desk.approve_all()
         assert not (desk.host / "src").exists()
@@ -357,7 +360,8 @@ async def test_too_many_cards_wait_for_room_and_are_not_lost(desk: Desk, monkeyp
 
 async def test_the_final_pass_loses_nothing(desk: Desk) -> None:
     async with desk.running():
-        await desk.channel.stop()  # as if every event had been lost
+        for loop in desk.channel._loops:
+            loop.cancel()  # as if every event had been lost
         (desk.copy / "free/late.txt").write_text("late\n")
         (desk.copy / "src/app.py").write_text("late\n")
         await desk.channel.final_pass("the end")

@@ -245,9 +245,9 @@ async def test_created_by_both_and_folder_against_file(desk: Desk) -> None:
         async with desk.channel._turn:  # neither direction sees one without the other
             (desk.host / "free/new.txt").write_text("person\n")
             (desk.copy / "free/new.txt").write_text("agent\n")
+            (desk.copy / "thing").write_text("agent\n")  # first: an overlay would show the folder
             (desk.host / "thing").mkdir()
             (desk.host / "thing/inner").write_text("person\n")
-            (desk.copy / "thing").write_text("agent\n")
         request = await conflict_over(desk, "free/new.txt")
         card = await desk.channel.conflict_card(request)
         assert (card.host_did, card.agent_did) == ("created", "created")

@@ -11,6 +11,8 @@ import pytest
 from supervisor.core.approvals import Request, status
 from tests.workspace.conftest import Desk, git, make_repository
 
+ONLY_COPIED = "programs are run in the copy by its path, and an overlay has none outside its namespaces"
+
 MANY = 200
 
 

@@ -22,6 +22,8 @@ from supervisor.workspace import scan
 from supervisor.workspace.beneath import LONGEST_PATH_BYTES
 from tests.workspace.conftest import POLICY, Desk
 
+ONLY_COPIED = "paths at their longest, files at their largest: an overlay's view is only reached by a longer path, and copies up whole files"
+
 GIGABYTE = 1 << 30
 FLOOD_FILES = int(os.environ.get("FLOOD_FILES", "10000"))
 

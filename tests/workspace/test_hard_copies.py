@@ -20,6 +20,8 @@ from supervisor.workspace.snapshot import make_copy
 from tests.workspace.conftest import Desk
 from tests.workspace.test_snapshot import names
 
+ONLY_COPIED = "about copying"
+
 GIGABYTE = 1 << 30
 
 

@@ -175,7 +175,7 @@ def test_a_symlink_in_place_of_the_file_is_replaced_not_followed(tmp_path: Path)
 async def test_a_hard_link_on_the_host_keeps_its_content(desk: Desk, tmp_path: Path) -> None:
     os.link(desk.host / "free/a.txt", tmp_path / "elsewhere")
     async with desk.running():
-        assert (desk.copy / "free/a.txt").stat().st_nlink == 1
+        assert desk.is_overlay or (desk.copy / "free/a.txt").stat().st_nlink == 1
         (desk.copy / "free/a.txt").write_text("changed\n")
         await desk.until(lambda: (desk.host / "free/a.txt").read_text() == "changed\n")
         assert (tmp_path / "elsewhere").read_text() == "a\n"

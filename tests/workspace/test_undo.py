@@ -426,6 +426,7 @@ async def test_a_full_disk_in_the_middle_ends_the_undo_later(desk: Desk, monkeyp
 async def test_what_can_not_be_made_again_is_refused(desk: Desk) -> None:
     os.mkfifo(desk.host / "pipe")
     async with desk.running():
+        await desk.until(lambda: not os.path.lexists(desk.copy / "pipe"))  # an overlay shows it until it was met
         (desk.copy / "pipe").write_text("agent\n")
         await applied(desk)
         assert (desk.host / "pipe").read_text() == "agent\n"

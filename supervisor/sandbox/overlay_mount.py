@@ -1,0 +1,180 @@
+"""An overlay over the workspace, mounted where only a sandbox of ours sees it: the private copy without copying.
+
+`Preparing` is the helper (`overlay_mounter.py`) waiting in namespaces of its own, `OverlayMount` what it gave us. It is
+separate from `bubblewrap`, which only has to be started inside. It must never leave a mount in the host's own tree, or one
+that outlives the supervisor: nothing but our descriptors holds it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from supervisor.errors import SandboxError
+from supervisor.process import Child, run, spawn
+from supervisor.sandbox.findings import Finding, bad
+from supervisor.sandbox.namespaces import NSENTER, readable
+from supervisor.settings import for_our_python
+
+HELPER = Path(__file__).with_name("overlay_mounter.py")
+ANSWER_S = 10.0
+ANSWER_BYTES = 4096
+# What the session's folder has for it. `upper` and `work` must be on one file system, and below no folder that is shown.
+FOLDERS = ("lower", "upper", "work", "merged")
+REMEDY = "use `--copy=copy`, or see `gatehouse doctor`"
+
+
+class OverlayMount:
+    """A mounted overlay: the namespaces to start a sandbox in, and the folder that is mounted at `place` there. `close` when done.
+
+    The mount is gone when these descriptors are closed and no sandbox is left in it.
+    """
+
+    def __init__(self, place: Path, user_fd: int, mount_fd: int, merged_fd: int) -> None:
+        self.place = place
+        self.user_fd = user_fd
+        self.mount_fd = mount_fd
+        self.merged_fd = merged_fd
+
+    async def refresh(self) -> None:
+        """Have the kernel forget what it remembers of the view but doesn't use, by mounting it anew in place. SandboxError.
+
+        It remembers folders that the host has deleted or replaced since, and look-ups; remounting is what makes it ask again.
+        """
+        ours = f"/proc/{os.getpid()}/fd"
+        command = [
+            NSENTER,
+            "--preserve-credentials",
+            f"--user={ours}/{self.user_fd}",
+            f"--mount={ours}/{self.mount_fd}",
+        ]
+        # `-i`, `-n`: no helper programs, no files of mount(8)'s own.
+        remount = ["mount", "-i", "-n", "-o", "remount,nosuid,nodev", str(self.place)]
+        done = await run([*command, "--", *remount], env={"PATH": "/usr/bin:/bin"}, cwd="/", timeout_s=ANSWER_S)
+        if not done.ok:
+            raise SandboxError(
+                f"the overlay can't be refreshed: {done.stderr.decode(errors='replace').strip()}", REMEDY
+            )
+
+    def close(self) -> None:
+        """Give the descriptors back. May be called twice."""
+        for fd in (self.merged_fd, self.mount_fd, self.user_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.user_fd = self.mount_fd = self.merged_fd = -1
+
+
+class Preparing:
+    """The helper, started ahead of its one use: while it starts, the upper folder is made ready."""
+
+    def __init__(self, child: Child, channel: socket.socket) -> None:
+        self._child = child
+        self._channel = channel
+
+    @classmethod
+    async def start(cls) -> Self:
+        """Start the helper."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            ours.setblocking(False)
+            argv = [sys.executable, "-I", "-S", str(HELPER), str(theirs.fileno())]
+            try:
+                child = await spawn(argv, env=for_our_python(), cwd="/", pass_fds=[theirs.fileno()])
+            except BaseException:
+                ours.close()
+                raise
+        return cls(child, ours)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+        self._child.close()
+        await self._child.wait()
+
+    async def mount(self, lower: Path, folder: Path) -> OverlayMount:
+        """Mount `folder/upper` over `lower` at `folder/merged`. Raises SandboxError with the step that the kernel refused."""
+        status = await asyncio.to_thread(lower.stat)
+        request = {"lower": str(lower), "identity": [status.st_dev, status.st_ino], "folder": str(folder)}
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._channel.send(json.dumps(request).encode())
+                await readable(self._channel)
+                data, fds, flags, _ = socket.recv_fds(
+                    self._channel, ANSWER_BYTES, len(FOLDERS), socket.MSG_CMSG_CLOEXEC
+                )
+        except (OSError, TimeoutError) as error:
+            raise SandboxError(f"the overlay can't be mounted: {error or 'no answer'}", REMEDY) from error
+        answer = json.loads(data) if data else {"error": "the helper ended", "step": "prepare"}
+        if answer["error"] is not None or len(fds) != 3 or flags & socket.MSG_CTRUNC:
+            for fd in fds:
+                os.close(fd)
+            raise SandboxError(
+                f"the overlay can't be mounted: {answer.get('step', 'answer')}: {answer['error']}", REMEDY
+            )
+        return OverlayMount(folder / "merged", *fds)
+
+
+async def mount_overlay(lower: Path, folder: Path) -> OverlayMount:
+    """Start the helper and mount, in one go."""
+    async with await Preparing.start() as preparing:
+        return await preparing.mount(lower, folder)
+
+
+async def check(place: Path) -> Finding:
+    """For doctor: whether an overlay can be mounted with its upper folder below `place`, and works as it must."""
+    name = "overlay"
+    try:
+        with tempfile.TemporaryDirectory(prefix="gatehouse-overlay-", dir=place) as made:
+            why = await _trial(Path(made))
+    except OSError as error:
+        why = f"`{place}` can't be written: {error.strerror}"
+    if not why:
+        return Finding(name=name, ok=True, detail="can be mounted: large workspaces are ready at once", needed=False)
+    remedy = (
+        "use Linux 5.12 or later, user namespaces without restrictions and a data folder on ext4, XFS, Btrfs or tmpfs"
+    )
+    return bad(name, f"{why}; every private copy is copied", remedy, needed=False)
+
+
+async def _trial(folder: Path) -> str:
+    for name in FOLDERS:
+        (folder / name).mkdir()
+    source = folder / "source"
+    source.mkdir()
+    (source / "file").write_text("before")
+    try:
+        mounted = await mount_overlay(source, folder)
+    except SandboxError as error:
+        return error.message
+    try:
+        await asyncio.to_thread(_write_and_remove, mounted.merged_fd)
+        if (source / "file").read_text() != "before" or os.listdir(folder / "merged"):  # noqa: PTH208  # a path of our own
+            return "an overlay was mounted, but isn't private"
+        return ""
+    except OSError as error:
+        return f"an overlay was mounted, but can't be written: {error.strerror}"
+    finally:
+        mounted.close()
+        make_removable(folder)
+
+
+def _write_and_remove(merged_fd: int) -> None:
+    fd = os.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=merged_fd)
+    os.close(fd)
+    os.unlink("file", dir_fd=merged_fd)
+
+
+def make_removable(folder: Path) -> None:
+    """The kernel's folder in `work` has no permissions at all: give its owner some, so that it can be removed."""
+    with contextlib.suppress(OSError):
+        (folder / "work" / "work").chmod(0o700)
