@@ -20,6 +20,7 @@ from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, r
 from supervisor.core.model_errors import ModelError, budget_error
 from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress.questions import Questions
+from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
 
 # Keys of `flow.metadata`: the call that a flow is, and the response that refuses it.
@@ -38,12 +39,13 @@ NOTHING = Usage(has_input=True, has_output=True, failed=True)
 
 @dataclass(eq=False)
 class Metered:
-    """One call, from its head to its end. `held` is how much of bodies is held, by session."""
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's. `held` is how much of
+    bodies is held, by session."""
 
     connection: Connection
     api: Api
     host: str
-    at_model_host: bool
+    is_paid: bool
     held: dict[str, int]
     answer: Answer | None = None
     reader: UsageReader | None = None
@@ -89,7 +91,9 @@ class Meter:
         api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=at_model_host)
         if api is None:
             return
-        flow.metadata[CALL] = Metered(connection, api, host, at_model_host, self._held)
+        # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
+        is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
+        flow.metadata[CALL] = Metered(connection, api, host, is_paid, self._held)
         flow.request.stream = False
         # So that the answer can be read: every client that takes others takes these, too.
         accepted = [part.strip() for part in flow.request.headers.get("accept-encoding", "").split(",")]
@@ -163,7 +167,7 @@ class Meter:
         path = flow.request.data.path.decode("latin-1")
         if metered.api == "unmetered":
             return ModelCall(api="unmetered", body_bytes=len(body))
-        return read_call(metered.api, path, body, is_encoded=is_encoded, at_model_host=metered.at_model_host)
+        return read_call(metered.api, path, body, is_encoded=is_encoded, at_model_host=metered.is_paid)
 
 
 def _count(headers: http.Headers, kind: str) -> int | None:

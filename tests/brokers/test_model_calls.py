@@ -14,6 +14,7 @@ import pytest_asyncio
 import trustme
 
 from supervisor.core.budget import Amounts
+from supervisor.core.egress_wire import Credential
 from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
 from tests.brokers.conftest import Setting, setting
@@ -263,3 +264,19 @@ async def test_what_cant_be_metered_is_denied_under_a_budget(desk: Setting, api:
     assert (status, "can't be metered" in body.decode()) == (402, True)
     budget(desk, "")
     assert (await post(desk, api, {"requests": []}, "/v1/messages/batches"))[0] == 200
+
+
+async def test_at_a_host_that_gets_a_key_a_body_that_cant_be_read_is_the_largest_call(
+    desk: Setting, api: ModelApi
+) -> None:
+    key = Credential(
+        placeholder="gatehouse-placeholder-x", secret="a-real-key-0123", header="authorization", hosts=(f"origin.test:{api.port}",), scheme="http"
+    )  # fmt: skip
+    encoded = "Content-Encoding: gzip\r\n"
+    assert (await post(desk, api, HAIKU_4, host="origin.test", extra=encoded))[0] == 200
+    assert desk.office.audited("spend_reserved") == []
+    await desk.broker.open_session(desk.session_id, desk.listener, [key])
+    assert (await post(desk, api, HAIKU_4, host="origin.test", extra=encoded))[0] == 200
+    (reserved,) = (json.loads(one) for one in desk.office.audited("spend_reserved"))
+    assert reserved["flags"] == ["unknown_model"]
+    assert reserved["tokens"] > 10**6
