@@ -73,6 +73,7 @@ _texts = st.sampled_from([path for path in PATHS if path.isprintable()])  # the 
 _kinds = st.sampled_from([
     "line", "line", "whole", "append", "save", "delete", "move", "swap", "chmod", "link", "hard", "mkdir", "copy", "sly"
 ])  # fmt: skip
+_contents = st.sampled_from(["line", "save", "append"])
 _numbers = st.integers(0, 11)
 PERSON = st.builds(Op, st.just("person"), _kinds, _paths, _paths, _numbers)
 AGENT = st.builds(Op, st.just("agent"), st.one_of(_kinds, _kinds, st.just("fifo")), _paths, _paths, _numbers)
@@ -91,6 +92,19 @@ COMPARE = Look("copy")
 
 
 @st.composite
+def collision(draw: st.DrawFn) -> list[Step]:
+    """The person changes a file in the middle of an effect on it, before or after the instant that counts."""
+    path, other = draw(st.sampled_from(sorted(FIRST))), draw(_paths)
+    person = Op("person", draw(st.one_of(_contents, _kinds)), path, other, draw(_numbers))
+    before: list[Step] = [Op("agent", draw(_contents), path, other, draw(_numbers))]
+    during: System = COMPARE
+    if not path.startswith("free/"):  # nobody is asked about these
+        before.append(COMPARE)
+        during = Answer("approve-all", 0)
+    return [*before, Race(draw(st.integers(2, 7)), person, during)]
+
+
+@st.composite
 def scene(draw: st.DrawFn) -> list[Step]:
     """Some steps that belong together: something is asked, the person may be in the way, it is answered."""
     path = draw(_paths)
@@ -99,15 +113,15 @@ def scene(draw: st.DrawFn) -> list[Step]:
     person = Op("person", draw(_kinds), here, draw(_paths), draw(_numbers))
     answer = draw(ANSWER)
     approve = Answer("approve-all", 0)
-    match draw(st.integers(0, 8)):
+    match draw(st.integers(0, 11)):
         case 0:  # the plain course
             return [agent, COMPARE, approve]
         case 1:  # both change it
             return [*draw(st.permutations([agent, person])), COMPARE, answer]
         case 2:  # the person changes it while the card waits
             return [agent, COMPARE, person, approve]
-        case 3:  # or in the middle of the effect
-            return [agent, COMPARE, Race(draw(st.integers(0, 8)), person, approve)]
+        case 3 | 9 | 10:  # or in the middle of the effect
+            return draw(collision())
         case 4:  # several at once, one of them in the way
             agents = draw(st.lists(AGENT, min_size=2, max_size=4))
             return [*agents, COMPARE, Race(draw(st.integers(0, 30)), person, approve)]
@@ -118,7 +132,9 @@ def scene(draw: st.DrawFn) -> list[Step]:
             some: list[Step] = draw(st.sampled_from([[], [person]]))
             return [agent, COMPARE, approve, *some, draw(TAKES_BACK)]
         case 7:  # changed in the middle of the undo
-            return [agent, COMPARE, approve, Race(draw(st.integers(0, 8)), person, draw(TAKES_BACK))]
+            *before, race = draw(collision())
+            assert isinstance(race, Race)
+            return [*before, race.during, race._replace(during=draw(TAKES_BACK))]
         case _:
             return [draw(SINGLE)]
 
