@@ -154,6 +154,7 @@ async def test_rules_judge_both_paths(desk: Desk) -> None:
         await desk.until(lambda: (desk.host / "free/new/b.txt").exists())
         await desk.until(lambda: not (desk.host / "free/a.txt").exists())
         assert [one.action.operation for one in desk.requests()] == ["rename"]  # type: ignore[union-attr]
+        await desk.until(lambda: all(one.settled_at for one in desk.requests()))
         # Asked where one is.
         moved(desk, "free/new/b.txt", "plain.txt")
         await asked_once(desk, "free/new/b.txt", "plain.txt")
