@@ -60,6 +60,8 @@ class EgressQuestions:
                 return await self._judge_addresses(question, question.after)
             if question.in_tunnel:
                 return await self._judge_inside(question)
+            if question.action.resolved:
+                return await self._decide_with_addresses(question)
             return await self._decide(question, question.action)
         except Exception as error:
             log.exception("question failed", error=type(error).__name__)
@@ -168,6 +170,21 @@ class EgressQuestions:
             settle=True,
             look_inside=looks_inside,
         )
+
+    async def _decide_with_addresses(self, question: Question) -> Answer:
+        """Both at once, where the addresses are known already: the name is decided as ever, then its addresses are judged."""
+        allowed = await self._decide(question, msgspec.structs.replace(question.action, resolved=()))
+        if allowed.decision != "allow":
+            return allowed
+        grant = self._grants[question.question_id]
+        of_addresses = await self._judge_addresses(question, question.question_id)
+        if of_addresses.decision != "allow":
+            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": of_addresses.why}))
+            return of_addresses
+        if self._grants.get(question.question_id) is not grant:
+            # A person approved the addresses by a grant of their own, which is settled at the end.
+            self._gate.settle(grant, "done", {})
+        return msgspec.structs.replace(allowed, private_ok=of_addresses.private_ok)
 
     async def _judge_inside(self, question: Question) -> Answer:
         action = question.action

@@ -49,13 +49,20 @@ class Admission:
         if why is not None:
             self.refused(connection, action, why)
             return denied(why, "this address is never reached")
-        answer = await self._questions.ask(connection, action, in_tunnel=in_tunnel, headers=headers)
+        pin = connection.pins.get((action.host, action.port))
+        is_pinned = in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S)
+        # What this session was allowed to look up before is judged in one go.
+        known = () if is_pinned else self._resolver.known(connection.session.id, action.host)
+        asked = msgspec.structs.replace(action, resolved=known) if known else action
+        answer = await self._questions.ask(connection, asked, in_tunnel=in_tunnel, headers=headers)
         if answer.decision != "allow":
             return answer
-        pin = connection.pins.get((action.host, action.port))
-        if in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S):
+        if is_pinned:
             return answer if pin is not None else denied("the connection has no checked address")
-        refused = await self._pin(connection, action, answer)
+        if known:
+            refused = self._pin(connection, asked, private_ok=answer.private_ok)
+        else:
+            refused = await self._look_up(connection, action, answer)
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused
@@ -97,20 +104,22 @@ class Admission:
         why = addresses.refusal(action.host, action.port, private_ok=True, forbidden=self._forbidden)
         return None if why == addresses.NOT_AN_ADDRESS else why
 
-    async def _pin(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
-        """Look up, judge, check and pin the addresses of an allowed action; the denial where one of them won't do."""
-        host, port = action.host, action.port
-        found = await self._resolver.addresses(connection.session.id, host)
+    async def _look_up(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
+        """Look up, judge and pin the addresses of an allowed action; the denial where one of them won't do."""
+        found = await self._resolver.addresses(connection.session.id, action.host)
         if not found:
-            return denied(f"the name `{host}` has no address", "check the name")
+            return denied(f"the name `{action.host}` has no address", "check the name")
         judged = msgspec.structs.replace(action, resolved=found)
         answer = await self._questions.ask(connection, judged, after=allowed.question_id)
-        if answer.decision != "allow":
-            return answer
-        for address in found:
-            why = addresses.refusal(address, port, private_ok=answer.private_ok, forbidden=self._forbidden)
+        return answer if answer.decision != "allow" else self._pin(connection, judged, private_ok=answer.private_ok)
+
+    def _pin(self, connection: Connection, judged: Network, *, private_ok: bool) -> Answer | None:
+        """Check and pin addresses that were judged; the denial where one of them won't do."""
+        host, port = judged.host, judged.port
+        for address in judged.resolved:
+            why = addresses.refusal(address, port, private_ok=private_ok, forbidden=self._forbidden)
             if why is not None:
                 self.refused(connection, judged, why)
                 return denied(why, "a rule must name the address itself")
-        connection.pins[host, port] = Pin(host, port, found, answer.private_ok, self._clock.monotonic())
+        connection.pins[host, port] = Pin(host, port, judged.resolved, private_ok, self._clock.monotonic())
         return None

@@ -27,20 +27,24 @@ class Resolver:
 
     async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
         """The addresses of a canonical host, as literals, sorted within each family, IPv4 first; () where there are none."""
+        known = self.known(session_id, host)
+        if known:
+            return known
+        found = await self._look_up(host)
+        if found:
+            self._kept[session_id, host] = (self._clock.monotonic() + KEEP_S, found)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def known(self, session_id: str, host: str) -> tuple[str, ...]:
+        """The addresses, where nobody has to be asked for them: a literal is its own, and a name was looked up before."""
         try:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
             pass
-        key = (session_id, host)
-        kept = self._kept.get(key)
-        if kept is not None and kept[0] > self._clock.monotonic():
-            return kept[1]
-        found = await self._look_up(host)
-        if found:
-            self._kept[key] = (self._clock.monotonic() + KEEP_S, found)
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return found
+        kept = self._kept.get((session_id, host))
+        return kept[1] if kept is not None and kept[0] > self._clock.monotonic() else ()
 
     def forget(self, session_id: str, host: str) -> None:
         """The addresses don't answer: look the name up anew next time."""

@@ -159,3 +159,17 @@ async def test_a_long_body_waits_while_mitmproxy_is_started(tmp_path: Path, upst
         head = f"POST http://origin.test:{http.port}/up HTTP/1.1\r\nHost: origin.test:{http.port}\r\nContent-Length: {len(body)}\r\n\r\n"
         assert status_of(await proxy.send(head.encode() + body)) == 200
     assert bytes(http.received).endswith(body)
+
+
+async def test_a_name_that_was_looked_up_before_is_judged_with_its_addresses_at_once(
+    proxy: Proxy, http: Origin
+) -> None:
+    for _ in range(2):
+        assert status_of(await proxy.send(get(http))) == 200
+    first, second, third = proxy.supervisor.questions
+    assert (first.action.resolved, second.after) == ((), first.question_id)
+    assert (third.action.resolved, third.after) == (("127.0.0.1",), None)
+    proxy.supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="allow", settle=True)
+    http.reset()
+    assert status_of(await proxy.send(get(http))) == 403  # allowed, but not though it is private
+    assert http.untouched
