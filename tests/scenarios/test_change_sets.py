@@ -25,7 +25,7 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
         product.start("up", log=tmp_path / "up.log")
         until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
         product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log")
-        until(lambda: "25 changed files (25 created)" in product.run("approvals").stdout, "one line for all")
+        until(lambda: "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout, "one line for all")
         listed = product.ask("approvals")
         session = listed.split()[0]
         assert listed.count(" filesystem ") == 1
@@ -37,7 +37,7 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
         until(lambda: len(list((workspace / "src/deep").glob("*.txt"))) == 8, "the folder's files")
         assert not (workspace / "docs").exists()
         said = product.ask("approve", session, "--changes", "--below", "src")
-        assert "approved: 8 of 9 changed files (9 created); 1 need an answer of their own" in said
+        assert "approved: 8 of 9 changed files (9 created, +8 -0 lines); 1 need an answer of their own" in said
         until(lambda: len(list((workspace / "src").glob("*.txt"))) == 8, "the other folder's files")
         assert product.ask("deny", session, "--changes", "--reason", "no docs").startswith("denied: 9 of 9")
         assert "nothing waits" in product.ask("approvals")
