@@ -220,8 +220,9 @@ class Bubblewrap:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in parent.glob(f"{prefix}*"):
             maker = path.name.removeprefix(prefix).partition("-")[0]
-            if maker.isdigit() and not Path("/proc", maker).exists() and path.lstat().st_uid == os.geteuid():
-                shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another one that starts takes it away, too
+                if maker.isdigit() and not Path("/proc", maker).exists() and path.lstat().st_uid == os.geteuid():
+                    shutil.rmtree(path, ignore_errors=True)
         self._dir = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
         return self._dir
 

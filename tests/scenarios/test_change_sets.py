@@ -25,7 +25,9 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
         product.start("up", log=tmp_path / "up.log")
         until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
         product.start("run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log")
-        until(lambda: "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout, "one line for all")
+        until(
+            lambda: "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout, "one line for all"
+        )
         listed = product.ask("approvals")
         session = listed.split()[0]
         assert listed.count(" filesystem ") == 1

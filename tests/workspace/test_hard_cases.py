@@ -18,7 +18,7 @@ from supervisor import approval_queue
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.undoing import Selection
-from supervisor.workspace import scan
+from supervisor.workspace import blobs
 from supervisor.workspace.beneath import LONGEST_PATH_BYTES
 from tests.workspace.conftest import POLICY, Desk
 
@@ -303,18 +303,18 @@ async def test_everyday_work_on_another_file_system(kind: str, tmp_path: Path) -
 async def test_a_file_that_grows_while_it_is_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both directions: the look sees that it changed under it, and nothing half-read is asked or brought."""
     whole: list[bytes] = []
-    real = scan.digest_fd
+    write_all = blobs.write_all
 
-    def growing(fd: int) -> str:
-        found = real(fd)
-        path = Path(f"/proc/self/fd/{fd}").readlink()
-        if path.name == "grows.txt" and len(whole) < 5:
+    def growing(fd: int, block: bytes) -> None:
+        """A block was read, and goes into the snapshot: the file grows before it is looked at again."""
+        write_all(fd, block)
+        path = desk.copy / "grows.txt"
+        if block.startswith(b"first\n") and len(whole) < 5:
             with path.open("ab") as file:
                 file.write(b"more\n")
             whole.append(path.read_bytes())
-        return found
 
-    monkeypatch.setattr(scan, "digest_fd", growing)
+    monkeypatch.setattr(blobs, "write_all", growing)
     async with desk.running(start=False):
         (desk.copy / "grows.txt").write_bytes(b"first\n")
         for _ in range(8):

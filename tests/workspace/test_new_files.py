@@ -12,6 +12,8 @@ from supervisor.workspace.new_files import NewFiles
 from tests.workspace.conftest import Desk
 from tests.workspace.test_incoming import tree
 
+ONLY_COPIED = "a new file of the host's shows through an overlay by itself"
+
 
 async def test_two_thousand_at_once_come_without_an_echo(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[str] = []
