@@ -483,12 +483,12 @@ def checked_workspace(path: Path) -> Path:
 
 
 def _process_start(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot: with its number, an identity (proc_pid_stat(5), field 22)."""
+    """When it started, in clock ticks since boot: with its number, an identity (proc_pid_stat(5), 3 and 22); None once it ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return int(text.rpartition(")")[2].split()[19])
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def _kill_left_behind(session: Session) -> bool:
