@@ -43,7 +43,6 @@ class NetworkLog:
                 self._change(question.after, verdict=answer.decision, why=self._redactor.text(answer.why))
             return
         exchange = self._keep(
-            question,
             Exchange(
                 number=0,
                 session_id=question.session_id,
@@ -64,7 +63,6 @@ class NetworkLog:
         """Egress refused something by itself."""
         now = self._clock.now()
         self._keep(
-            refused,
             Exchange(
                 number=0, session_id=refused.session_id, action=refused.action, at=now, verdict="deny", why=refused.why,
                 ended_at=now,
@@ -92,17 +90,17 @@ class NetworkLog:
             self._change(question_id, ended_at=now, error="egress ended")
         self._open.clear()
 
-    def _keep(self, source: Question | Refused, exchange: Exchange) -> Exchange:
+    def _keep(self, exchange: Exchange) -> Exchange:
         self._number += 1
         plain = msgspec.to_builtins(msgspec.structs.replace(exchange, number=self._number))
         kept = msgspec.convert(self._redactor.data(plain), Exchange)
-        found = self._sessions.setdefault(source.session_id, OrderedDict())
+        found = self._sessions.setdefault(exchange.session_id, OrderedDict())
         found[kept.number] = kept
         if len(found) > MOST_EXCHANGES:
             found.popitem(last=False)
         if len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
-        self.on_change(source.session_id)
+        self.on_change(exchange.session_id)
         return kept
 
     def _change(self, question_id: int, **facts: object) -> None:

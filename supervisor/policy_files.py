@@ -18,11 +18,10 @@ from supervisor import whole_files
 from supervisor.clock import Clock
 from supervisor.core import policy_yaml
 from supervisor.core.actions import Effect
-from supervisor.core.policy_text import DENY_ALL, merge, parse_policy, parse_rule
+from supervisor.core.policy_text import DENY_ALL, EFFECTS, merge, parse_policy, parse_rule
 from supervisor.core.rules import Policy, Rule
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError
 
-EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 _HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
 
 

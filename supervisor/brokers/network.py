@@ -395,7 +395,8 @@ class NetworkBroker:
             return
         answer = await run.questions.answer(question)
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
-        run.send(msgspec.structs.replace(answer, settle=answer.settle or question.after is None))
+        is_begun = answer.decision == "allow" and question.after is None
+        run.send(msgspec.structs.replace(answer, settle=answer.settle or is_begun))
         self._log.answered(question, answer)
 
 

@@ -68,11 +68,12 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Tool(NamedTuple):
-    """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's budget."""
+    """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's budget. What it is for is said by
+    the body's own text, but where `description` is given."""
 
     body: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[object]]
-    description: str
+    description: str = ""
     asks: bool = True
 
 
@@ -109,17 +110,17 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
         return {"ok": True}
 
     return {
-        "run_command": Tool(ExecBody, ask(calls.exec), _said(ExecBody)),
-        "write_file": Tool(WriteBody, ask(calls.write), _said(WriteBody)),
-        "edit_file": Tool(EditBody, ask(calls.edit), _said(EditBody)),
-        "delete_file": Tool(DeleteBody, ask(calls.delete), _said(DeleteBody)),
-        "move_file": Tool(MoveBody, ask(calls.move), _said(MoveBody)),
-        "run_package_manager": Tool(PackagesBody, ask(calls.packages), _said(PackagesBody)),
-        "run_git": Tool(GitBody, ask(calls.git), _said(GitBody)),
-        "propose_rule": Tool(ProposalBody, ask(calls.propose), _said(ProposalBody)),
-        "report_review": Tool(ReviewBody, report, _said(ReviewBody)),
-        "wait_for_request": Tool(WaitBody, wait, _said(WaitBody), asks=False),
-        "list_requests": Tool(ListBody, requests, _said(ListBody), asks=False),
+        "run_command": Tool(ExecBody, ask(calls.exec)),
+        "write_file": Tool(WriteBody, ask(calls.write)),
+        "edit_file": Tool(EditBody, ask(calls.edit)),
+        "delete_file": Tool(DeleteBody, ask(calls.delete)),
+        "move_file": Tool(MoveBody, ask(calls.move)),
+        "run_package_manager": Tool(PackagesBody, ask(calls.packages)),
+        "run_git": Tool(GitBody, ask(calls.git)),
+        "propose_rule": Tool(ProposalBody, ask(calls.propose)),
+        "report_review": Tool(ReviewBody, report),
+        "wait_for_request": Tool(WaitBody, wait, asks=False),
+        "list_requests": Tool(ListBody, requests, asks=False),
         "session_facts": Tool(NoBody, facts, "This session: its state, workspace and the time left.", asks=False),
         "host_changes": Tool(NoBody, host_changes, "What the person changed on the host meanwhile.", asks=False),
     }
@@ -198,7 +199,7 @@ def _described(name: str, tool: Tool) -> types.Tool:
     if not schema["$defs"]:
         del schema["$defs"]
     del schema["$ref"]
-    return types.Tool(name=name, description=tool.description, input_schema=own | schema)
+    return types.Tool(name=name, description=tool.description or _said(tool.body), input_schema=own | schema)
 
 
 def _said(body: type[msgspec.Struct]) -> str:
