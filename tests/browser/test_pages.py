@@ -126,7 +126,7 @@ async def test_many_rules_are_folded_and_found_by_words(site: Site, context: Bro
         "version: 1\nallow:\n" + "".join(f"  - exec(tool{i} *)\n" for i in range(40)) + "  - network(a.example.org)\n"
     )
     page = await opened(context, site, "/rules")
-    rows, exec_rules = page.locator("#rules table.rules tbody tr:visible"), page.locator("details[data-group=exec]")
+    rows, exec_rules = page.locator("#rules table.rules tbody tr:visible"), page.locator("details[data-keep=exec]")
     await expect(rows).to_have_count(1)
     await expect(exec_rules.locator("summary")).to_contain_text("40 allow")
     find = page.get_by_label("Find")

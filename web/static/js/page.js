@@ -18,8 +18,8 @@ watchCards();
 watchChanges();
 watchKeys();
 watchHunks();
-watchRules();
 watchOpened();
+watchRules();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
   if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();

@@ -1,35 +1,34 @@
-// The rules page: finds rules by words, and keeps what is folded as the person left it when the list is fetched anew.
+// The rules page: finds rules by words.
+import { setStates, statesIn } from "./opened.js";
 import { $ } from "./say.js";
 
-const touched = new Map(); // category -> open, where the person folded or unfolded it
+let before = null; // what was folded when the person began to look for words
 
 export function watchRules() {
   const find = $("find-rule");
   if (!find) return;
   find.addEventListener("input", show);
-  document.addEventListener("click", (event) => {
-    const group = event.target.closest("summary")?.parentElement;
-    if (group?.dataset.group && !words().length) touched.set(group.dataset.group, !group.open);
-  });
   document.addEventListener("htmx:afterSwap", (event) => { if (event.target.id === "rules") show(); });
 }
 
-const words = () => $("find-rule").value.toLowerCase().split(/\s+/).filter(Boolean);
-
 // Every word must be somewhere in a row. While words are looked for, groups are open where they hold a row, and gone elsewhere.
 function show() {
-  const sought = words();
+  const sought = $("find-rule").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const groups = [...$("rules").querySelectorAll("details.rules-of")];
+  if (sought.length) before ??= statesIn($("rules"));
   let found = 0;
-  for (const row of document.querySelectorAll("#rules table.rules tbody tr")) {
+  for (const row of $("rules").querySelectorAll("table.rules tbody tr")) {
     const text = row.textContent.toLowerCase();
     row.hidden = !sought.every((word) => text.includes(word));
     found += row.hidden ? 0 : 1;
   }
-  for (const group of document.querySelectorAll("#rules details[data-group]")) {
-    const rows = group.querySelectorAll("tbody tr:not([hidden])").length;
-    group.hidden = sought.length > 0 && rows === 0;
-    group.dataset.short ??= String(group.open);
-    group.open = sought.length ? rows > 0 : (touched.get(group.dataset.group) ?? group.dataset.short === "true");
+  for (const group of groups) {
+    group.hidden = sought.length > 0 && !group.querySelector("tbody tr:not([hidden])");
+    if (sought.length) group.open = !group.hidden;
+  }
+  if (!sought.length && before) {
+    setStates($("rules"), before);
+    before = null;
   }
   $("no-such-rule").hidden = !sought.length || found > 0;
 }
