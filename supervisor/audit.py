@@ -57,6 +57,8 @@ Event = Literal[
 ]
 EVENTS: tuple[str, ...] = get_args(Event)
 GENESIS = "0" * 64
+# How long lines are gathered for one flush; a disk alone may take as long for it.
+GATHER_S = 0.01
 _TAIL_BYTES = 64 * 1024
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
@@ -75,7 +77,7 @@ class Audit:
         self._redactor = redactor
         self.failure: str | None = None
         self._wanted = threading.Event()
-        self._stopped = False
+        self._stopping = threading.Event()
         self._lock = threading.Lock()
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,7 +116,7 @@ class Audit:
 
     def close(self) -> None:
         """Flush and close. Nothing can be recorded afterwards."""
-        self._stopped = True
+        self._stopping.set()
         self._wanted.set()
         self._flusher.join()
         os.close(self._descriptor)
@@ -169,9 +171,11 @@ class Audit:
         return torn
 
     def _flush_when_wanted(self) -> None:
-        while not self._stopped:
+        while not self._stopping.is_set():
             self._wanted.wait()
             self._wanted.clear()
+            # What comes meanwhile goes along: a line by itself costs a disk no less than a hundred.
+            self._stopping.wait(GATHER_S)
             try:
                 os.fdatasync(self._descriptor)
             except OSError as error:  # EINVAL: a pipe or /dev/full, which has nothing to flush

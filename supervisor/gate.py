@@ -110,13 +110,7 @@ class Gate:
         """What the rules say, recorded. `is_running`: it is part of what was allowed, and no use of its own. Never raises, never
         asks anybody."""
         verdict = self.rulings.verdict(action, session_id, is_running=is_running)
-        try:
-            self._record_verdict(action, session_id, verdict)
-        except StorageError as error:
-            return Verdict(decision="deny", why=error.message, remedy=error.remedy)
-        if verdict.rule_id is not None and not is_running:
-            self._unwritten.count(verdict.rule_id)
-        return verdict
+        return self._on_record(action, session_id, verdict, is_use=not is_running)
 
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
         """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
@@ -204,19 +198,24 @@ class Gate:
             hold_until=hold_until,
         )
 
+    def decide_by_rules(self, action: Action, session_id: str) -> Grant | Refused | None:
+        """`decide` where rules alone do; None, and nothing on record, where somebody is to be asked."""
+        verdict = self.rulings.verdict(action, session_id)
+        if verdict.decision == "ask":
+            return None
+        verdict = self._on_record(action, session_id, verdict)
+        if verdict.decision == "deny":
+            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy)
+        mark = fingerprint(action)
+        return Grant(session_id=session_id, bound_to=mark, request_id=None, rule=verdict.rule, why=verdict.why)
+
     async def decide(
         self, action: Action, *, session_id: str, reason: str = "", origin: Origin = "agent_api", hold_s: float
     ) -> Grant | Refused:
         """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the agent meanwhile."""
-        verdict = self.rulings.verdict(action, session_id)
-        if verdict.decision != "ask":
-            verdict = self.judge(action, session_id)
-        if verdict.decision == "allow":
-            return Grant(
-                session_id=session_id, bound_to=fingerprint(action), request_id=None, rule=verdict.rule, why=verdict.why
-            )
-        if verdict.decision == "deny":
-            return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy)
+        at_once = self.decide_by_rules(action, session_id)
+        if at_once is not None:
+            return at_once
         request = self.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)
         request = await self.wait(request.id, hold_s)
         if status(request) == "pending":
@@ -476,6 +475,16 @@ class Gate:
             log.exception("carrying out failed", requests=[request.id for request in requests])
             facts = {"ok": False, "error": f"carrying it out failed: {self.redactor.text(str(error))[:500]}"}
             self._unwritten.settle({request.id: facts for request in requests})
+
+    def _on_record(self, action: Action, session_id: str, verdict: Verdict, *, is_use: bool = True) -> Verdict:
+        """The verdict, once it is on record and counted; a denial where that can't be."""
+        try:
+            self._record_verdict(action, session_id, verdict)
+        except StorageError as error:
+            return Verdict(decision="deny", why=error.message, remedy=error.remedy)
+        if verdict.rule_id is not None and is_use:
+            self._unwritten.count(verdict.rule_id)
+        return verdict
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
         shown = redacted(action, self.redactor)

@@ -92,8 +92,9 @@ class NetworkLog:
 
     def _keep(self, exchange: Exchange) -> Exchange:
         self._number += 1
-        plain = msgspec.to_builtins(msgspec.structs.replace(exchange, number=self._number))
-        kept = msgspec.convert(self._redactor.data(plain), Exchange)
+        kept = msgspec.structs.replace(exchange, number=self._number)
+        if not self._redactor.is_clean(kept):
+            kept = msgspec.convert(self._redactor.data(msgspec.to_builtins(kept)), Exchange)
         found = self._sessions.setdefault(exchange.session_id, OrderedDict())
         found[kept.number] = kept
         if len(found) > MOST_EXCHANGES:

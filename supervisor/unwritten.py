@@ -35,6 +35,8 @@ class Unwritten:
     def settle(self, outcomes: Mapping[str, dict[str, Any]]) -> None:
         """Keep outcomes by request id, each once; where the database can't be written now, `write` does it later."""
         new = {request_id: facts for request_id, facts in outcomes.items() if request_id not in self._owed}
+        if not new:
+            return  # what rules alone allowed is no request
         try:
             self._queue.settle_all(new, self._clock.now())
         except StorageError as error:

@@ -7,6 +7,7 @@ INVARIANT: a shape matches only characters that mean nothing to a shell or a pro
 or free text. What is hidden from the person who answers must not be able to act, or an agent would hide a command in a "password".
 """
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -43,18 +44,26 @@ _PARTS = (
     "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "npm_", "pypi-", "eyJ",
     "PRIVATE KEY-----", "Bearer ", "://",
 )  # fmt: skip
+_encode = msgspec.json.Encoder().encode
+_MARKS = frozenset(_encode(part)[1:-1] for part in _PARTS)
 
 
 class Redactor:
     """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        self._secrets: set[str] = set()
+        self._marks = set(_MARKS)
+        for secret in secrets:
+            self.add(secret)
 
     def add(self, secret: str) -> None:
         """Never let this value through again. Values under 8 characters would redact ordinary text."""
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
+            # What can't be encoded is part of nothing that can, so there is nothing to look for.
+            with contextlib.suppress(UnicodeEncodeError):
+                self._marks.add(_encode(secret)[1:-1])
 
     def text(self, value: str) -> str:
         """`value` without secrets."""
@@ -62,8 +71,24 @@ class Redactor:
             value = value.replace(secret, MARK)
         return _SHAPES.sub(MARK, value) if any(part in value for part in _PARTS) else value
 
+    def is_clean(self, value: Any) -> bool:
+        """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has.
+
+        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of each part of it.
+        """
+        try:
+            encoded = _encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return False
+        for mark in self._marks:  # noqa: SIM110 - a generator takes three times as long, several times for each verdict
+            if mark in encoded:
+                return False
+        return True
+
     def data(self, value: Any) -> Any:
         """JSON-like data without secrets, keys included."""
+        if self.is_clean(value):
+            return value
         # One search instead of one for each text. INVARIANT: no shape matches the character between them, or looks at it.
         joined = _BETWEEN.join(_texts(value))
         return value if self.text(joined) == joined else self._data(value)
@@ -96,6 +121,8 @@ def _texts(value: Any) -> list[str]:
 
 def redacted(action: Action, redactor: Redactor) -> Action:
     """The action as it may be stored and shown."""
+    if redactor.is_clean(action):
+        return action
     # Each text by itself: in an encoded one the `n` of a line break would stand right before a token, and hide where it begins.
     fields = msgspec.to_builtins(action)
     shown = redactor.data(fields)

@@ -150,3 +150,27 @@ def test_a_token_at_the_start_of_a_line_is_redacted_in_an_action() -> None:
     shown = redacted(Exec(command=f"echo a\n{token}"), Redactor())
     assert isinstance(shown, Exec)
     assert token not in shown.command
+
+
+@given(JSON)
+def test_what_is_said_to_be_clean_has_nothing_to_redact(value: object) -> None:
+    redactor = Redactor(["hunter2-hunter2"])
+    assert not redactor.is_clean(value) or redactor.data([value, "sk-" + "a" * 20]) == [value, MARK]
+
+
+@pytest.mark.parametrize("secret", ['quote"and\\back', "line\nand\ttab", "\x01\x7f\u2028 its end", "grün 😀 geheim"])
+def test_a_known_secret_is_seen_however_its_characters_are_encoded(secret: str) -> None:
+    redactor = Redactor([secret])
+    for value in (f"a {secret} b", {secret: 1}, [{"x": (secret,)}], Exec(command=f"echo {secret}")):
+        assert not redactor.is_clean(value)
+    assert redactor.data({"x": f"a{secret}"}) == {"x": f"a{MARK}"}
+
+
+def test_what_cannot_be_encoded_is_never_said_to_be_clean() -> None:
+    redactor = Redactor(["half \ud800 a pair"])
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ({"x": object()}, "\ud800", {"x": 1 << 70, (): "no key of JSON's"}, deep):
+        assert not redactor.is_clean(value)
+    assert redactor.data(["half \ud800 a pair"]) == [MARK]
