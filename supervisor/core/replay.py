@@ -21,14 +21,13 @@ import msgspec
 from supervisor.core.actions import Action, Category, Effect, category_of, title
 from supervisor.core.approvals import Answer
 from supervisor.core.history import Past
-from supervisor.core.policy_text import merge, parse_policy
+from supervisor.core.policy_text import EFFECTS, merge, parse_policy
 from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.verdicts import STRICTNESS
 
 Kind = Literal["wider", "tighter"]
 # Why a judgement isn't made anew.
 Reason = Literal["redacted", "not_by_policy"]
-EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 # Verdicts that are remembered at once; agents repeat themselves.
 MOST_KNOWN = 10_000
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from supervisor.core.display import visible
-from supervisor.core.replay import EFFECTS, Change, Kind, Reason, Replay, Said
+from supervisor.core.policy_text import EFFECTS
+from supervisor.core.replay import Change, Kind, Reason, Replay, Said
 from supervisor.core.replay import replay as decide_anew
 from supervisor.errors import RefusedError
 from supervisor.lab.inputs import read_policy, stream_record
