@@ -6,7 +6,7 @@ are bytes, times and headers of the last exchanges, in memory, bounded. It decid
 INVARIANT: what is kept passed the redactor; bodies and what authenticates never come here.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 import msgspec
@@ -29,12 +29,17 @@ class NetworkLog:
         self._redactor = redactor
         self._sessions: OrderedDict[str, OrderedDict[int, Exchange]] = OrderedDict()
         self._open: dict[int, tuple[str, int]] = {}
+        self._cut: Counter[str] = Counter()
         self._number = 0
         self.on_change: Callable[[str], None] = lambda session_id: None
 
     def of_session(self, session_id: str) -> list[Exchange]:
         """Its exchanges, newest first."""
         return list(reversed(self._sessions.get(session_id, {}).values()))
+
+    def cut(self, session_id: str) -> int:
+        """How many of a session's exchanges, the oldest, are held no more."""
+        return self._cut[session_id]
 
     def answered(self, question: Question, answer: Answer) -> None:
         """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange."""
@@ -99,8 +104,10 @@ class NetworkLog:
         found[kept.number] = kept
         if len(found) > MOST_EXCHANGES:
             found.popitem(last=False)
+            self._cut[exchange.session_id] += 1
         if len(self._sessions) > MOST_SESSIONS:
-            self._sessions.popitem(last=False)
+            session_id, gone = self._sessions.popitem(last=False)
+            self._cut[session_id] += len(gone)
         self.on_change(exchange.session_id)
         return kept
 

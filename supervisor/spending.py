@@ -51,6 +51,14 @@ class Refusal(NamedTuple):
     remedy: str
 
 
+class Standing(NamedTuple):
+    """What was used of each budget. `near` are the limits of which 80 % is used."""
+
+    used: dict[Scope, Amounts]
+    limits: dict[Scope, Limits]
+    near: list[tuple[Scope, Kind]]
+
+
 class Summary(NamedTuple):
     """A session's spending for the pages. `near` are the limits of which 80 % is used."""
 
@@ -210,6 +218,27 @@ class Spending:
             limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
         now: int | None = getattr(limits[over.scope], over.kind)
         return now is not None and now > over.limit
+
+    def standing(self, session_id: str = "", budget: str = "") -> Standing:
+        """What was used of each budget so far, of those without a limit as well."""
+        with self._engine.connect() as connection:
+            limits = self._limits(connection, session_id, parse_budget(budget, "the session's budget"))
+            used = {scope: store.used(connection, scope, self.key(scope, session_id)) for scope in SCOPES}
+        return Standing(used, limits, nearly_used(limits, used))
+
+    def began_at(self, session_id: str | None = None) -> float | None:
+        """When the first call was asked for, of a session or of all; None where there is none."""
+        with self._engine.connect() as connection:
+            return store.first_at(connection, session_id)
+
+    def over_time(
+        self, *, since: float, width_s: int | None, models: int, others: str, session_id: str | None
+    ) -> list[store.OfTime]:
+        """What was spent since then, by time and model (`store.over_time`)."""
+        with self._engine.connect() as connection:
+            return store.over_time(
+                connection, since=since, width_s=width_s, models=models, others=others, session_id=session_id
+            )
 
     def summary(self, session: Session) -> Summary:
         """A session's spending, running or ended."""

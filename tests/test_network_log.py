@@ -93,6 +93,7 @@ def test_it_is_bounded() -> None:
         desk.ask(number, headers=tuple((f"h{n}", "") for n in range(100)) if number == 5000 else ())
     found = desk.log.of_session("one")
     assert (len(found), found[-1].number) == (MOST_EXCHANGES, 11)
+    assert (desk.log.cut("one"), desk.log.cut("two")) == (10, 0)
     desk.settle(0, status=200)  # the oldest is gone: nothing else is changed for it
     assert not any(one.status for one in desk.log.of_session("one"))
     for number in range(MOST_SESSIONS):

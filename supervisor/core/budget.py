@@ -145,8 +145,11 @@ def amount(kind: Kind, value: int) -> str:
     if kind == "cost":
         return dollars(value)
     if kind == "bytes_out":
-        return f"{value / 10**6:.1f} MB"
-    return f"{value} {kind if value != 1 else kind.removesuffix('s')}"
+        for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 1000)):
+            if value >= scale:
+                return f"{value / scale:,.1f} {unit}"
+        return f"{value} B"
+    return f"{value:,} {kind if value != 1 else kind.removesuffix('s')}"
 
 
 SCOPE_WORDS: dict[Scope, str] = {"session": "this session", "day": "this day", "total": "all sessions together"}

@@ -25,6 +25,7 @@ from supervisor.server import (
     mcp,
     network_page,
     operator_api,
+    spend_page,
     undo_api,
 )
 from supervisor.server.agent_calls import AgentCalls
@@ -65,6 +66,7 @@ def build_operator_app(
             *change_set_api.handlers(),
             *change_api.handlers(),
             *network_page.api_handlers(),
+            *spend_page.api_handlers(),
             live.handler(),
             *page_handlers,
             *_static(),

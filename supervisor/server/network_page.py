@@ -15,7 +15,7 @@ import supervisor
 from supervisor.core.actions import title
 from supervisor.core.display import visible
 from supervisor.core.exchanges import Exchange, Host, by_host, har, name_of
-from supervisor.server import page_values
+from supervisor.server import page_values, spend_page
 from supervisor.server.operator_api import AnyRequest, parts_of
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
@@ -29,17 +29,26 @@ _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in t
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session sent where since Gatehouse was started: sums by host, the last used first, and the exchanges, newest first."""
+    """What a session sent where since Gatehouse was started: sums by host, the last used first, and the exchanges, newest first.
+
+    `cut` older ones are held no more, and in no sum.
+    """
 
     hosts: list[Host]
     exchanges: list[Exchange]
+    cut: int
 
 
 @get("/network", include_in_schema=False, sync_to_thread=False)
-def network(request: AnyRequest, session: FromQuery[str] = "") -> Response[str]:
+def network(
+    request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[spend_page.Span] = "session"
+) -> Response[str]:
     """The page, of one session or of the newest."""
     parts = parts_of(request)
-    return page_values.page(request, "network.html", "network", **_values(parts, session))
+    found = _values(parts, session)
+    chosen = parts.sessions.get(found["chosen"]) if found["chosen"] else None
+    spend = spend_page.values(parts, chosen, span)
+    return page_values.page(request, "network.html", "network", spend=spend, **found)
 
 
 @get("/parts/network", include_in_schema=False, sync_to_thread=False)
@@ -52,7 +61,7 @@ def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkVie
     """What the session sent where since Gatehouse was started."""
     parts = parts_of(request)
     found = parts.network_log.of_session(parts.sessions.get(session_id).id)
-    view = NetworkView(hosts=by_host(found), exchanges=found)
+    view = NetworkView(hosts=by_host(found), exchanges=found, cut=parts.network_log.cut(session_id))
     return msgspec.convert(shown_data(msgspec.to_builtins(view), parts.redactor), NetworkView)
 
 
@@ -89,6 +98,8 @@ def _values(parts: Parts, session_id: str) -> dict[str, Any]:
         "sessions": [(one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent],
         "chosen": chosen.id if chosen is not None else "",
         "hosts": [_host(parts, host, by_name[host.host]) for host in by_host(found)],
+        "cut": parts.network_log.cut(chosen.id) if chosen is not None else 0,
+        "held": len(found),
     }
 
 

@@ -9,7 +9,7 @@ from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.duration import format_duration
-from supervisor.server import network_page, page_actions, page_values
+from supervisor.server import network_page, page_actions, page_values, spend_page
 from supervisor.server.change_views import change
 from supervisor.server.errors import ErrorBody
 from supervisor.server.operator_api import AnyRequest, parts_of
@@ -149,4 +149,5 @@ def handlers() -> list[ControllerRouterHandler]:
         cards_part, change_part, strip_part, banner_part, sessions_part, session_part, requests_part, rules_part, history_part,
         *page_actions.handlers(),
         *network_page.handlers(),
+        *spend_page.handlers(),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
 from supervisor.core.money import dollars
 from supervisor.core.sessions import Session
 from supervisor.server.parts import Parts
-from supervisor.spending import Summary
+from supervisor.spending import Standing, Summary
 
 _MICRO = 10**6
 # What a person should know of figures that aren't simply the provider's.
@@ -53,7 +53,7 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
     limits = [amount(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
     return SpendView(
         cost=dollars(used.cost),
-        cost_microusd=_micro(used.cost),
+        cost_microusd=micro(used.cost),
         tokens=used.tokens,
         calls=used.requests,
         limit=", ".join(limits),
@@ -62,12 +62,12 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
                 model=parts.redactor.text(one.model) or "no model named",
                 calls=one.calls,
                 cost=dollars(one.cost),
-                cost_microusd=_micro(one.cost),
+                cost_microusd=micro(one.cost),
                 tokens=one.tokens,
             )
             for one in found.by_model
         ],
-        notices=[_notice(found, scope, kind) for scope, kind in found.near],
+        notices=[notice(found, scope, kind) for scope, kind in found.near],
         remarks=[
             f"{count} {'calls' if count != 1 else 'call'} {_FLAG_WORDS.get(flag, flag)}"
             for flag, count in found.flags.items()
@@ -75,10 +75,12 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
     )
 
 
-def _micro(picousd: int) -> int:
+def micro(picousd: int) -> int:
+    """Millionths of a dollar, rounded up."""
     return -(-picousd // _MICRO)
 
 
-def _notice(found: Summary, scope: Scope, kind: Kind) -> str:
+def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:
+    """How much of a limit is used."""
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
     return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {SCOPE_WORDS[scope]} are used or reserved"

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, insert, literal, select, update
 
 from supervisor.core.budget import Amounts, Kind, Scope
 from supervisor.store.tables import budget_raises, spending
@@ -24,6 +24,16 @@ class OfModel(NamedTuple):
     calls: int
     cost: int
     tokens: int
+
+
+class OfTime(NamedTuple):
+    """What calls of one model used in one stretch of time."""
+
+    when: int | str
+    model: str
+    calls: int
+    tokens: int
+    cost: int
 
 
 def add(connection: Connection, **facts: object) -> None:
@@ -71,6 +81,34 @@ def by_model(connection: Connection, session_id: str) -> list[OfModel]:
     return [OfModel(row[0], int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)]
 
 
+def first_at(connection: Connection, session_id: str | None = None) -> float | None:
+    """When the first call was asked for, of a session or of all; None where there is none."""
+    query = select(func.min(spending.c.asked_at))
+    found: float | None = connection.execute(
+        query if session_id is None else query.where(_session(session_id))
+    ).scalar()
+    return found
+
+
+def over_time(
+    connection: Connection, *, since: float, width_s: int | None, models: int, others: str, session_id: str | None
+) -> list[OfTime]:
+    """What was spent since then, by time and by model: the dearest `models`, and the rest together as `others`.
+
+    `when` is the number of the stretch of `width_s` since `since`, or the day (of this machine's zone) where it is None.
+    """
+    where = spending.c.asked_at >= since
+    if session_id is not None:
+        where &= _session(session_id)
+    cost = func.sum(spending.c.cost)
+    dearest = select(spending.c.model).where(where).group_by(spending.c.model)
+    named = connection.execute(dearest.order_by(cost.desc(), spending.c.model).limit(models)).scalars().all()
+    model = case((spending.c.model.in_(named), spending.c.model), else_=literal(others))
+    when = spending.c.day if width_s is None else cast(func.floor((spending.c.asked_at - since) / width_s), Integer)
+    query = select(when, model, func.count(), func.sum(spending.c.tokens), cost).where(where).group_by(when, model)
+    return [OfTime(row[0], row[1], int(row[2]), int(row[3]), int(row[4])) for row in connection.execute(query)]
+
+
 def flags(connection: Connection, session_id: str) -> dict[str, int]:
     """How many calls of a session have each flag."""
     found: dict[str, int] = {}
@@ -101,5 +139,9 @@ def add_raise(
 
 def _of(scope: Scope, key: str) -> ColumnElement[bool] | None:
     if scope == "session":
-        return spending.c.session_id == key
+        return _session(key)
     return spending.c.day == key if scope == "day" else None
+
+
+def _session(session_id: str) -> ColumnElement[bool]:
+    return spending.c.session_id == session_id

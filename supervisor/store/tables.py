@@ -103,6 +103,7 @@ spending = Table(
     Column("settled_at", Float),
     Index("ix_spending_session", "session_id", "cost", "tokens", "bytes_out"),
     Index("ix_spending_day", "day", "cost", "tokens", "bytes_out"),
+    Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", "tokens"),
 )
 
 # `scope_key` is the session's id, the day, or empty.

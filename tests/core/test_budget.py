@@ -100,10 +100,22 @@ def test_what_a_person_is_offered() -> None:
     assert Limits(cost=5, tokens=None).raised(Amounts(cost=3, tokens=3)) == Limits(cost=8)
     line = explain(Over("session", "cost", 5 * PICOUSD, 4 * PICOUSD, 2 * PICOUSD))
     assert line == "the budget of this session is $5.00: $4.00 of it are used or reserved, and this call may need $2.00"
-    assert [amount("bytes_out", 1_500_000), amount("requests", 1), amount("tokens", 7)] == [
+    assert [
+        amount("bytes_out", 1_500_000),
+        amount("requests", 1),
+        amount("tokens", 7),
+        amount("bytes_out", 999),
+        amount("bytes_out", 64_000),
+        amount("bytes_out", 2 * 10**9),
+        amount("tokens", 10**6),
+    ] == [
         "1.5 MB",
         "1 request",
         "7 tokens",
+        "999 B",
+        "64.0 kB",
+        "2.0 GB",
+        "1,000,000 tokens",
     ]
 
 

@@ -9,6 +9,7 @@ const LAST_RETRY_MS = 5000;
 const PATIENCE_MS = 1200;
 // A program may send hundreds of requests a second; a person reads none of them that fast.
 const NETWORK_PAUSE_MS = 700;
+const SPEND_PAUSE_MS = 1500;
 
 let retryMs = FIRST_RETRY_MS;
 let retryTimer = 0;
@@ -38,7 +39,7 @@ const handlers = {
     presentSets(event.changes);
     presentState(event.pending_ids, event.requests);
     // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
-    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "changes"] : ["session", "requests"]) fire(name);
+    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "spend", "changes"] : ["session", "requests"]) fire(name);
     if (greeted) readBanner();
     greeted = true;
     readOutput();
@@ -56,7 +57,7 @@ const handlers = {
     soon("history");
     if (!$("output") || event.session_id === $("output").dataset.session) soon("requests");
   },
-  session() { soon("session"); soon("history"); readOutput(); },
+  session() { soon("session"); soon("spend", SPEND_PAUSE_MS); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },
   network(event) {
     const shown = $("network-session");

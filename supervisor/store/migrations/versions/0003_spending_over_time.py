@@ -1,0 +1,10 @@
+"""The ledger by time: all that a chart of it sums, so that it reads the index alone."""
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.create_index("ix_spending_asked", "spending", ["asked_at", "session_id", "day", "model", "cost", "tokens"])

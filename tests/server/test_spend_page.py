@@ -1,0 +1,110 @@
+"""What models cost over time, on the Network page and as JSON: read from the ledger, bounded, and the same after a restart."""
+
+import re
+import secrets
+from datetime import datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+
+from supervisor.core.budget import parse_budget
+from supervisor.core.money import PICOUSD
+from supervisor.core.spend_chart import MOST_COLUMNS, OTHERS
+from supervisor.store import spending as store
+from tests.fakes.parts import SECRET, FakeParts
+
+DAY_S = 86400
+
+
+def spend(parts: FakeParts, model: str, cost: int, *, ago_s: float = 0, session: str = "one") -> None:
+    """A call that was settled so long ago."""
+    at = parts.clock.now() - ago_s
+    with parts.engine.begin() as connection:
+        store.add(
+            connection, id=secrets.token_hex(8), session_id=session, day=datetime.fromtimestamp(at).astimezone().date().isoformat(),
+            asked_at=at, host="h", call={}, model=model, reserved={}, cost=cost, tokens=10, bytes_out=1, counts={}, flags=[], settled_at=at,
+        )  # fmt: skip
+
+
+async def test_the_sums_are_those_of_the_session_the_day_and_all(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    spend(parts, "model-a", 2 * PICOUSD)
+    spend(parts, "model-b", PICOUSD, session="two")
+    spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
+    page = (await browser.get("/network?session=one")).text
+    assert re.findall(r'data-role="sum"><span class="muted">([^<]*)</span><strong>([^<]*)', page) == [
+        ("this session", "$2.00"), ("today", "$3.00"), ("in total", "$7.00"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("span", "cost"), [("session", 2), ("day", 3), ("month", 7), ("all", 8)])
+async def test_the_chart_is_of_the_time_that_was_chosen(
+    browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts, span: str, cost: int
+) -> None:
+    spend(parts, "model-a", 2 * PICOUSD)
+    spend(parts, "model-b", PICOUSD, session="two")
+    spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
+    spend(parts, "model-a", PICOUSD, ago_s=90 * DAY_S, session="two")
+    found = (await cli.get(f"/api/spend?session=one&span={span}")).json()
+    assert found["cost_microusd"] == cost * 10**6 == sum(one["cost_microusd"] for one in found["times"])
+    assert sum(one["cost_microusd"] for one in found["models"]) == cost * 10**6
+    assert len(found["times"]) <= MOST_COLUMNS
+    page = (await browser.get(f"/parts/spend?session=one&span={span}")).text
+    svg = ElementTree.fromstring(re.search(r'<svg class="chart".*?</svg>', page, re.DOTALL)[0])  # type: ignore[index]
+    assert svg.attrib["role"] == "img"
+    named = {one.attrib["id"]: one.text or "" for one in svg if "id" in one.attrib}
+    assert set(svg.attrib["aria-labelledby"].split()) == set(named)
+    assert f"${cost}.00" in named["chart-title"]
+    assert "model-a" in named["chart-desc"]
+
+
+async def test_however_long_the_history_and_however_many_the_models_the_chart_is_bounded(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    for number in range(300):
+        spend(parts, f"model-{number}", number * PICOUSD, ago_s=number * 20 * DAY_S)
+    found = (await cli.get("/api/spend")).json()
+    assert len(found["times"]) <= MOST_COLUMNS
+    assert [one["model"] for one in found["models"]] == [*(f"model-{number}" for number in range(299, 294, -1)), OTHERS]
+    assert found["cost_microusd"] == sum(range(300)) * 10**6
+    times = [one["at"] for one in found["times"]]
+    assert times == sorted(times)
+
+
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    first = FakeParts(tmp_path / "same")
+    spend(first, "model-a", PICOUSD)
+    first.close()
+    again = FakeParts(tmp_path / "same")
+    try:
+        assert again.spending.standing().used["total"].cost == PICOUSD
+        found = again.spending.over_time(since=0, width_s=None, models=5, others=OTHERS, session_id=None)
+        assert [(one.model, one.cost) for one in found] == [("model-a", PICOUSD)]
+    finally:
+        again.close()
+
+
+async def test_nothing_spent_is_said_and_a_limit_is_shown(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    parts.spending._fixed["day"] = parse_budget("10usd", "x")
+    page = (await browser.get("/network")).text
+    assert "No call of a model in this time" in page
+    assert "$0.00 of $10.00" in page
+    assert "near" not in page
+    spend(parts, "model-a", 9 * PICOUSD)
+    page = (await browser.get("/network")).text
+    assert 'class="limit near"' in page
+    assert "$9.00 of $10.00 of the budget of this day are used or reserved" in page
+
+
+async def test_a_models_name_is_text(browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    spend(parts, f"<script>alert(1)</script>{SECRET}\u202e", PICOUSD)
+    for text in ((await browser.get("/network")).text, str((await cli.get("/api/spend")).json())):
+        assert SECRET not in text
+        assert "\u202e" not in text
+    assert "<script>alert" not in (await browser.get("/network")).text
+
+
+async def test_what_isnt_there_is_refused(cli: httpx.AsyncClient) -> None:
+    assert (await cli.get("/api/spend?session=none&span=session")).status_code == 404
+    assert (await cli.get("/api/spend?span=century")).status_code == 400
