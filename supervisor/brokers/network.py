@@ -18,10 +18,10 @@ import msgspec
 import structlog
 
 from supervisor import process, settings
+from supervisor.brokers.egress_channel import Channel
 from supervisor.brokers.egress_questions import EgressQuestions, deny
 from supervisor.brokers.model_calls import ModelCalls
 from supervisor.core.egress_wire import (
-    MAX_MESSAGE_BYTES,
     Abandoned,
     CloseListener,
     CloseSession,
@@ -37,9 +37,6 @@ from supervisor.core.egress_wire import (
     Reserve,
     Settled,
     Spent,
-    ToEgress,
-    decode_from_egress,
-    encode,
 )
 from supervisor.errors import StorageError, UserError
 from supervisor.gate import Gate
@@ -53,7 +50,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 # A process that lived this long was well: the next pause is the first again.
 WELL_AFTER_S = 30.0
 STOP_TIMEOUT_S = 5.0
-MOST_QUEUED = 4096
 MOST_OPEN_QUESTIONS = 2048
 _DOWN = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
@@ -74,30 +70,13 @@ class _Session:
 class _Run:
     """One egress process: its channel, and what it asks."""
 
-    sock: socket.socket
     tasks: asyncio.TaskGroup
+    channel: Channel
     questions: EgressQuestions
     calls: ModelCalls
-    outbox: asyncio.Queue[tuple[bytes, int | None]] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
     is_configured: asyncio.Event = field(default_factory=asyncio.Event)
     serves: bool = False
     asking: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-
-    def send(self, message: ToEgress, listener: socket.socket | None = None) -> None:
-        """Queue a message. A process that doesn't read is ended: what it misses then is never an allow."""
-        # The writer gets a copy: the listener may be closed before its turn comes.
-        fd = None if listener is None else listener.dup().detach()
-        try:
-            self.outbox.put_nowait((encode(message), fd))
-        except (asyncio.QueueFull, ValueError):
-            log.error("egress does not read", message=type(message).__name__)
-            _close_fd(fd)
-            self.cut()
-
-    def cut(self) -> None:
-        """End the channel, and by that the process."""
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
 
 
 class NetworkBroker:
@@ -177,7 +156,7 @@ class NetworkBroker:
         """End egress. Its connections end; whatever is asked meanwhile is denied."""
         self._stopping.set()
         if self._run is not None:
-            self._run.cut()
+            self._run.channel.cut()
         if self._task is not None:
             await self._task
         for session_id in list(self._sessions):
@@ -197,8 +176,8 @@ class NetworkBroker:
         if credentials:
             session.credentials = tuple(credentials)
         if self._run is not None and self._run.serves:
-            self._run.send(PutCredentials(session_id=session_id, credentials=session.credentials))
-            self._run.send(OpenListener(session_id=session_id, listener_id=listener_id), ours)
+            self._run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            self._run.channel.send(OpenListener(session_id=session_id, listener_id=listener_id), ours)
         else:
             _refuse_on(ours)
 
@@ -209,7 +188,7 @@ class NetworkBroker:
             if session is not None and _is_same(ours, listener):
                 _give_up(session.listeners.pop(listener_id))
                 if self._run is not None:
-                    self._run.send(CloseListener(session_id=session_id, listener_id=listener_id))
+                    self._run.channel.send(CloseListener(session_id=session_id, listener_id=listener_id))
 
     async def close_session(self, session_id: str) -> None:
         """Serve it no more, and end its connections."""
@@ -219,24 +198,24 @@ class NetworkBroker:
         for listener in session.listeners.values():
             _give_up(listener)
         if self._run is not None:
-            self._run.send(CloseSession(session_id=session_id))
+            self._run.channel.send(CloseSession(session_id=session_id))
 
     def end_connections(self) -> None:
         """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
         if self._run is not None:
-            self._run.cut()
+            self._run.channel.cut()
 
     def reconsider(self) -> None:
         """The rules may have changed: end the connections that go on unread and that they don't allow any more."""
         if self._run is not None:
             for message in self._run.questions.reconsider():
-                self._run.send(message)
+                self._run.channel.send(message)
 
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
         """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
         self._forbidden = tuple(endpoints)
         if self._run is not None:
-            self._run.send(ForbidEndpoints(endpoints=self._forbidden))
+            self._run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
 
     # -- the process -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +239,6 @@ class NetworkBroker:
 
     async def _run_once(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
         try:
             with theirs:
                 self._child = await process.spawn(
@@ -273,12 +251,13 @@ class NetworkBroker:
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._configure.hold_s
                 calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
-                run = self._run = _Run(ours, tasks, EgressQuestions(self._gate, hold_s), calls)
-                helpers = [tasks.create_task(self._begin(run)), tasks.create_task(_write(run))]
+                channel = Channel(ours, lambda message: self._obey(run, message))
+                run = self._run = _Run(tasks, channel, EgressQuestions(self._gate, hold_s), calls)
+                begin = tasks.create_task(self._begin(run))
                 try:
-                    await self._read(run)
+                    await channel.read()
                 finally:
-                    for task in (*helpers, *run.asking.values()):
+                    for task in (begin, *run.asking.values()):
                         task.cancel()
         finally:
             self._take_back()
@@ -287,20 +266,20 @@ class NetworkBroker:
 
     async def _begin(self, run: _Run) -> None:
         """Configure a new process, wait for its word, hand the sessions over."""
-        run.send(self._configure)
+        run.channel.send(self._configure)
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await run.is_configured.wait()
         except TimeoutError:
             log.error("egress is not ready in time")
-            run.cut()
+            run.channel.cut()
             return
-        run.send(ForbidEndpoints(endpoints=self._forbidden))
+        run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
         for session_id, session in self._sessions.items():
-            run.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
             for listener_id, listener in session.listeners.items():
                 asyncio.get_running_loop().remove_reader(listener)
-                run.send(OpenListener(session_id=session_id, listener_id=listener_id), listener)
+                run.channel.send(OpenListener(session_id=session_id, listener_id=listener_id), listener)
         run.serves = True
         self.starts += 1
         self._record("egress_started", pid=self.pid)
@@ -317,8 +296,7 @@ class NetworkBroker:
             run.questions.settle_all("egress ended")
             self._log.egress_ended()
             run.calls.lose_all()
-            while not run.outbox.empty():
-                _close_fd(run.outbox.get_nowait()[1])
+            run.channel.close()
 
     async def _reap(self) -> None:
         child, self._child = self._child, None
@@ -340,23 +318,6 @@ class NetworkBroker:
             log.error("not recorded", event_name=event, error=str(error))
 
     # -- the channel -----------------------------------------------------------------------------------------------------
-
-    async def _read(self, run: _Run) -> None:
-        """Obey egress until its end."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                packet = await loop.sock_recv(run.sock, MAX_MESSAGE_BYTES)
-            except OSError:
-                return
-            if not packet:
-                return
-            try:
-                message = decode_from_egress(packet)
-            except msgspec.DecodeError:
-                log.error("egress sent a message that can't be read")
-                return
-            self._obey(run, message)
 
     def _obey(self, run: _Run, message: FromEgress) -> None:
         match message:
@@ -381,9 +342,9 @@ class NetworkBroker:
 
     def _ask(self, run: _Run, question: Question | Reserve) -> None:
         if question.session_id not in self._sessions:
-            run.send(deny(question, "the session has ended", "start a new session"))
+            run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
-            run.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
+            run.channel.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
         else:
             task = run.tasks.create_task(self._answer(run, question), name=f"question-{question.question_id}")
             run.asking[question.question_id] = task
@@ -391,40 +352,13 @@ class NetworkBroker:
 
     async def _answer(self, run: _Run, question: Question | Reserve) -> None:
         if isinstance(question, Reserve):
-            run.send(await run.calls.answer(question))
+            run.channel.send(await run.calls.answer(question))
             return
         answer = await run.questions.answer(question)
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
         is_begun = answer.decision == "allow" and question.after is None
-        run.send(msgspec.structs.replace(answer, settle=answer.settle or is_begun))
+        run.channel.send(msgspec.structs.replace(answer, settle=answer.settle or is_begun))
         self._log.answered(question, answer)
-
-
-async def _write(run: _Run) -> None:
-    while True:
-        packet, fd = await run.outbox.get()
-        try:
-            while True:
-                try:
-                    socket.send_fds(run.sock, [packet], [] if fd is None else [fd])
-                    break
-                except BlockingIOError:
-                    await _until_writable(run.sock)
-        except OSError:
-            run.cut()
-            return
-        finally:
-            _close_fd(fd)
-
-
-async def _until_writable(sock: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_writer(sock, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_writer(sock)
 
 
 def _refuse_on(listener: socket.socket) -> None:
@@ -455,8 +389,3 @@ def _is_same(one: socket.socket, other: socket.socket) -> bool:
     if other.fileno() < 0:
         return False
     return os.path.sameopenfile(one.fileno(), other.fileno())
-
-
-def _close_fd(fd: int | None) -> None:
-    if fd is not None:
-        socket.close(fd)

@@ -216,11 +216,11 @@ def encode(message: ToEgress | FromEgress) -> bytes:
     return packet
 
 
-def decode_to_egress(packet: bytes) -> ToEgress:
+def decode_to_egress(packet: bytes | memoryview) -> ToEgress:
     """What the supervisor said; `msgspec.DecodeError` where it isn't a message."""
     return _to_egress.decode(packet)
 
 
-def decode_from_egress(packet: bytes) -> FromEgress:
+def decode_from_egress(packet: bytes | memoryview) -> FromEgress:
     """What egress said; `msgspec.DecodeError` where it isn't a message."""
     return _from_egress.decode(packet)

@@ -35,6 +35,7 @@ class Link:
         self._on_message = on_message
         self._on_end = on_end
         self._queue: deque[bytes] = deque()
+        self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES))
         self._loop = asyncio.get_running_loop()
         self._up = True
         sock.setblocking(False)
@@ -93,9 +94,9 @@ class Link:
             if not self._up:
                 return
 
-    def _read(self) -> tuple[bytes, list[int]]:
-        packet, ancillary, flags, _ = self._sock.recvmsg(
-            MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
+    def _read(self) -> tuple[memoryview, list[int]]:
+        length, ancillary, flags, _ = self._sock.recvmsg_into(
+            [self._buffer], socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
         )
         fds = array.array("i")
         for level, kind, data in ancillary:
@@ -105,7 +106,7 @@ class Link:
             for fd in fds:
                 os.close(fd)
             raise OSError("a message was cut off")
-        return packet, list(fds)
+        return self._buffer[:length], list(fds)
 
     def _end(self, why: str) -> None:
         if not self._up:

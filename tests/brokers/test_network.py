@@ -77,7 +77,7 @@ async def test_what_went_where_is_kept_with_its_bytes_and_its_end(place: Setting
     assert sent.down_bytes > 0
     assert sent.up_bytes > 0
     assert sent.duration_s is not None
-    place.broker._run.cut()  # type: ignore[union-attr]
+    place.broker._run.channel.cut()  # type: ignore[union-attr]
     await place.broker.wait_healthy(after_starts=1)
     assert status_of(await send(place, get(http, "/b"))) == 200  # question numbers begin anew
     async with asyncio.timeout(20):
