@@ -1,18 +1,20 @@
 """What egress costs: beside squid, tinyproxy, plain mitmdump and no proxy at all, taken in turns in one run on loopback.
 
 Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump. Ours asks the real gate about each
-connection and request, with rules, audit and database; the others let everything through. Every proxy runs on one processor; the
-client, the origin and our gate share another, so that what ours asks costs ours. The origin is one small server: a figure says what the
-way costs. squid and tinyproxy are left out where they aren't installed.
+connection and request, with rules, audit and database; the others let everything through. Every proxy runs on one processor, ours with
+its supervisor, so that what it asks costs ours; the client and the origin share another. The origin is one small server: a figure says
+what the way costs. squid and tinyproxy are left out where they aren't installed.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,29 +22,18 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import trustme
 import uvloop
 
 from bench import Figure, interleaved_ms
-from supervisor.approval_queue import ApprovalQueue
-from supervisor.audit import Audit
-from supervisor.brokers.ca import ensure_ca
-from supervisor.brokers.network import NetworkBroker
-from supervisor.clock import RealClock
+from bench._egress_ours import HOST, Ours, memory_mb
 from supervisor.core.actions import Network
 from supervisor.core.policy_text import policy_from_data
-from supervisor.core.redact import Redactor
 from supervisor.core.rules import Policy, evaluate
-from supervisor.core.sessions import Session, SessionId
-from supervisor.gate import Gate
-from supervisor.kill_switch import KillSwitch
-from supervisor.network_log import NetworkLog
-from supervisor.policy_files import PolicyFiles
 from supervisor.process import spawn
 from supervisor.settings import ROOT
-from supervisor.store.engine import open_database
 
-HOST = "127.0.0.1"
 ROUNDS = 5
 KEPT_REQUESTS = 300
 NEW_CONNECTIONS = 30
@@ -82,18 +73,20 @@ async def _measure(folder: Path) -> list[Figure]:
     async with contextlib.AsyncExitStack() as stack:
         origins = await stack.enter_async_context(_origins(authority))
         os.sched_setaffinity(0, proxies)  # inherited by what is started now
-        ours, started_s, idle_mb = await stack.enter_async_context(_ours(folder, origins))
+        ours = await stack.enter_async_context(_ours(folder, origins))
         rivals = [await stack.enter_async_context(way) for way in _rivals(folder)]
         began = time.perf_counter()
         plain = await stack.enter_async_context(_mitmdump(folder))
-        plain_s, plain_mb = time.perf_counter() - began, _memory_mb(plain.pid, "VmRSS")
+        plain_s, plain_mb = time.perf_counter() - began, memory_mb(plain.pid, "VmRSS")
         os.sched_setaffinity(0, others)
         direct = Way("direct", None, folder / "origin-ca.pem")
         return [
-            Figure("egress starts", started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
-            Figure("egress idles", idle_mb, "MB", plain_mb, "mitmdump", limit=120),
-            *await _unread_figures(ours["unread"], rivals, direct, origins["unread"]),
-            *await _looked_into_figures(ours["looked into"], plain, origins["looked into"]),
+            Figure("supervisor and egress start", ours.started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
+            Figure("egress idles", ours.idle_mb, "MB", plain_mb, "mitmdump", limit=120),
+            *await _unread_figures(_way(ours, "unread", direct.trust), rivals, direct, origins["unread"]),
+            *await _looked_into_figures(
+                _way(ours, "looked into", Path(ours.certificate)), plain, origins["looked into"]
+            ),
         ]
 
 
@@ -146,10 +139,10 @@ async def _looked_into_figures(ours: Way, plain: Way, origin: int) -> list[Figur
     grown = {}
     seconds = {}
     for way in (ours, plain):
-        before, began = _memory_mb(way.pid, "VmRSS"), time.perf_counter()
+        before, began = memory_mb(way.pid, "VmRSS"), time.perf_counter()
         await _large(way, origin)
         seconds[way.name] = time.perf_counter() - began
-        grown[way.name] = _memory_mb(way.pid, "VmHWM") - before
+        grown[way.name] = memory_mb(way.pid, "VmHWM") - before
     figures.append(
         Figure("looked into, 100 MB: memory added", grown["ours"], "MB", grown["mitmdump"], "mitmdump", limit=20)
     )
@@ -179,9 +172,8 @@ async def _in_turns(ways: Sequence[Way], do: Callable[[Way], Coroutine[None, Non
     return taken
 
 
-def _memory_mb(pid: int | None, field: str) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(field))
+def _way(ours: Ours, session: str, trust: Path) -> Way:
+    return Way("ours", ours.ports[session], trust, ours.egress_pid)
 
 
 def _verdicts() -> list[Figure]:
@@ -277,7 +269,9 @@ async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(HOST).configure_cert(context)
-    servers = {name: await asyncio.start_server(serve, HOST, 0, ssl=context) for name in ("unread", "looked into")}
+    servers = {
+        name: await asyncio.start_server(serve, HOST, 0, ssl=context) for name in ("unread", "looked into", "asked")
+    }
     try:
         yield {name: server.sockets[0].getsockname()[1] for name, server in servers.items()}
     finally:
@@ -359,55 +353,23 @@ async def _mitmdump(folder: Path) -> AsyncIterator[Way]:
 
 
 @contextlib.asynccontextmanager
-async def _ours(folder: Path, origins: Origins) -> AsyncIterator[tuple[dict[str, Way], float, float]]:
-    """A session of ours that nothing looks into, and one that is looked into; how long it took to start, and its memory before use."""
-    clock, redactor = RealClock(), Redactor([])
+async def _ours(folder: Path, origins: Origins) -> AsyncIterator[Ours]:
+    """The whole supervisor with its egress, its sessions' sockets ready."""
     policy = folder / "base.yaml"
-    allowed = "version: 1\nallow:\n" + "".join(f"  - network({HOST}:{port})\n" for port in origins.values())
-    policy.write_text(allowed)
-    # By a session's own policy, which looks inside of everything at this address.
-    policies = {"unread": "", "looked into": f"{allowed}deny:\n  - network(* https://{HOST}/never/**)\n"}
-    engine = open_database(folder / "gatehouse.db")
-    audit = Audit(folder / "audit.log", clock, redactor)
-    gate = Gate(
-        policies=PolicyFiles(policy, folder / "policy.yaml", clock),
-        queue=ApprovalQueue(engine),
-        audit=audit,
-        kill_switch=KillSwitch(folder / "stopped"),
-        clock=clock,
-        redactor=redactor,
-    )
-    now = clock.now()
-    for name, text in policies.items():
-        gate.rulings.open_session(
-            Session(
-                id=SessionId(name), kind="agent", workspace=str(ROOT), command=("sh",), token_hash="", policy_text=text,
-                created_at=now, deadline_at=now + 3600,
-            )
-        )  # fmt: skip
-    certificate = ensure_ca(folder / "ca", clock)
-    broker = NetworkBroker(
-        gate,
-        NetworkLog(clock, redactor),
-        ca_directory=folder / "ca",
-        ca_certificate=certificate,
-        upstream_ca_bundle=folder / "origin-ca.pem",
-    )
-    ways = {}
-    with contextlib.ExitStack() as listeners:
-        async with asyncio.TaskGroup() as tasks:
-            began = time.perf_counter()
-            await broker.start(tasks)
-            started_s = time.perf_counter() - began
-            for name in policies:
-                listener = listeners.enter_context(socket.create_server((HOST, 0)))
-                await broker.open_session(name, listener)
-                trust = certificate if name == "looked into" else folder / "origin-ca.pem"
-                ways[name] = Way("ours", listener.getsockname()[1], trust, broker.pid)
-            idle_mb = _memory_mb(broker.pid, "VmRSS")
-            try:
-                yield ways, started_s, idle_mb
-            finally:
-                await broker.stop()
-    audit.close()
-    engine.dispose()
+    policy.write_text("version: 1\n")
+    environment = {
+        **os.environ,
+        "GATEHOUSE_DATA": str(folder / "data"),
+        "GATEHOUSE_PORT": "0",
+        "GATEHOUSE_POLICY": str(policy),
+        "GATEHOUSE_UPSTREAM_CA": str(folder / "origin-ca.pem"),
+    }
+    program = [sys.executable, "-m", "bench._egress_ours", json.dumps(origins)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            yield msgspec.json.decode(await asyncio.to_thread(child.stdout.readline), type=Ours)
+        finally:
+            child.stdin.close()
+            await asyncio.to_thread(child.wait)
