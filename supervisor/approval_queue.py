@@ -94,6 +94,10 @@ class ApprovalQueue:
         """End those of the requests that are pending or ready."""
         return self._change_all(lambda c: store.close_all(c, request_ids, why, at))
 
+    def lift_all(self, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+        """End what the denials of these requests mean for later ones."""
+        return self._change_all(lambda c: store.lift_all(c, request_ids, why, at))
+
     def use_all(self, requests: Sequence[Request], at: float) -> list[Request]:
         """Give those of the requests out that are ready, once."""
         return self._change_all(lambda c: store.use_all(c, requests, at))
@@ -151,6 +155,10 @@ class ApprovalQueue:
     def ready(self, session_id: str | None = None) -> list[Request]:
         """Those that may be carried out and weren't, oldest first."""
         return self.read(lambda c: store.ready(c, session_id))
+
+    def denied(self, session_id: str) -> list[Request]:
+        """Those of a session that a person denied, oldest first, but for changed files and for denials that were lifted."""
+        return self.read(lambda c: store.denied(c, session_id))
 
     def unsettled(self) -> list[Request]:
         """Those that were begun and whose outcome isn't known."""

@@ -31,9 +31,10 @@ from supervisor.core.redact import Redactor, redacted
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
-from supervisor.grants import Grant, Refused
+from supervisor.grants import Grant, Refused, unanswered
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
+from supervisor.repeats import Repeats
 from supervisor.rulings import Rulings
 from supervisor.unwritten import Unwritten
 
@@ -79,6 +80,7 @@ class Gate:
         self._begun: set[str] = set()
         self._unwritten = Unwritten(queue, clock)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
+        self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open)
         self._tasks: asyncio.TaskGroup | None = None
 
     # -- wiring -----------------------------------------------------------------------------------------------------
@@ -161,8 +163,10 @@ class Gate:
         room = self.queue.room(session_id, origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:
-                if known := self._known(earlier.get(marks[at]), hold_until):
+                if known := self.repeats.known(actions[at], session_id, earlier.get(marks[at]), hold_until):
                     found[at] = known
+                    if status(known) == "denied" and origin != "workspace":
+                        self.record_refusal(action, session_id, explanation(known))
                     continue
                 room -= 1
                 verdict = verdict if room >= 0 else FULL
@@ -214,18 +218,17 @@ class Gate:
     ) -> Grant | Refused:
         """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the agent meanwhile."""
         at_once = self.decide_by_rules(action, session_id)
+        if at_once is None:
+            crowded, left_s = await self.repeats.until_room(action, session_id, hold_s, self.rulings.verdict)
+            at_once = crowded or self.decide_by_rules(action, session_id)
         if at_once is not None:
             return at_once
-        request = self.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=hold_s)
-        request = await self.wait(request.id, hold_s)
+        request = self.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=left_s)
+        if status(request) == "denied":
+            return self._refused(request)
+        request = await self.wait(request.id, left_s)
         if status(request) == "pending":
-            return Refused(
-                why=f"nobody answered within {hold_s:g} s: {request.why}",
-                decision="ask",
-                rule=request.rule,
-                remedy="the request stays in the inbox; try again after it is answered",
-                request_id=request.id,
-            )
+            return unanswered(request, hold_s)
         return self.claim(request.id, session_id)
 
     async def wait(self, request_id: str, timeout_s: float) -> Request:
@@ -320,13 +323,17 @@ class Gate:
 
     def _why_not(self, request: Request, session_id: str) -> Refused | None:
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
-            return Refused(why=explanation(request), rule=request.rule, remedy=request.remedy, request_id=request.id)
+            return self._refused(request)
         # A denial that came after the answer, while the request waited for its turn, holds too.
         verdict = self.rulings.verdict(self.action_of(request), session_id)
         if verdict.decision == "deny":
             self.close(request.id, verdict.why)
             return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request.id)
         return None
+
+    def _refused(self, request: Request) -> Refused:
+        remedy = self.repeats.remedy_of(request)
+        return Refused(why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id)
 
     def unsettled(self, session_id: str) -> list[Request]:
         """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
@@ -405,15 +412,6 @@ class Gate:
                     why=explanation(request),
                 )
         return made
-
-    def _known(self, earlier: Request | None, hold_until: float | None) -> Request | None:
-        """An earlier request for the same action that still speaks: pending, approved and unused, or denied by a person."""
-        if earlier is None:
-            return None
-        current = status(earlier)
-        if current in ("pending", "approved") or (current == "denied" and earlier.superseded_by is None):
-            return self.queue.ask_again(earlier.id, hold_until if current == "pending" else None)
-        return None
 
     def _record_requests(self, requests: Sequence[Request], superseding: str) -> list[Request]:
         """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""

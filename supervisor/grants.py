@@ -8,6 +8,7 @@ import secrets
 import msgspec
 
 from supervisor.core.actions import Action, Effect, fingerprint, title
+from supervisor.core.approvals import Request
 from supervisor.errors import RefusedError
 
 
@@ -19,6 +20,17 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     remedy: str = ""
     request_id: str | None = None
+
+
+def unanswered(request: Request, held_s: float) -> Refused:
+    """The no of a request that was held in vain."""
+    return Refused(
+        why=f"nobody answered within {held_s:g} s: {request.why}",
+        decision="ask",
+        rule=request.rule,
+        remedy="the request stays in the inbox; try again after it is answered",
+        request_id=request.id,
+    )
 
 
 class Grant:

@@ -41,10 +41,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "own_files": BASE | {"core"},
     "unwritten": BASE | {"core", "approval_queue"},
     "audit_lines": BASE | {"core", "grants"},
+    "repeats": BASE | {"core", "approval_queue", "grants"},
     "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
     # What only shows what passed: the gate never reads it.
     "network_log": BASE | {"core"},
-    "gate": BASE | {"core", "audit_lines", "grants", "rulings", "unwritten"} | RECORDS,
+    "gate": BASE | {"core", "audit_lines", "grants", "repeats", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
     **{part: BASE | {"core", "store", "audit"} for part in LEDGER},
     # Part of the composition root: it reads the values of named secrets, and hands them to egress and the redactor.

@@ -162,7 +162,8 @@ class AgentCalls:
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
-        return agent_request(request, self.parts.redactor)
+        remedy = self.parts.gate.repeats.remedy_of(request)
+        return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:
         return self.parts.gate.ask(action, session_id=self._session_id, reason=reason, origin="agent_api")

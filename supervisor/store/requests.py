@@ -40,6 +40,7 @@ _READY: ColumnElement[bool] = and_(
     table.c.closed_at.is_(None),
     table.c.used_at.is_(None),
 )
+_DENIED: ColumnElement[bool] = and_(table.c.answer == "denied", table.c.superseded_by.is_(None))
 MOST_PARAMETERS = 500
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
@@ -146,6 +147,17 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
     )
     decode = msgspec.json.Decoder(FileChange).decode
     return [Waiting(one.id, one.fingerprint, one.asked_at, decode(one.action), one.sticky) for one in rows]
+
+
+def denied(connection: Connection, session_id: str) -> list[Request]:
+    """Those of a session that a person denied, oldest first, but for changed files and for denials that were lifted."""
+    return _select(connection, and_(_DENIED, table.c.closed_at.is_(None), not_(_IS_CHANGE)), session_id)
+
+
+def lift_all(connection: Connection, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
+    """End what the denials of these requests mean for later ones; they stay denied themselves."""
+    condition = and_(_DENIED, table.c.closed_at.is_(None))
+    return _change_all(connection, condition, request_ids, {"closed_at": at, "closed_why": why})
 
 
 def last_answered_changes(connection: Connection, session_id: str) -> list[tuple[str, dict[str, object] | None]]:

@@ -1,0 +1,242 @@
+"""What an agent asks again: what it asked already, what was denied a while ago, and more than a person can look at.
+
+    identical, and it waits      one card with a count
+    alike, and denied            denied at once for a while, with when it may be asked again; a person can lift that
+    alike, and several wait      held without a card of its own until there is room, on connections
+    many connections wait        the same
+
+It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a
+wait. What was denied is derived from the requests in the database; only the counts that a person sees are kept here.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from supervisor.approval_queue import ApprovalQueue
+from supervisor.clock import Clock
+from supervisor.core.actions import Action, FileChange, Network, fingerprint, title
+from supervisor.core.approvals import Request, status
+from supervisor.core.duration import format_duration
+from supervisor.core.redact import Redactor, redacted
+from supervisor.core.repeats import Likeness, Standing, likeness, remedy, standing
+from supervisor.core.verdicts import Verdict
+from supervisor.grants import Refused
+
+# How many cards there may be that differ in next to nothing, and for connections of one session at all. The rest is held without.
+MOST_ALIKE = 3
+MOST_CONNECTIONS = 20
+# A change of the rules may make room without any request changing, so whoever waits looks now and then.
+LOOK_EVERY_S = 2.0
+MOST_TITLES = 50
+MOST_READ = 1000
+
+
+class Denied(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish that a person denied and that was asked again: `asked_again` times since Gatehouse started. `until` None: to the end of the session."""
+
+    request_id: str
+    title: str
+    denied_at: float
+    asked_again: int
+    until: float | None
+
+
+class Quiet(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session asks without a card of its own. `held` are the titles of what waits for room, the first of so many."""
+
+    session_id: str
+    denied: tuple[Denied, ...]
+    held: tuple[str, ...]
+    held_count: int
+
+
+@dataclass(eq=False)
+class _Session:
+    """`waiting`: by request id, what waits. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since."""
+
+    waiting: dict[str, tuple[str, Likeness | None, bool]] = field(default_factory=dict)
+    denied: dict[Likeness, dict[str, Request]] = field(default_factory=dict)
+    again: Counter[Likeness] = field(default_factory=Counter)
+    held: Counter[str] = field(default_factory=Counter)
+
+    def note(self, request: Request) -> None:
+        """A request as it is now."""
+        if isinstance(request.action, FileChange):
+            return
+        current, like = status(request), likeness(request.action)
+        self.waiting.pop(request.id, None)
+        if current == "pending":
+            self.waiting[request.id] = (request.fingerprint, like, isinstance(request.action, Network))
+        if like is None:
+            return
+        if current == "denied" and request.answer == "denied" and request.closed_at is None:
+            self.denied.setdefault(like, {})[request.id] = request
+        elif like in self.denied:
+            self.denied[like].pop(request.id, None)
+            if not self.denied[like]:
+                del self.denied[like], self.again[like]
+
+
+class Repeats:
+    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be another."""
+
+    def __init__(self, queue: ApprovalQueue, clock: Clock, redactor: Redactor, is_open: Callable[[str], bool]) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._redactor = redactor
+        self._is_open = is_open
+        self._sessions: dict[str, _Session] = {}
+        self.on_change: Callable[[str], None] = lambda session_id: None
+        queue.on_change(self._changed)
+
+    # -- what was asked before ----------------------------------------------------------------------------------------
+
+    def known(
+        self, action: Action, session_id: str, earlier: Request | None, hold_until: float | None
+    ) -> Request | None:
+        """The earlier request that speaks for this one, counted: it waits, is approved and unused, or was denied. `earlier` is the newest for
+        exactly this action."""
+        if earlier is not None and status(earlier) in ("pending", "approved"):
+            return self._queue.ask_again(earlier.id, hold_until if status(earlier) == "pending" else None)
+        like = self._likeness(action)
+        if like is not None:
+            return self._denied_before(like, session_id)
+        if earlier is not None and status(earlier) == "denied" and earlier.closed_at is None:
+            return self._queue.ask_again(earlier.id, None)
+        return None
+
+    def remedy_of(self, request: Request) -> str:
+        """What an agent may do about a request: what was said with it, else of a person's denial when it may be asked again."""
+        like = likeness(request.action)
+        denied = None if like is None else self._of(request.session_id).denied.get(like)
+        if request.remedy or not denied or request.id not in denied:
+            return request.remedy
+        return remedy(_standing(denied).until, self._clock.now())
+
+    def lift(self, request: Request, why: str) -> list[Request]:
+        """A wish that was denied may be asked again at once: the denials that no longer stand."""
+        like = likeness(request.action)
+        alike = {} if like is None else self._of(request.session_id).denied.get(like, {})
+        return self._queue.lift_all(list(alike or {request.id: request}), why, self._clock.now())
+
+    def _denied_before(self, like: Likeness, session_id: str) -> Request | None:
+        session = self._of(session_id)
+        denied, now = session.denied.get(like), self._clock.now()
+        if denied is None or now >= (until := _standing(denied).until):
+            return None
+        last = max(denied.values(), key=_denied_at)
+        session.again[like] += 1
+        self.on_change(session_id)
+        ago = format_duration(now - _denied_at(last))
+        what = f"`{title(last.action)}` was denied {ago} ago; {remedy(until, now)}"
+        counted = self._queue.ask_again(last.id, None) or last
+        return msgspec.structs.replace(counted, remedy=what)
+
+    # -- too much at once ---------------------------------------------------------------------------------------------
+
+    def crowd(self, action: Action, session_id: str) -> str | None:
+        """Why there is no room for a card for this; None where there is, where it has one, and where it was denied."""
+        waiting = self._of(session_id).waiting.values()
+        mark = fingerprint(action)
+        if any(mark == known for known, _, _ in waiting):
+            return None
+        like = self._likeness(action)
+        if like is not None and sum(like == one for _, one, _ in waiting) >= MOST_ALIKE:
+            return f"{MOST_ALIKE} requests like this wait for an answer already"
+        if isinstance(action, Network) and sum(is_connection for *_, is_connection in waiting) >= MOST_CONNECTIONS:
+            return f"{MOST_CONNECTIONS} requests of this session for the network wait for an answer already"
+        return None
+
+    async def until_room(
+        self, action: Action, session_id: str, hold_s: float, verdict: Callable[[Action, str], Verdict]
+    ) -> tuple[Refused | None, float]:
+        """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its card: the refusal where there is
+        none still, and how many seconds are left."""
+        deadline = self._clock.monotonic() + hold_s
+        while True:
+            asked = verdict(action, session_id)
+            crowded = self.crowd(action, session_id) if asked.decision == "ask" else None
+            left_s = max(0.0, deadline - self._clock.monotonic())
+            if crowded is None:
+                return None, left_s
+            if not left_s:
+                why = f"{crowded}: {asked.why}"
+                return Refused(why=why, decision="ask", remedy="try again after they are answered"), 0.0
+            with self._held(title(redacted(action, self._redactor)), session_id), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_EVERY_S)):
+                    await self._queue.next_change_in_session(session_id)
+
+    @contextlib.contextmanager
+    def _held(self, name: str, session_id: str) -> Iterator[None]:
+        held = self._of(session_id).held
+        held[name] += 1
+        self.on_change(session_id)
+        try:
+            yield
+        finally:
+            held[name] -= 1
+            if held[name] <= 0:
+                del held[name]
+            self.on_change(session_id)
+
+    # -- for the person -------------------------------------------------------------------------------------------------
+
+    def quiet(self) -> list[Quiet]:
+        """What the open sessions ask without a card, of those that do."""
+        found = [self._quiet(one, session) for one, session in self._sessions.items() if self._is_open(one)]
+        return [one for one in found if one.denied or one.held_count]
+
+    def _quiet(self, session_id: str, session: _Session) -> Quiet:
+        now = self._clock.now()
+        denied = []
+        for like, count in session.again.items():
+            of_wish = session.denied[like]
+            until = _standing(of_wish).until
+            if until > now:
+                last = max(of_wish.values(), key=_denied_at)
+                name, at = title(last.action), _denied_at(last)
+                end = None if until == math.inf else until
+                denied.append(Denied(request_id=last.id, title=name, denied_at=at, asked_again=count, until=end))
+        held = tuple(session.held)[:MOST_TITLES]
+        return Quiet(session_id=session_id, denied=tuple(denied), held=held, held_count=len(session.held))
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _of(self, session_id: str) -> _Session:
+        """What is known of a session, from the database where it is asked for the first time."""
+        found = self._sessions.get(session_id)
+        if found is None:
+            for over in [one for one in self._sessions if not self._is_open(one)]:
+                del self._sessions[over]
+            found = _Session()
+            waiting = self._queue.pending_but([session_id], session_id, limit=MOST_READ)
+            for request in (*waiting, *self._queue.denied(session_id)):
+                found.note(request)
+            self._sessions[session_id] = found
+        return found
+
+    def _likeness(self, action: Action) -> Likeness | None:
+        """As of the stored action, which has no secrets."""
+        return None if likeness(action) is None else likeness(redacted(action, self._redactor))
+
+    def _changed(self, request: Request) -> None:
+        session = self._sessions.get(request.session_id)
+        if session is not None:
+            had = len(session.again)
+            session.note(request)
+            if len(session.again) != had:
+                self.on_change(request.session_id)
+
+
+def _denied_at(request: Request) -> float:
+    return request.answered_at or request.asked_at
+
+
+def _standing(denied: dict[str, Request]) -> Standing:
+    return standing(map(_denied_at, denied.values()))
