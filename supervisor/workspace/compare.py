@@ -220,13 +220,13 @@ class Comparison:
         finding.host = look(sides.host, name)
         # What is new to both is asked about whatever is in it, so it needn't be read once before.
         is_new = finding.host is None and sides.known(name) is None and (renames is None or not renames.holds_any)
-        finding.mine = look(sides.copy, name, digest_of=keep if is_new else digest_of)
+        finding.mine = sides.look_at_copy(name, digest_of=keep if is_new else digest_of)
         finding.wanted = self._want(finding)
         if renames is not None and renames.may_come_from(finding):
             return  # its content is on the host
         if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
             if not is_new:
-                finding.mine = look(sides.copy, name, digest_of=keep)
+                finding.mine = sides.look_at_copy(name, digest_of=keep)
             finding.wanted = self._with_secrets(name, self._want(finding))
         if finding.wanted is not None:
             self._bases.keep(name, finding.host, finding.wanted)
@@ -418,6 +418,7 @@ class _Copy:
     def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
         self.entries = sides.copy_entries
         self.gone = sides.copy_gone
+        self._speak_of = sides.speak_of
         self._compared = compared
 
     def is_hidden(self, leaf: str) -> bool:
@@ -431,6 +432,9 @@ class _Copy:
 
     def enters(self, known: Known | None) -> bool:
         return False  # a new folder's tree may be large, and is watched from the first look on
+
+    def is_gone(self, name: str) -> None:
+        self._speak_of(name)
 
     def ignored(self, name: str) -> None:
         pass  # the agent's own

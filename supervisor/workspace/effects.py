@@ -271,7 +271,7 @@ class Effects:
         if action.operation == "rename":
             await asyncio.to_thread(self._agree_on_both, request, action, applied)
         elif "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
-            self._sides.agreed(name, applied.known, request.id)
+            self._sides.agreed(name, applied.known, request.id, by_agent=request.origin == "workspace")
         else:
             self._sides.history.confirm_alone(request.id, name)
 
@@ -284,7 +284,7 @@ class Effects:
         has_all = old is None and new is not None and new.token == action.after
         was_there = new is not None or request.origin == "workspace"
         if was_there and (has_all or "conflict" not in action.hazards):
-            self._sides.agreed(to, applied.known, request.id)
+            self._sides.agreed(to, applied.known, request.id, by_agent=request.origin == "workspace")
         else:
             self._sides.history.confirm_alone(request.id, to)
         if old is None or "conflict" not in action.hazards:

@@ -62,6 +62,9 @@ class _Host:
     def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
         return self._sides.children(folder) - seen
 
+    def is_gone(self, name: str) -> None:
+        pass  # both sides agreed on it once
+
     def ignored(self, name: str) -> None:
         if not self._sides.shows_ignored:
             self._ignored.append(name)

@@ -239,6 +239,8 @@ class HostChanges:
     # -- looking and bringing (in a thread) ---------------------------------------------------------------------------
 
     def _deal_with_all(self, names: list[str]) -> list[_Found]:
+        for name in names:
+            self._sides.speak_of(name)
         with NewFiles(self._sides.host, self._sides.copy) as new:
             return [self._bring_new(name, new) or self._deal_with(name) for name in names]
 
@@ -266,7 +268,7 @@ class HostChanges:
     def _compare(self, name: str) -> _Found:
         known = self._sides.known(name)
         host = look(self._sides.host, name, digest_of=_unless_same(known, known.host_signature if known else None))
-        mine = look(self._sides.copy, name, digest_of=_unless_same(known, known.copy_signature if known else None))
+        mine = self._sides.look_at_copy(name, digest_of=_unless_same(known, known.copy_signature if known else None))
         verdict = incoming(self._sides.standing(name, mine, host), mine, host)
         if verdict.verdict == "agreed":
             both = _agreement(host, mine.signature if mine else None)

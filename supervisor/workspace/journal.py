@@ -109,7 +109,7 @@ Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun |
 
 class Replayed(msgspec.Struct):
     """What the files say: the baseline now, the intents that nothing more is known of, what was done, in its order, and
-    the undos among that; `open_undo` is one that a crash cut short."""
+    the undos among that; `open_undo` is one that a crash cut short; `nothing` are paths that are known to be gone."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
@@ -118,6 +118,7 @@ class Replayed(msgspec.Struct):
     undos: dict[str, UndoBegun]
     open_undo: UndoBegun | None = None
     open_batch: BatchBegun | None = None
+    nothing: set[str] = msgspec.field(default_factory=set)
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
@@ -179,7 +180,9 @@ def _take(state: Replayed, line: Line) -> None:
             name = decode_name(line.name)
             if line.known is None:
                 state.baseline.pop(name, None)
+                state.nothing.add(name)
             else:
+                state.nothing.discard(name)
                 state.baseline[name] = line.known
 
 

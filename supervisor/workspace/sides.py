@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.core.changes import PERMISSIONS, Known, Seen, signature_of
+from supervisor.core.changes import PERMISSIONS, SPECIAL, Known, Seen, kind_of, signature_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, is_git_name
 from supervisor.workspace.blobs import BlobStore
@@ -55,6 +55,8 @@ class Sides:
         """What both sides last agreed on about a path. An attribute, since each file of a pass is looked up by it."""
         # Paths of an overlay that the agent made and the host has by now: see `copy_gone`.
         self._made: dict[str, set[str]] = {}
+        # Those that both sides have nothing at: what hides one there is no news of the agent's.
+        self._nothing = replayed.nothing
         self._children: dict[str, set[str]] = {}
         for name in self._baseline:
             self._children.setdefault(_folder(name), set()).add(name)
@@ -86,18 +88,27 @@ class Sides:
         """Whether there are such paths in it."""
         return bool(self._children.get(name))
 
-    def agreed(self, name: str, known: Known | None, request: str | None = None, *, journaled: bool = True) -> None:
+    def agreed(
+        self,
+        name: str,
+        known: Known | None,
+        request: str | None = None,
+        *,
+        journaled: bool = True,
+        by_agent: bool = False,
+    ) -> None:
         """Both sides agree on this from now on (None: on nothing being there); folders on the way with it.
 
         With `request` its effect is on record as done from now on, and can be undone. Not `journaled`: after a crash it is
         found again, because both sides hold the same then too; or one of them was changed, which then counts as a change.
+        `by_agent`: the host was given what the agent had there, so what is missing in the copy by now, the agent deleted.
         """
         if journaled:
             self.journal.agreed(name, known, request)
         if request is not None:
             self.history.confirm(request, name)
         self._set(name, known)
-        self._note_made(name, known)
+        self._note_made(name, known, by_agent=by_agent)
         parent = _folder(name)
         while known is not None and parent and parent not in self._baseline:
             self._set(parent, Known("dir", 0o755))
@@ -137,28 +148,67 @@ class Sides:
         """The paths in a folder that the copy doesn't have any more. `seen` and `unseen`: what `copy_entries` gave."""
         if self.upper is None:
             return self.children(folder) - seen
-        gone = {name for name in unseen if self.known(name) is not None}
+        gone = {name for name in unseen if self.known(name) is not None or self._is_unspoken(name)}
         # INVARIANT: what the upper folder held when the host was given it is only missing there by the agent's doing. No
         # whiteout says so: to the kernel it never was in the host's folder.
         gone |= {name for name in self._made.get(folder, ()) if name not in seen and not self.upper.holds(name)}
         if not self.upper.covers(folder):
             return gone
         for leaf, status in each_entry(self.host, folder):
-            self.met_on_host(f"{folder}/{leaf}" if folder else leaf, status)
+            name = f"{folder}/{leaf}" if folder else leaf
+            self.met_on_host(name, status)
+            if name not in seen and self._is_unspoken(name):
+                gone.add(name)
         return gone | (self.children(folder) - seen)
+
+    def _is_unspoken(self, name: str) -> bool:
+        """Whether the agent deleted something that both sides never agreed on: it came to the host a moment before, and shone
+        through. INVARIANT: what hides a path otherwise is put on record, by `apart` or by an agreement on nothing."""
+        if self.upper is None or is_git_name(name.rpartition("/")[2]) or self.known(name) is not None:
+            return False
+        found = self.upper.whiteout(name)
+        if found is None or found.name in self._nothing or self.upper.is_apart(name):
+            return False
+        host = signature_at(self.host, name)
+        # What is newer than a folder's end was not in it then. Its own end says nothing of times: it was there.
+        return host is None or found.name == name or host[2] < found.before_ns
+
+    def speak_of(self, name: str) -> None:
+        """A path that isn't ignored: if the agent deleted it before both sides agreed on anything, the agent had something
+        there, so that a person is asked. Nobody knows what it was: it counts as changed on the host since."""
+        if self.upper is None or not self._is_unspoken(name):
+            return
+        host = signature_at(self.host, name)
+        if host is None:
+            self.agreed(name, None)
+        elif (kind := kind_of(host[4])) not in SPECIAL:
+            self._set(name, Known(kind, 0))
+
+    def look_at_copy(self, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:
+        """`look` at the copy, where nothing is that shines through only because the agent's own was given to the host."""
+        is_made = self.upper is not None and name in self._made.get(_folder(name), ())
+        if is_made and self.upper is not None and not self.upper.holds(name):
+            return None
+        return look(self.copy, name, digest_of=digest_of)
 
     def is_of_agent(self, name: str) -> bool:
         """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it isn't, the path is never asked
         about: what shines through an overlay may be older than the host's, and would look like a change."""
         return self.upper is None or name in self._made.get(_folder(name), ()) or self.upper.holds(name)
 
-    def _note_made(self, name: str, known: Known | None) -> None:
+    def _note_made(self, name: str, known: Known | None, *, by_agent: bool) -> None:
         """Remember, with the folders on the way, that the upper folder holds a path that both sides have; or forget it."""
         if self.upper is None:
             return
-        if known is None or not self.upper.holds(name):
+        self._nothing.discard(name)
+        if known is None and self.upper.whiteout(name) is not None:
+            self._nothing.add(name)
+        is_held = self.upper.holds(name)
+        if known is None or not (is_held or by_agent):
             self._made.get(_folder(name), set()).discard(name)
             return
+        if not is_held:
+            self.upper.hide([name])  # the agent deleted it, and sees the host's now
         while name and name not in self._made.setdefault(_folder(name), set()):
             self._made[_folder(name)].add(name)
             name = _folder(name)
@@ -179,8 +229,10 @@ class Sides:
 
     def keep_from_agent(self, names: Iterable[str]) -> None:
         """Paths that the host has and no copy gets: an overlay shows them until they are hidden."""
-        if self.upper is not None:
-            self.upper.hide(names)
+        if self.upper is None:
+            return
+        for name in self.upper.hide(names):
+            self.agreed(name, None)
 
     def pin(self, name: str, mine: Seen | None) -> None:
         """Before what shines through is replaced by what the host has now: see `Upper.pin`. It counts as agreed on, not as the

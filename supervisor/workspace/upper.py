@@ -4,8 +4,9 @@ A path that isn't in the upper folder was not touched by the agent, whatever the
 through, and the kernel promises nothing about it once the host changes (a file that was replaced by rename stays the old
 one, one that was created after a look-up that failed stays missing). So `holds` is asked before anything is concluded.
 
-The upper folder's own marks (whiteouts, opaque folders) are never taken at their word: they only say where to look, and what
-is there is what the view shows, which is what the agent sees. It is separate from `sides` because the copy mode has none of
+The upper folder's own marks (whiteouts, opaque folders) say where to look, and what is there is what the view shows, which is
+what the agent sees. Only where nobody knows of a path yet, a whiteout says by itself that something was deleted: overlayfs
+lets nobody make one in the view. It is separate from `sides` because the copy mode has none of
 this. It must never read content from the upper folder, or take a path for deleted because of a mark.
 """
 
@@ -16,12 +17,20 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from supervisor.workspace.beneath import DIRECTORY, PathError, Root
 
 UPPER = "upper"
 OPAQUE = "user.overlay.opaque"
 _GONE = (FileNotFoundError, NotADirectoryError, PathError)
+
+
+class Whiteout(NamedTuple):
+    """Where one is, and a time that it is older than."""
+
+    name: str
+    before_ns: int
 
 
 class Upper:
@@ -58,6 +67,21 @@ class Upper:
         except OSError:
             return True  # what can't be read was made so by the agent
         return True
+
+    def whiteout(self, name: str) -> Whiteout | None:
+        """What hides a path of the host's since something there was deleted, itself or a folder that it was in."""
+        with contextlib.ExitStack() as opened:
+            fd, parts = self.root.fd, name.split("/")
+            for number, part in enumerate(parts, 1):
+                try:
+                    status = os.stat(part, dir_fd=fd, follow_symlinks=False)
+                    if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+                        return Whiteout("/".join(parts[:number]), os.fstat(fd).st_mtime_ns)
+                    fd = os.open(part, DIRECTORY, dir_fd=fd)
+                except OSError:
+                    return None
+                opened.callback(os.close, fd)
+        return None
 
     def covers(self, folder: str) -> bool:
         """Whether nothing of the host's shines through in this folder: it was deleted, replaced, or made anew."""
@@ -128,8 +152,9 @@ class Upper:
             return False
         return shown != (visible if self._is_covered(parts) else visible | (there - ours))
 
-    def hide(self, names: Iterable[str]) -> None:
-        """Take paths out of the agent's sight that shine through: what the host ignores, and has only now."""
+    def hide(self, names: Iterable[str]) -> list[str]:
+        """Take paths out of the agent's sight that shine through: what the host ignores, and has only now. Those that were."""
+        hidden: list[str] = []
         for name in names:
             *above, leaf = name.split("/")
             with contextlib.suppress(OSError):
@@ -140,6 +165,8 @@ class Upper:
                         shutil.rmtree(leaf, dir_fd=fd)
                     else:
                         _unlink(fd, leaf)
+                hidden.append(name)
+        return hidden
 
 
 @contextlib.contextmanager

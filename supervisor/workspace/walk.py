@@ -41,6 +41,9 @@ class Side(Protocol):
     def enters(self, known: Known | None) -> bool:
         """Whether to go into a folder even where its own events come."""
 
+    def is_gone(self, name: str) -> None:
+        """A path that isn't ignored was among those that `gone` gave."""
+
     def ignored(self, name: str) -> None:
         """A path is passed over because it is ignored."""
 
@@ -133,12 +136,12 @@ class Walk:
         return _Folder(entries, side.gone(folder, names, unseen), len(names))
 
     def _unknown(self, looks: Iterable[_Folder]) -> list[str]:
-        return [
-            _asked_as(name, status)
-            for look in looks
-            for name, status in look.entries.items()
-            if self._sides.known(name) is None
-        ]
+        known, names = self._sides.known, list[str]()
+        for look in looks:
+            names += (_asked_as(name, status) for name, status in look.entries.items() if known(name) is None)
+            # Nothing tells whether it was a folder.
+            names += (asked for name in look.gone if known(name) is None for asked in (name, f"{name}/"))
+        return names
 
     def _differing(self, look: _Folder, ignored: set[str], found: dict[str, bool], *, everything: bool) -> set[str]:
         """Put what needs a look into `found`; the folders to go into next."""
@@ -159,6 +162,9 @@ class Walk:
             if self._side.differs(known, there.st_mode):
                 found[name] = True
         for name in look.gone:
+            if not ignored.isdisjoint((name, f"{name}/")):
+                continue
+            self._side.is_gone(name)
             found[name] = False
             if _is_folder(self._sides.known(name)):
                 into.add(name)

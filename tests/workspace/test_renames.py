@@ -253,8 +253,6 @@ async def test_what_the_person_did_meanwhile_is_never_lost(desk: Desk, how: str)
 
 
 async def test_deleted_by_the_agent_before_it_was_carried_out(desk: Desk) -> None:
-    if desk.is_overlay:
-        pytest.skip("what was never in both is gone without a trace from an overlay: the file is brought back")
     async with desk.running():
         moved(desk)
         request = await asked_once(desk)
