@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.settings import CopyMode
 from supervisor.workspace import copy_pool
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
@@ -45,8 +46,9 @@ async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("setting", "wanted", "expected"), [(False, True, True), (True, None, True), (True, False, False)]
 )
+@pytest.mark.parametrize("copy", ["copy", "overlay"])
 async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
-    tmp_path: Path, setting: bool, wanted: bool | None, expected: bool
+    tmp_path: Path, setting: bool, wanted: bool | None, expected: bool, copy: CopyMode
 ) -> None:
     workspace = make_repository(tmp_path / "checkout")
     (workspace / ".gitignore").write_text(".venv/\n")
@@ -54,7 +56,7 @@ async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
     (workspace / ".venv/tool").write_text("from the host")
     settings = settings_in(tmp_path, POLICY)._replace(include_ignored=setting)
     async with supervised(settings) as running:
-        _, output = await running.run(workspace, "cat", ".venv/tool", include_ignored=wanted)
+        _, output = await running.run(workspace, "cat", ".venv/tool", include_ignored=wanted, copy=copy)
     assert ("from the host" in output) == expected
 
 

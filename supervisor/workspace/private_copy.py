@@ -41,7 +41,10 @@ async def make_private_copy(
     notes: tuple[str, ...] = ()
     if mode != "copy":
         try:
-            made = await make_overlay(workspace, folder, exclude=exclude, at_least=MANY_FILES if mode == "auto" else 0)
+            at_least = MANY_FILES if mode == "auto" else 0
+            made = await make_overlay(
+                workspace, folder, exclude=exclude, include_ignored=include_ignored, at_least=at_least
+            )
             if made is not None:
                 return PrivateCopy(made.mount, (IS_OVERLAY, *made.notes))
         except SandboxError as error:
