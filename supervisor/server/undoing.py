@@ -176,7 +176,8 @@ async def _newest(parts: Parts) -> Session:
                 if undo.timeline().rows:
                     return session
         except NotFoundError:
-            continue
+            if session.started_at is not None and session.ended_at is None:
+                raise  # a crash left it: an older one isn't what is meant
     raise UserError("no session applied anything that could be undone", "`gatehouse sessions` lists them")
 
 

@@ -144,17 +144,24 @@ def test_what_is_meant_must_be_said(product: Gatehouse, workspace: Path) -> None
 
 
 def test_a_session_that_a_crash_left_is_taken_up_first(product: Gatehouse, workspace: Path, tmp_path: Path) -> None:
+    """An older session is never undone in its place."""
+    older = tmp_path / "older"
+    older.mkdir()
+    product.run("run", "--workspace", str(older), "--", "sh", "-c", "echo agent > old.txt")
     running = product.start(
         "run", "--workspace", str(workspace), "--", "sh", "-c", f"{WORK}; sleep 60", log=tmp_path / "run.log"
     )
-    until(lambda: len(product.events("effect_settled")) >= 3, "the effects on record")
+    until(lambda: len(product.events("effect_settled")) >= 4, "the effects on record")
     running.send_signal(signal.SIGKILL)
     running.wait()
-    session = product.events("session_started")[0]["session"]
-    done = product.run("undo", str(session), "--yes")
-    assert done.returncode == 1
-    assert "gatehouse up" in done.stderr
+    session = product.events("session_started")[1]["session"]
+    for what in (str(session), "--all"):
+        done = product.run("undo", what, "--yes")
+        assert done.returncode == 1
+        assert "gatehouse up" in done.stderr
+    assert (older / "old.txt").read_text() == "agent\n"
     product.start("up", log=tmp_path / "up.log")
     until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-    product.ask("undo", str(session), "--yes")
+    product.ask("undo", "--all", "--yes")
     assert is_as_before(workspace)
+    assert (older / "old.txt").read_text() == "agent\n"
