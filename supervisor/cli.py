@@ -333,7 +333,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
         parser.add_argument("--policy", metavar="FILE", help="the policy that sessions start with (GATEHOUSE_POLICY)")
         parser.add_argument("--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)")
-        parser.add_argument("--budget", metavar="AMOUNT", help="how much model calls may cost: 5usd (MAX_COST)")
+        parser.add_argument(
+            "--budget", metavar="AMOUNT", action="append", help="$5, 2M-tokens, 1000-requests, 50MB (MAX_COST)"
+        )
         parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
         parser.add_argument("--copy", metavar="MODE", help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)")
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
@@ -437,7 +439,7 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     if getattr(options, "max_uptime", None):
         settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))
     if getattr(options, "budget", None):
-        settings = settings._replace(max_cost=options.budget)
+        settings = settings._replace(max_cost=",".join(options.budget))
     settings = settings._replace(include_ignored=settings.include_ignored or getattr(options, "include_ignored", False))
     if getattr(options, "port", None):
         if not (options.port.isdigit() and options.port.isascii() and int(options.port) <= 65535):

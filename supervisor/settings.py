@@ -28,14 +28,14 @@ SETTINGS = (
     Setting(
         "MAX_COST",
         "",
-        "how much a session's model calls may use: 5usd, 2000000tokens, 500requests or 50mb (of what they send), several with commas; no limit where empty",
+        "how much a session may use: dollars and tokens of models (5usd, 2M-tokens), requests and bytes out of all its traffic (1000-requests, 50MB), several with commas; no limit where empty",
     ),
-    Setting("MAX_COST_PER_DAY", "", "the same for the calls of all sessions on one day"),
-    Setting("MAX_COST_TOTAL", "", "the same for all calls that are in the database"),
+    Setting("MAX_COST_PER_DAY", "", "the same for all sessions together on one day"),
+    Setting("MAX_COST_TOTAL", "", "the same for all sessions that are in the database"),
     Setting(
         "GATEHOUSE_AT_LIMIT",
         "ask",
-        "what happens to a call that would pass such a limit: ask (it is held, and you may add to the budget) or deny",
+        "what happens to a call or request that would pass such a limit: ask (it is held, and you may add to the budget) or deny",
     ),
     Setting("GATEHOUSE_PRICES", "policy/prices.yaml", "what model calls cost"),
     Setting(

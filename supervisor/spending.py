@@ -38,6 +38,7 @@ from supervisor.core.spend import Charge, bound, charge, lost
 from supervisor.core.usage import Usage
 from supervisor.errors import StorageError, UserError
 from supervisor.store import spending as store
+from supervisor.traffic import Traffic
 
 log = structlog.get_logger("spending")
 
@@ -83,6 +84,7 @@ class Spending:
         self._noticed: set[tuple[Scope, str, Kind, int]] = set()
         self._budgets: dict[str, Limits] = {}
         self._watchers: list[Callable[[str], None]] = []
+        self.traffic = Traffic(engine, self._standing, lambda: self.key("day", ""), self._sent)
 
     def on_change(self, callback: Callable[[str], None]) -> None:
         """Called with the session's id when its figures changed."""
@@ -109,7 +111,7 @@ class Spending:
             return Refusal("the session has ended", "start a new session")
         reserved = bound(call, self._table)
         with self._engine.begin() as connection:
-            limits, used = self._standing(connection, session_id, budget)
+            limits, used = self._standing(connection, session_id)
             if call.api == "unmetered":
                 if any(limits[scope].cost is not None or limits[scope].tokens is not None for scope in SCOPES):
                     return Refusal(
@@ -117,9 +119,7 @@ class Spending:
                         "use the Messages, chat completions, responses, invoke or converse API",
                     )
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
-            wanted = Amounts(
-                cost=reserved.cost_picousd, tokens=reserved.tokens.total, requests=1, bytes_out=call.body_bytes
-            )
+            wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)
             over = first_over(limits, used, wanted)
             if over is not None:
                 return over
@@ -147,11 +147,11 @@ class Spending:
                 reserved=msgspec.to_builtins(reserved),
                 cost=wanted.cost,
                 tokens=wanted.tokens,
-                bytes_out=wanted.bytes_out,
+                bytes_out=call.body_bytes,
                 counts=msgspec.to_builtins(reserved.tokens),
                 flags=[*reserved.flags],
             )
-        self._notice(session_id, budget)
+        self._notice(session_id)
         self._tell(session_id)
         return reservation_id
 
@@ -190,6 +190,7 @@ class Spending:
 
     def lose_all(self) -> int:
         """At start-up: the calls that a crash cut off count as reserved; how many."""
+        self.traffic.lose()
         with self._engine.connect() as connection:
             left = store.unsettled(connection)
         for one in left:
@@ -269,19 +270,25 @@ class Spending:
         }
 
     def _standing(
-        self, connection: Connection, session_id: str, budget: Limits
+        self, connection: Connection, session_id: str, budget: Limits | None = None
     ) -> tuple[dict[Scope, Limits], dict[Scope, Amounts]]:
-        limits = self._limits(connection, session_id, budget)
+        """Limits, the session's own as they are while it is open where `budget` says none, and what is used of them."""
+        limits = self._limits(connection, session_id, budget or self._budgets.get(session_id, Limits()))
         # What has no limit is summed for the session only, which the page shows.
         wanted = [scope for scope in SCOPES if limits[scope] or scope == "session"]
         used = dict.fromkeys(SCOPES, Amounts())
         used |= {scope: store.used(connection, scope, self.key(scope, session_id)) for scope in wanted}
         return limits, used
 
-    def _notice(self, session_id: str, budget: Limits) -> None:
+    def _sent(self, session_id: str) -> None:
+        """A session's traffic is another."""
+        self._notice(session_id)
+        self._tell(session_id)
+
+    def _notice(self, session_id: str) -> None:
         """Put on record, once, that 80 % of a limit is used."""
         with self._engine.connect() as connection:
-            limits, used = self._standing(connection, session_id, budget)
+            limits, used = self._standing(connection, session_id)
         for scope, kind in nearly_used(limits, used):
             mark = (scope, self.key(scope, session_id), kind, getattr(limits[scope], kind))
             if mark not in self._noticed:

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BASE = {"errors", "settings", "clock", "process", "whole_files"}
 CORE = {"errors", "core"}
 RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
-# What model calls spent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
-LEDGER = {"spending"}
+# What model calls spent and sessions sent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
+LEDGER = {"spending", "traffic"}
 CHANNELS = {"brokers", "workspace"}
 BELOW_SERVER = (
     CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager", "network_log"}
@@ -47,7 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "network_log": BASE | {"core"},
     "gate": BASE | {"core", "audit_lines", "grants", "repeats", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
-    **{part: BASE | {"core", "store", "audit"} for part in LEDGER},
+    "traffic": BASE | {"core", "store"},
+    "spending": BASE | {"core", "store", "audit", "traffic"},
     # Part of the composition root: it reads the values of named secrets, and hands them to egress and the redactor.
     "credentials": BASE | {"core"},
     "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from supervisor.core.actions import Network, fingerprint
-from supervisor.core.egress_wire import Answer, CloseConnection, Question, Reserve, Settled
+from supervisor.core.egress_wire import Answer, CloseConnection, Draw, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
 from supervisor.errors import StorageError
@@ -220,7 +220,7 @@ class EgressQuestions:
         )
 
 
-def deny(question: Question | Reserve, why: str, remedy: str) -> Answer:
+def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
     """A denial of our own."""
     return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
 

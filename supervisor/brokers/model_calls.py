@@ -1,17 +1,19 @@
-"""How egress is answered that wants to let a model call out: reserved, or held until a person adds to the budget, or denied.
+"""How egress is answered that wants to let a model call out, or to send more: reserved, or held until a person adds to the budget, or denied.
 
 It is separate from `egress_questions`: the request itself was allowed by the rules before this is asked; here it is only about what it may
 cost. Whatever fails in here is a denial (law 3).
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from supervisor.core.actions import BudgetRaise
-from supervisor.core.budget import Over, explain
-from supervisor.core.egress_wire import Answer, Reserve, Spent
+from supervisor.core.budget import UNLIMITED, Over, explain
+from supervisor.core.egress_wire import Answer, Draw, Reserve, Spent, Used
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
-from supervisor.spending import Spending
+from supervisor.spending import Refusal, Spending
 
 log = structlog.get_logger("spending")
 
@@ -21,7 +23,8 @@ MOST_RAISES = 20
 
 
 class ModelCalls:
-    """The model calls of one egress process, from its start to its end. Without `spending` every one is denied."""
+    """The model calls and the traffic of one egress process, from its start to its end. Without `spending` every call is denied, and no traffic
+    is counted."""
 
     def __init__(self, gate: Gate, spending: Spending | None, hold_s: float, *, ask_at_limit: bool) -> None:
         self._gate = gate
@@ -29,12 +32,17 @@ class ModelCalls:
         self._hold_s = hold_s
         self._ask_at_limit = ask_at_limit
         self._reservations: dict[int, str] = {}
+        self._refused: dict[str, str] = {}
 
-    async def answer(self, wanted: Reserve) -> Answer:
-        """Whether the call may go out. Never raises but when it is cancelled."""
+    async def answer(self, wanted: Reserve | Draw) -> Answer:
+        """Whether the call may go out, or so much traffic. Never raises but when it is cancelled."""
         if self._spending is None:
+            if isinstance(wanted, Draw):
+                return Answer(question_id=wanted.question_id, decision="allow", granted=UNLIMITED)
             return _deny(wanted, "model calls are not metered here", "see the supervisor's log")
         try:
+            if isinstance(wanted, Draw):
+                return await self._draw(wanted, self._spending)
             return await self._reserve(wanted, self._spending)
         except StorageError as error:
             return _deny(wanted, error.message, error.remedy)
@@ -52,25 +60,56 @@ class ModelCalls:
         except StorageError as error:  # it stays at what was reserved, and is settled so at the next start
             log.error("not settled", error=str(error), reservation=reservation)
 
+    def used(self, used: Used) -> None:
+        """Record what a session sent."""
+        if self._spending is None:
+            return
+        try:
+            self._spending.traffic.use(used.session_id, used.requests, used.bytes_out, is_last=used.is_last)
+        except StorageError as error:  # what was handed out for it goes on counting
+            log.error("traffic not recorded", error=str(error), session=used.session_id)
+
     def lose_all(self) -> None:
-        """Egress is gone: what its calls used isn't known."""
+        """Egress is gone: what its calls used, and what it sent, isn't known."""
         for question_id in list(self._reservations):
             self.spent(Spent(question_id=question_id, usage=None))
+        if self._spending is not None:
+            try:
+                self._spending.traffic.lose()
+            except StorageError as error:
+                log.error("traffic not recorded", error=str(error))
 
     async def _reserve(self, wanted: Reserve, spending: Spending) -> Answer:
+        found = await self._fit(wanted, spending, lambda: spending.reserve(wanted.session_id, wanted.host, wanted.call))
+        if isinstance(found, Answer):
+            return found
+        self._reservations[wanted.question_id] = found
+        return Answer(question_id=wanted.question_id, decision="allow", settle=True)
+
+    async def _draw(self, wanted: Draw, spending: Spending) -> Answer:
+        found = await self._fit(
+            wanted, spending, lambda: spending.traffic.draw(wanted.session_id, wanted.kind, wanted.wanted)
+        )
+        if isinstance(found, Answer):
+            return found
+        return Answer(question_id=wanted.question_id, decision="allow", granted=found)
+
+    async def _fit[T: (str, int)](
+        self, wanted: Reserve | Draw, spending: Spending, take: Callable[[], T | Over | Refusal]
+    ) -> T | Answer:
+        """What the ledger gave, where need be once a person added to a limit; or the denial."""
         for _ in range(MOST_RAISES):
-            found = spending.reserve(wanted.session_id, wanted.host, wanted.call)
-            if isinstance(found, str):
-                self._reservations[wanted.question_id] = found
-                return Answer(question_id=wanted.question_id, decision="allow", settle=True)
-            if not isinstance(found, Over):
+            found = take()
+            if isinstance(found, Refusal):
                 return self._refuse(wanted, found.why, found.remedy)
+            if not isinstance(found, Over):
+                return found
             refusal = await self._ask(wanted, spending, found)
             if refusal is not None:
                 return refusal
         return self._refuse(wanted, "the budget was raised, and used up by others, again and again", AT_LIMIT)
 
-    async def _ask(self, wanted: Reserve, spending: Spending, over: Over) -> Answer | None:
+    async def _ask(self, wanted: Reserve | Draw, spending: Spending, over: Over) -> Answer | None:
         """A denial, or None where the limit is higher now."""
         why = explain(over)
         if not self._ask_at_limit:
@@ -99,11 +138,26 @@ class ModelCalls:
             return None
         return self._refuse(wanted, f"{why}; {answer.why}", AT_LIMIT, request_id=answer.request_id)
 
-    def _refuse(self, wanted: Reserve, why: str, remedy: str, request_id: str | None = None) -> Answer:
-        facts = {"host": wanted.host, "api": wanted.call.api, "model": wanted.call.model, "why": why}
-        self._gate.audit.record("budget_refused", session=wanted.session_id, **facts)
+    def _refuse(self, wanted: Reserve | Draw, why: str, remedy: str, request_id: str | None = None) -> Answer:
+        facts = {"kind": wanted.kind} if isinstance(wanted, Draw) else _call_facts(wanted)
+        # Of requests that are refused for the same reason again and again, the first is put on record.
+        if not (isinstance(wanted, Draw) and self._refused.get(wanted.session_id) == why):
+            self._gate.audit.record("budget_refused", session=wanted.session_id, why=why, **facts)
+        if isinstance(wanted, Draw):
+            self._refused[wanted.session_id] = why
         return _deny(wanted, why, remedy, request_id)
 
 
-def _deny(wanted: Reserve, why: str, remedy: str, request_id: str | None = None) -> Answer:
-    return Answer(question_id=wanted.question_id, decision="deny", why=why, remedy=remedy, request_id=request_id)
+def _call_facts(wanted: Reserve) -> dict[str, str]:
+    return {"host": wanted.host, "api": wanted.call.api, "model": wanted.call.model}
+
+
+def _deny(wanted: Reserve | Draw, why: str, remedy: str, request_id: str | None = None) -> Answer:
+    return Answer(
+        question_id=wanted.question_id,
+        decision="deny",
+        why=why,
+        remedy=remedy,
+        request_id=request_id,
+        over_budget=True,
+    )

@@ -27,6 +27,7 @@ from supervisor.core.egress_wire import (
     CloseSession,
     Configure,
     Credential,
+    Draw,
     ForbidEndpoints,
     FromEgress,
     OpenListener,
@@ -37,6 +38,7 @@ from supervisor.core.egress_wire import (
     Reserve,
     Settled,
     Spent,
+    Used,
 )
 from supervisor.errors import StorageError, UserError
 from supervisor.gate import Gate
@@ -335,12 +337,14 @@ class NetworkBroker:
             case Refused():
                 run.questions.refused(message)
                 self._log.refused(message)
-            case Reserve():
+            case Reserve() | Draw():
                 self._ask(run, message)
             case Spent():
                 run.calls.spent(message)
+            case Used():
+                run.calls.used(message)
 
-    def _ask(self, run: _Run, question: Question | Reserve) -> None:
+    def _ask(self, run: _Run, question: Question | Reserve | Draw) -> None:
         if question.session_id not in self._sessions:
             run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
@@ -350,8 +354,8 @@ class NetworkBroker:
             run.asking[question.question_id] = task
             task.add_done_callback(lambda _: run.asking.pop(question.question_id, None))
 
-    async def _answer(self, run: _Run, question: Question | Reserve) -> None:
-        if isinstance(question, Reserve):
+    async def _answer(self, run: _Run, question: Question | Reserve | Draw) -> None:
+        if not isinstance(question, Question):
             run.channel.send(await run.calls.answer(question))
             return
         answer = await run.questions.answer(question)

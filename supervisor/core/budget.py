@@ -1,6 +1,6 @@
-"""Budgets: how much a session, a day and everything together may use, and whether one call more fits.
+"""Budgets: how much a session, a day and everything together may use, and whether one call or one request more fits.
 
-    session "5usd"  day "20usd,5000000tokens"  total ""        each of: dollars, tokens, requests, bytes that go out
+    session "5usd"  day "20usd,5M-tokens"  total ""        each of: dollars and tokens of models; requests and bytes that go out, of all traffic
 
 It decides by sums that it is handed (`store.spending` keeps them): what was spent and what is reserved for calls that are still under way both count, so
 parallel calls can't overrun together. Amounts of money are pico-dollars. It must never round in favour of the spender.
@@ -20,9 +20,10 @@ Scope = Literal["session", "day", "total"]
 SCOPES: tuple[Scope, ...] = ("session", "day", "total")
 Kind = Literal["cost", "tokens", "requests", "bytes_out"]
 KINDS: tuple[Kind, ...] = ("cost", "tokens", "requests", "bytes_out")
-FORMS = "5usd, 0.50usd, 2000000tokens, 500requests or 50mb, several with commas between"
+FORMS = "$5, 0.50usd, 2M-tokens, 1000-requests or 50MB, several with commas between"
 _PART = re.compile(
-    r"(\$?)(\d{1,12}(?:\.\d{1,6})?)\s*(usd|\$|k?tokens|mtokens|requests|b|kb|mb|gb|)", re.ASCII | re.IGNORECASE
+    r"(\$?)(\d{1,12}(?:\.\d{1,6})?)\s*(?:-(?=[a-z]))?(usd|\$|[km]?-?tokens|requests|b|kb|mb|gb|)",
+    re.ASCII | re.IGNORECASE,
 )
 _UNITS: dict[str, tuple[Kind, int]] = {
     "usd": ("cost", PICOUSD),
@@ -40,6 +41,12 @@ _UNITS: dict[str, tuple[Kind, int]] = {
 NOTICE_PERCENT = 80
 # A person is offered this much more, or what the call needs where that is more.
 STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
+# What of traffic is handed out at once, so that not every request asks the ledger: at most this, and no more than this part of what is left. What a
+# crash leaves unused of it counts as used.
+PORTIONS: dict[Kind, int] = {"requests": 64, "bytes_out": 4 * 10**6}
+PORTION_PARTS = 16
+# What is handed out of that which has no limit anywhere.
+UNLIMITED = 2**40
 # What fits in the database's whole numbers.
 MOST = 2**62
 
@@ -92,7 +99,7 @@ def parse_budget(text: str, name: str) -> Limits:
     found: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)
-        unit = (match[3] or match[1]).lower() if match else ""
+        unit = (match[3] or match[1]).lower().replace("-", "") if match else ""
         if match is None or not unit or (match[1] and match[3]):
             raise UserError(f"{name}: `{part}` is no budget", f"write {FORMS}")
         kind, factor = _UNITS[unit]
@@ -129,6 +136,17 @@ def first_over(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wa
     return None
 
 
+def portion(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind: Kind, wanted: int) -> int:
+    """How much of `kind` is handed out to whoever wants so much now, where that fits: that much, or some more for later."""
+    rooms: list[int] = [
+        most - getattr(used[scope], kind) for scope in SCOPES if (most := getattr(limits[scope], kind)) is not None
+    ]
+    if not rooms:
+        return UNLIMITED
+    left = min(rooms)
+    return max(wanted, min(PORTIONS[kind], left // PORTION_PARTS))
+
+
 def nearly_used(limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]) -> list[tuple[Scope, Kind]]:
     """The limits of which so much is used that a person should know."""
     return [
@@ -159,5 +177,5 @@ def explain(over: Over) -> str:
     """One line about a limit that is reached."""
     return (
         f"the budget of {SCOPE_WORDS[over.scope]} is {amount(over.kind, over.limit)}: {amount(over.kind, over.used)} of it are used or reserved, "
-        f"and this call may need {amount(over.kind, over.wanted)}"
+        f"and this may need {amount(over.kind, over.wanted)}"
     )

@@ -112,7 +112,7 @@ class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
 
     `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its requests judged; without it egress
-    passes TLS on unread.
+    passes TLS on unread. `granted`: how much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
     """
 
     question_id: int
@@ -124,6 +124,8 @@ class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     private_ok: bool = False
     settle: bool = False
     look_inside: bool = True
+    granted: int = 0
+    over_budget: bool = False
 
 
 type ToEgress = (
@@ -201,7 +203,25 @@ class Spent(_Message, frozen=True, kw_only=True, tag="spent"):
     usage: Usage | None
 
 
-type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent
+class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
+    """May this session send so much more: requests (a connection that is passed on unread is one), or bytes? Answered like a question, by its id."""
+
+    question_id: int
+    session_id: str
+    kind: Literal["requests", "bytes_out"]
+    wanted: int
+
+
+class Used(_Message, frozen=True, kw_only=True, tag="used"):
+    """What a session sent since this was said last. `is_last`: it sends no more, and gives back what is left of what it drew."""
+
+    session_id: str
+    requests: int
+    bytes_out: int
+    is_last: bool = False
+
+
+type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent | Draw | Used
 
 _encoder = msgspec.msgpack.Encoder()
 _to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)

@@ -150,6 +150,7 @@ def _scale(most: int) -> tuple[int, tuple[Tick, ...]]:
     step = _round_step(-(-most // _MOST_TICKS))
     count = -(-most // step)
     places = max(0, 12 - (len(str(step)) - 1))
+    places = 2 if places == 1 else places  # cents are said as people say them
     ticks = [
         Tick(round(TOP + _PLOT_HEIGHT * (1 - number / count), 1), f"${Decimal(number * step).scaleb(-12):,.{places}f}")
         for number in range(count + 1)

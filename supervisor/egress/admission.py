@@ -11,6 +11,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
 from supervisor.egress import addresses
+from supervisor.egress.allowances import Allowances
 from supervisor.egress.dialler import Pin
 from supervisor.egress.questions import Questions, denied
 from supervisor.egress.resolver import Resolver
@@ -21,9 +22,10 @@ PIN_S = 30.0
 
 
 class Admission:
-    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them."""
+    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover what goes out."""
 
-    def __init__(self, questions: Questions, resolver: Resolver, clock: Clock) -> None:
+    def __init__(self, questions: Questions, resolver: Resolver, clock: Clock, allowances: Allowances) -> None:
+        self.allowances = allowances
         self._questions = questions
         self._resolver = resolver
         self._clock = clock
@@ -40,10 +42,11 @@ class Admission:
         *,
         in_tunnel: bool = False,
         headers: tuple[tuple[str, str], ...] = (),
+        body_bytes: int = 0,
     ) -> Answer:
-        """The answer; where it is an allow, the connection has a pin for the action's host and port.
+        """The answer; where it is an allow, the connection has a pin for the action's host and port, and a request is covered by the budget.
 
-        `headers` are for the person to see (`checks.shown_headers`).
+        `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of the body as is known before it comes.
         """
         why = self._never(action)
         if why is not None:
@@ -58,11 +61,15 @@ class Admission:
         if answer.decision != "allow":
             return answer
         if is_pinned:
-            return answer if pin is not None else denied("the connection has no checked address")
-        if known:
+            refused = None if pin is not None else denied("the connection has no checked address")
+        elif known:
             refused = self._pin(connection, asked, private_ok=answer.private_ok)
         else:
             refused = await self._look_up(connection, action, answer)
+        if refused is None and action.operation == "request":
+            # A connection that nothing looks into is counted by whoever joins it.
+            refused = await self.allowances.take(connection.session, "requests", 1)
+            refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused

@@ -24,6 +24,7 @@ from supervisor.core.egress_wire import (
     ToEgress,
 )
 from supervisor.egress.admission import Admission
+from supervisor.egress.allowances import Allowances
 from supervisor.egress.dialler import PinnedLoop
 from supervisor.egress.ends import Client
 from supervisor.egress.front import Front
@@ -50,6 +51,7 @@ class Egress:
         self._ended = asyncio.Event()
         self._configured: Configure | None = None
         self._questions: Questions | None = None
+        self._allowances: Allowances | None = None
         self._admission: Admission | None = None
         self._front: Front | None = None
         self._link: Link | None = None
@@ -77,7 +79,10 @@ class Egress:
             case CloseListener():
                 self._sessions.close_listener(message.session_id, message.listener_id)
             case CloseSession():
+                session = self._sessions.get(message.session_id)
                 self._sessions.close(message.session_id)
+                if self._allowances is not None:
+                    self._allowances.close(session)
             case CloseConnection():
                 self._sessions.cut(message.session_id, message.connection_id, message.why)
             case PutCredentials():
@@ -103,7 +108,9 @@ class Egress:
         self._configured = message
         self._questions = Questions(message.hold_s)
         self._questions.link = self._link
-        self._admission = Admission(self._questions, Resolver(self._clock, message.names), self._clock)
+        self._allowances = Allowances(self._questions, self._sessions, self._clock)
+        resolver = Resolver(self._clock, message.names)
+        self._admission = Admission(self._questions, resolver, self._clock, self._allowances)
         self._front = Front(self._sessions, self._admission, self._look_inside, self._clock, message.model_hosts)
         try:
             self._link.send(Ready())

@@ -1,14 +1,14 @@
 """The two ends of a connection, as asyncio protocols: first held, while it is looked at, then joined.
 
-`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways, unread. It decides nothing but when a
-tunnel is over; whatever a callback raises ends both ends (law 3).
+`Held` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways, unread; those that go up only as far as an
+allowance covers them. It decides nothing but when a tunnel is over; whatever a callback raises ends both ends (law 3).
 """
 
 import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import structlog
 
@@ -166,12 +166,25 @@ class Client(Held):
         self._serve(self)
 
 
+class Allowance(Protocol):
+    """What covers the bytes that go up (`allowances.BytesOut`)."""
+
+    def use(self, count: int) -> bool:
+        """Use so much up, where it is covered; whether it is."""
+
+    def draw(self, count: int) -> asyncio.Future[str]:
+        """Ask for more: why there is none, empty once there is."""
+
+
 class _Relay(asyncio.Protocol):
-    """One end of a tunnel: what is read here is written at `other`."""
+    """One end of a tunnel: what is read here is written at `other`. `is_full` while what is written here waits for its reader; `holds` while
+    what was read here waits to be covered."""
 
     def __init__(self, tunnel: "Tunnel", other: asyncio.Transport) -> None:
         self.moved_bytes = 0
         self.is_at_end = False
+        self.is_full = False
+        self.holds = False
         self._tunnel = tunnel
         self._other = other
 
@@ -193,25 +206,77 @@ class _Relay(asyncio.Protocol):
 
     @_cuts
     def pause_writing(self) -> None:
+        self.is_full = True
         if not self._other.is_closing():
             self._other.pause_reading()
 
     @_cuts
     def resume_writing(self) -> None:
-        if not self._other.is_closing():
-            self._other.resume_reading()
+        self.is_full = False
+        self._tunnel.read_on()
 
     @_cuts
     def connection_lost(self, error: Exception | None) -> None:
         self._tunnel.lost(error)
 
 
-class Tunnel:
-    """Two ends joined."""
+class _Counted(_Relay):
+    """The client's end. INVARIANT: what isn't covered isn't written: it is held, and no more is read, until it is, or the tunnel is cut."""
 
-    def __init__(self, client: Held, origin: Held) -> None:
+    def __init__(
+        self, tunnel: "Tunnel", client: asyncio.Transport, other: asyncio.Transport, allowance: Allowance
+    ) -> None:
+        super().__init__(tunnel, other)
+        self._client = client
+        self._allowance = allowance
+        self._waiting = b""
+
+    @_cuts
+    def data_received(self, data: bytes) -> None:
+        if not self.holds and self._allowance.use(len(data)):
+            self.moved_bytes += len(data)
+            self._other.write(data)
+            return
+        self._waiting += data
+        if not self._client.is_closing():
+            self._client.pause_reading()
+        if not self.holds:
+            self.holds = True
+            self._draw()
+
+    @_cuts
+    def eof_received(self) -> bool:
+        self.is_at_end = True
+        return True if self.holds else super().eof_received()
+
+    def _draw(self) -> None:
+        self._allowance.draw(len(self._waiting)).add_done_callback(self._drawn)
+
+    @_cuts
+    def _drawn(self, found: asyncio.Future[str]) -> None:
+        why = found.result()
+        if why:
+            self._tunnel.cut_over(why)
+        elif not self._allowance.use(len(self._waiting)):
+            self._draw()  # others were faster
+        elif not self._other.is_closing():
+            self.holds = False
+            self.moved_bytes += len(self._waiting)
+            self._other.write(self._waiting)
+            self._waiting = b""
+            if self.is_at_end:
+                super().eof_received()
+            self._tunnel.read_on()
+
+
+class Tunnel:
+    """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was cut for that."""
+
+    def __init__(self, client: Held, origin: Held, allowance: Allowance) -> None:
+        self.over = ""
         self._transports = (client.transport, origin.transport)
-        self._up, self._down = _Relay(self, origin.transport), _Relay(self, client.transport)
+        self._up = _Counted(self, client.transport, origin.transport, allowance)
+        self._down = _Relay(self, client.transport)
         self._ends = ((client, self._up), (origin, self._down))
         self._why = ""
         self._open_ends = 2
@@ -261,6 +326,19 @@ class Tunnel:
             transport.abort()
         if not self._is_over.done():
             self._is_over.set_result(None)
+
+    def cut_over(self, why: str) -> None:
+        """End it because what the client sent isn't covered."""
+        self.over = why
+        self.cut(why)
+
+    def read_on(self) -> None:
+        """Read at each end, unless its counterpart takes no more now or what was read there isn't covered."""
+        for transport, here, there in zip(
+            self._transports, (self._up, self._down), (self._down, self._up), strict=True
+        ):
+            if not (here.holds or there.is_full or transport.is_closing()):
+                transport.resume_reading()
 
     def half_closed(self) -> None:
         """One side says no more; when both do, it is over."""

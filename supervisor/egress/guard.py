@@ -35,6 +35,8 @@ log = structlog.get_logger("egress")
 BUFFERED_BYTES = 64 * 1024
 # The number of the extension `server_name`: RFC 6066.
 _SERVER_NAME = 0
+# Of a WebSocket the request goes on for as long as it is open.
+_SWITCHED = 101
 QUESTION = "gatehouse_question"
 WATCHED = "gatehouse_watched"
 SIGNS = "gatehouse_signs"
@@ -138,15 +140,24 @@ class Guard:
         if why is not None or misplaced is not None:
             self._refuse_locally(flow, connection, action, why or misplaced or "")
             return
-        answer = await self._admission.admit(
-            connection, action, in_tunnel=flow.metadata[TUNNEL], headers=checks.shown_headers(head)
+        is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
+        answer = connection.over or await self._admission.admit(
+            connection,
+            action,
+            in_tunnel=flow.metadata[TUNNEL],
+            headers=checks.shown_headers(head),
+            body_bytes=_whole(flow.request.headers.get("content-length", "")),
         )
         if answer.decision != "allow":
             self._refuse(flow, refusals.of_answer(answer))
+            if answer is connection.over:
+                self._admission.refused(connection, action, answer.why)
+            if answer.over_budget:
+                flow.metadata[ERROR] = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
         self._let_through(flow, connection, answer, host, port, swaps)
         self._watch_body(flow, connection, action)
-        self._meter.begin(flow, connection, host, is_upgrade=bool(head.values(b"upgrade")) or head.method == "CONNECT")
+        self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
         if flow.request.stream:
             self._sign(flow, connection, action, None)
         elif flow.metadata.get(SIGNS):
@@ -154,6 +165,9 @@ class Guard:
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
+        connection = self._sessions.of_client(flow.client_conn.id)
+        if connection is not None and "upgrade" not in flow.request.headers:
+            connection.sending.discard(flow.id)
         watched = flow.metadata.pop(WATCHED, None)
         if watched is not None and watched[0].finds(flow.request.raw_content or b""):
             flow.metadata[ALLOWED] = False
@@ -329,6 +343,7 @@ class Guard:
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         flow.metadata[QUESTION] = answer.question_id
         flow.metadata[ALLOWED] = True
+        connection.sending.add(flow.id)
 
     def _sign(self, flow: http.HTTPFlow, connection: Connection, action: Network, body: bytes | None) -> None:
         """Sign a request anew that was signed with a placeholder's key; refuse it where that can't be done. Others are left alone."""
@@ -382,6 +397,8 @@ class Guard:
         question_id = flow.metadata.pop(QUESTION, None)
         if connection is None or question_id is None:
             return
+        if detail.get("status") != _SWITCHED:
+            connection.sending.discard(flow.id)
         self._admission.ended(connection, question_id, outcome, detail)
 
 
@@ -395,3 +412,7 @@ def _head(flow: http.HTTPFlow) -> checks.Head:
         headers=tuple(request.headers.fields),
         http_version=request.http_version,
     )
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0

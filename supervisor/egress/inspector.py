@@ -19,6 +19,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
 from supervisor.egress.admission import Admission
+from supervisor.egress.allowances import Allowances
 from supervisor.egress.ends import FAREWELL_S, Held
 from supervisor.egress.guard import Guard
 from supervisor.egress.meter import Meter
@@ -32,17 +33,36 @@ MODE = mode_specs.ProxyMode.parse("regular")
 
 
 class Handler(ProxyConnectionHandler):
-    """One client connection; counts its bytes."""
+    """One client connection; counts its bytes.
+
+    INVARIANT: of a request that was let through nothing goes on that the session's allowance doesn't cover: the client is read no further until it does,
+    or is cut off. What comes between requests goes to the guard, which refuses with the reason.
+    """
 
     counted: Connection | None = None
+    allowances: Allowances | None = None
 
     async def server_event(self, event: events.Event) -> None:
         if self.counted is not None and isinstance(event, events.DataReceived):
-            if event.connection is self.client:
-                self.counted.up_bytes += len(event.data)
-            else:
+            if event.connection is not self.client:
                 self.counted.down_bytes += len(event.data)
+            elif not await self._is_covered(self.counted, len(event.data)):
+                return
         await super().server_event(event)
+
+    async def _is_covered(self, connection: Connection, count: int) -> bool:
+        """Whether what the client sent may be passed on to the layers; where not, it is cut off."""
+        connection.up_bytes += count
+        if connection.session.use("bytes_out", count):
+            connection.over = None
+            return True
+        assert self.allowances is not None
+        connection.over = await self.allowances.take(connection.session, "bytes_out", count)
+        if connection.over is None or not connection.sending:
+            return True
+        connection.cut_for = connection.over.why
+        connection.cut()
+        return False
 
 
 class NextLayer:
@@ -54,9 +74,10 @@ class NextLayer:
 class Inspector:
     """One per process; made by `start`."""
 
-    def __init__(self, master: Master, sessions: Sessions) -> None:
+    def __init__(self, master: Master, sessions: Sessions, allowances: Allowances) -> None:
         self._master = master
         self._sessions = sessions
+        self._allowances = allowances
 
     @classmethod
     async def start(
@@ -66,7 +87,7 @@ class Inspector:
         meter = Meter(questions, configure.model_hosts)
         master = _build(configure, sessions, Guard(sessions, admission, clock, meter))
         await master.running()
-        return cls(master, sessions)
+        return cls(master, sessions, admission.allowances)
 
     async def stop(self) -> None:
         """End what mitmproxy began."""
@@ -82,7 +103,7 @@ class Inspector:
         else:
             context.server.address = connection.target
             handler.layer = modes.TransparentProxy(context)
-        handler.counted = connection
+        handler.counted, handler.allowances = connection, self._allowances
         self._sessions.name_client(handler.client.id, connection)
         try:
             await handler.handle_client()

@@ -100,6 +100,12 @@ class Meter:
         kept = [part for part in accepted if part.partition(";")[0].strip().lower() in _READABLE]
         flow.request.headers["accept-encoding"] = ", ".join(kept) or "identity"
 
+    def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
+        """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
+        path = flow.request.data.path.decode("latin-1")
+        api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=self.is_model_host(host))
+        return None if api is None else budget_error(api, answer.why, answer.remedy, answer.request_id)
+
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
         """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
         metered = flow.metadata.get(CALL)

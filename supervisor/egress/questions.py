@@ -10,11 +10,22 @@ from collections import Counter
 from collections.abc import Callable
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Abandoned, Answer, Outcome, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.egress_wire import (
+    Abandoned,
+    Answer,
+    Draw,
+    Outcome,
+    Question,
+    Refused,
+    Reserve,
+    Settled,
+    Spent,
+    Used,
+)
 from supervisor.core.model_calls import ModelCall
 from supervisor.core.usage import Usage
 from supervisor.egress.link import Link, LinkDownError
-from supervisor.egress.sessions import Connection
+from supervisor.egress.sessions import Connection, Kind
 
 # Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
 MOST_OPEN = 2048
@@ -72,6 +83,33 @@ class Questions:
     def spent(self, answer: Answer, usage: Usage | None) -> None:
         """Report what a call that was reserved used."""
         self._send(Spent(question_id=answer.question_id, usage=usage))
+
+    def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
+        """Ask for more of what a session may send. `answered` is called once, whatever happens; it is nobody's connection that waits."""
+        if self.link is None or len(self._open) >= MOST_OPEN:
+            answered(denied("the supervisor can't be asked", "try again when Gatehouse runs"))
+            return
+        loop = asyncio.get_running_loop()
+        question_id = next(self._ids)
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._open[question_id] = future
+        late = denied("the supervisor gave no answer in time", "try again")
+        timer = loop.call_later(self._hold_s + GRACE_S, future.set_result, late)
+
+        def done(future: asyncio.Future[Answer]) -> None:
+            del self._open[question_id]
+            timer.cancel()
+            answered(future.result())
+
+        future.add_done_callback(done)
+        try:
+            self.link.send(Draw(question_id=question_id, session_id=session_id, kind=kind, wanted=wanted))
+        except (LinkDownError, ValueError):
+            future.set_result(denied("the supervisor can't be asked", "try again"))
+
+    def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
+        """Report what a session sent."""
+        self._send(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
 
     async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
         session_id = connection.session.id
@@ -136,7 +174,7 @@ class Questions:
             if not future.done():
                 future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
 
-    def _send(self, message: Abandoned | Settled | Refused | Spent) -> None:
+    def _send(self, message: Abandoned | Settled | Refused | Spent | Used) -> None:
         if self.link is not None:
             with contextlib.suppress(LinkDownError, ValueError):
                 self.link.send(message)

@@ -8,22 +8,38 @@ import itertools
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from supervisor.core.egress_wire import Answer, Credential
 from supervisor.egress.dialler import Pin
 
 MOST_CONNECTIONS_PER_SESSION = 512
+# What of traffic is counted (`allowances`).
+Kind = Literal["requests", "bytes_out"]
 
 
 @dataclass(eq=False)
 class Session:
-    """One session and the servers of its listening sockets: its sandbox's, and those of tool sandboxes of its own."""
+    """One session and the servers of its listening sockets: its sandbox's, and those of tool sandboxes of its own.
+
+    `left` is what it may still send of what was drawn for it; `used` what it sent since that was reported.
+    """
 
     id: str
     servers: dict[int, asyncio.Server] = field(default_factory=dict)
     credentials: tuple[Credential, ...] = ()
     connections: set["Connection"] = field(default_factory=set)
     closed: bool = False
+    left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+
+    def use(self, kind: Kind, count: int) -> bool:
+        """Use so much up, where it is covered; whether it is."""
+        if self.left[kind] < count:
+            return False
+        self.left[kind] -= count
+        self.used[kind] += count
+        return True
 
     def stop_listening(self) -> None:
         """Take no more clients."""
@@ -39,7 +55,8 @@ class Connection:
 
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
     then named the same. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each. `cut_for` is
-    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel.
+    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
+    last, where a budget doesn't cover that; `sending` are the flows of it whose request may still go on.
     """
 
     id: str
@@ -55,6 +72,8 @@ class Connection:
     down_bytes: int = 0
     cut_for: str = ""
     cut_origin: Callable[[], None] | None = None
+    over: Answer | None = None
+    sending: set[str] = field(default_factory=set)
 
     def cut(self) -> None:
         """End it at once, what waits to be sent included."""
@@ -87,6 +106,10 @@ class Sessions:
     def get(self, session_id: str) -> Session:
         """The session of this id, made where it is new."""
         return self._sessions.setdefault(session_id, Session(session_id))
+
+    def all(self) -> list[Session]:
+        """Every session."""
+        return list(self._sessions.values())
 
     def connect(self, session: Session, transport: asyncio.Transport, started_at: float) -> Connection | None:
         """Register a client; None where the session is closed or has too many."""

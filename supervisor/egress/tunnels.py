@@ -11,13 +11,14 @@ import asyncio
 import msgspec
 
 from supervisor.core.actions import Network
-from supervisor.egress import checks
+from supervisor.egress import checks, refusals
 from supervisor.egress.admission import Admission
+from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import HelloError, HelloReader, asks_again
 from supervisor.egress.dialler import PIN
 from supervisor.egress.ends import GoneError, Held, Tunnel
 from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import Connection
+from supervisor.egress.sessions import Connection, Kind
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 # How long a client may take for its first TLS message once it has its tunnel, and an origin for its answer.
@@ -37,6 +38,7 @@ class Tunnels:
 
     async def run(self, client: Held, connection: Connection, action: Network) -> str:
         """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel."""
+        await self._take(connection, "requests", 1)
         origin = await self._dial(connection, action)
         connection.cut_origin = client.on_gone = origin.cut
         try:
@@ -44,10 +46,11 @@ class Tunnels:
                 raise GoneError
             client.send(ESTABLISHED)
             await self._greet(client, origin, connection, action)
-            tunnel = Tunnel(client, origin)
+            tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
             try:
                 return await tunnel.run()
             finally:
+                connection.cut_for = connection.cut_for or tunnel.over
                 connection.up_bytes += tunnel.up_bytes
                 connection.down_bytes += tunnel.down_bytes
         finally:
@@ -104,8 +107,15 @@ class Tunnels:
         if why is not None:
             named = msgspec.structs.replace(action, sni=hello.server_name)
             raise self._refused(connection, named, why, _WRONG_NAME)
+        await self._take(connection, "bytes_out", hello.length)
         connection.up_bytes += hello.length
         origin.send(client.take(hello.length))
+
+    async def _take(self, connection: Connection, kind: Kind, count: int) -> None:
+        """Use so much of the session's allowance up; `RefusedError` where it isn't covered."""
+        denied = await self._admission.allowances.take(connection.session, kind, count)
+        if denied is not None:
+            raise RefusedError(refusals.of_answer(denied))
 
     def _not_tls(self, client: Held, connection: Connection, action: Network, why: str) -> RefusedError:
         """What is no TLS is told so in its own words, as far as they are known."""

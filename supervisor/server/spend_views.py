@@ -55,7 +55,7 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
         cost=dollars(used.cost),
         cost_microusd=micro(used.cost),
         tokens=used.tokens,
-        calls=used.requests,
+        calls=sum(one.calls for one in found.by_model),
         limit=", ".join(limits),
         models=[
             ModelSpend(

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, insert, literal, select, update
 
 from supervisor.core.budget import Amounts, Kind, Scope
+from supervisor.store import traffic
 from supervisor.store.tables import budget_raises, spending
 
 
@@ -57,16 +58,12 @@ def settle(connection: Connection, reservation_id: str, **facts: object) -> bool
 
 
 def used(connection: Connection, scope: Scope, key: str) -> Amounts:
-    """What the calls of a session, of a day or all used together, those under way at what is reserved for them."""
-    sums = select(
-        func.coalesce(func.sum(spending.c.cost), 0),
-        func.coalesce(func.sum(spending.c.tokens), 0),
-        func.count(),
-        func.coalesce(func.sum(spending.c.bytes_out), 0),
-    )
+    """What a session, a day or all used together: calls under way at what is reserved for them, traffic with what is held for it."""
+    sums = select(func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0))
     where = _of(scope, key)
     row = connection.execute(sums if where is None else sums.where(where)).one()
-    return Amounts(cost=int(row[0]), tokens=int(row[1]), requests=int(row[2]), bytes_out=int(row[3]))
+    requests, bytes_out = traffic.sums(connection, scope, key)
+    return Amounts(cost=int(row[0]), tokens=int(row[1]), requests=requests, bytes_out=bytes_out)
 
 
 def by_model(connection: Connection, session_id: str) -> list[OfModel]:

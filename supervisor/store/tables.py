@@ -106,6 +106,19 @@ spending = Table(
     Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", "tokens"),
 )
 
+# What a session sent on a day. What is held was handed out to egress and not used yet: it counts, so that a crash can't make more of it.
+traffic = Table(
+    "traffic",
+    metadata,
+    Column("session_id", String(64), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("bytes_out", BigInteger, nullable=False),
+    Column("held_requests", BigInteger, nullable=False),
+    Column("held_bytes_out", BigInteger, nullable=False),
+    Index("ix_traffic_day", "day"),
+)
+
 # `scope_key` is the session's id, the day, or empty.
 budget_raises = Table(
     "budget_raises",

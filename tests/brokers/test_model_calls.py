@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from supervisor.core.budget import Amounts
 from supervisor.core.egress_wire import Credential
 from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
@@ -69,13 +68,11 @@ async def post(
     return int(top.split()[1]) if top else 0, rest, top.decode()
 
 
-async def spent(place: Setting, until: Callable[[Amounts], bool], session: Session | None = None) -> Amounts:
-    """The session's figures once they are so."""
-    session = session or place.office.open(place.session_id)
+async def let_out(place: Setting, count: int) -> None:
+    """Once so many calls were let out."""
     async with asyncio.timeout(20):
-        while not until(found := place.office.spending.summary(session).used["session"]):
+        while len(place.office.audited("spend_reserved")) < count:
             await asyncio.sleep(0.01)
-    return found
 
 
 async def settled(place: Setting, count: int) -> list[dict[str, Any]]:
@@ -229,7 +226,7 @@ async def test_64_parallel_calls_add_up_and_overrun_nothing(desk: Setting, api: 
     async with asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(post(desk, api, HAIKU_4 | {"stub": {"output": number}})) for number in range(64)]
         # Each reserves about $0.0071: fourteen fit, though all of them together cost far less.
-        await spent(desk, lambda used: used.requests >= 14, mine)
+        await let_out(desk, 14)
         assert desk.office.spending.summary(mine).used["session"].cost <= PICOUSD // 10
         api.gate.set()
     codes = [call.result()[0] for call in calls]
@@ -244,7 +241,7 @@ async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(desk:
     api.gate.clear()
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(post(desk, api, HAIKU_4))
-        await spent(desk, lambda used: used.requests == 1)
+        await let_out(desk, 1)
         async with asyncio.timeout(20):
             while not api.requests:
                 await asyncio.sleep(0.01)

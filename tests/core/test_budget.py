@@ -35,6 +35,8 @@ from supervisor.errors import UserError
             Limits(cost=5 * PICOUSD, tokens=2_000_000, requests=300, bytes_out=1_500_000),
         ),
         ("0usd", Limits(cost=0)),
+        ("$5,2M-tokens,1000-requests,100MB", Limits(cost=5 * PICOUSD, tokens=2 * 10**6, requests=1000, bytes_out=10**8)),
+        ("3 k-tokens", Limits(tokens=3000)),
     ],
 )
 def test_budgets_as_people_write_them(text: str, wanted: Limits) -> None:
@@ -55,6 +57,9 @@ def test_budgets_as_people_write_them(text: str, wanted: Limits) -> None:
         "999999999999usd",
         "\uff15usd",
         "5usd 3",
+        "$5-",
+        "5--tokens",
+        "5-2M-tokens",
     ],
 )
 def test_what_is_no_budget_is_said(text: str) -> None:
@@ -99,7 +104,7 @@ def test_what_a_person_is_offered() -> None:
     assert Over("session", "cost", 5 * PICOUSD, 5 * PICOUSD, PICOUSD + 1).step == 2 * PICOUSD
     assert Limits(cost=5, tokens=None).raised(Amounts(cost=3, tokens=3)) == Limits(cost=8)
     line = explain(Over("session", "cost", 5 * PICOUSD, 4 * PICOUSD, 2 * PICOUSD))
-    assert line == "the budget of this session is $5.00: $4.00 of it are used or reserved, and this call may need $2.00"
+    assert line == "the budget of this session is $5.00: $4.00 of it are used or reserved, and this may need $2.00"
     assert [
         amount("bytes_out", 1_500_000),
         amount("requests", 1),

@@ -18,11 +18,13 @@ import trustme
 from supervisor import process, settings
 from supervisor.brokers import ca
 from supervisor.clock import RealClock
+from supervisor.core.budget import UNLIMITED
 from supervisor.core.egress_wire import (
     MAX_MESSAGE_BYTES,
     Answer,
     Configure,
     Credential,
+    Draw,
     ForbidEndpoints,
     FromEgress,
     OpenListener,
@@ -114,6 +116,8 @@ class FakeSupervisor:
                 self.changed.notify_all()
             if isinstance(message, Ready):
                 self.ready.set()
+            if isinstance(message, Draw):
+                self.send(Answer(question_id=message.question_id, decision="allow", granted=UNLIMITED))
             if isinstance(message, Question):
                 task = asyncio.create_task(self._answer(message))
                 self._tasks.add(task)

@@ -1,0 +1,71 @@
+"""What sessions sent, in the database: by session and day. Each function takes part in its caller's transaction."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+
+from supervisor.core.budget import Scope
+from supervisor.store.tables import traffic
+
+type Kind = Literal["requests", "bytes_out"]
+KINDS: tuple[Kind, ...] = ("requests", "bytes_out")
+_HELD = {"requests": traffic.c.held_requests, "bytes_out": traffic.c.held_bytes_out}
+_USED = {"requests": traffic.c.requests, "bytes_out": traffic.c.bytes_out}
+
+
+def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
+    """Requests and bytes of a session, of a day or of all, with what is held for them."""
+    query = select(*(func.coalesce(func.sum(_USED[kind] + _HELD[kind]), 0) for kind in KINDS))
+    if scope != "total":
+        query = query.where((traffic.c.session_id if scope == "session" else traffic.c.day) == key)
+    row = connection.execute(query).one()
+    return int(row[0]), int(row[1])
+
+
+def hold(connection: Connection, session_id: str, day: str, kind: Kind, count: int) -> None:
+    """Hold so much for a session."""
+    _ensure(connection, session_id, day)
+    connection.execute(update(traffic).where(_row(session_id, day)).values({_HELD[kind]: _HELD[kind] + count}))
+
+
+def use(connection: Connection, session_id: str, day: str, used: Mapping[Kind, int]) -> None:
+    """A session sent so much: out of what is held for it, the oldest first, and beyond that on this day."""
+    _ensure(connection, session_id, day)
+    rows = select(traffic.c.day, *_HELD.values()).where(traffic.c.session_id == session_id).order_by(traffic.c.day)
+    found = connection.execute(rows).all()
+    for at, kind in enumerate(KINDS, start=1):
+        left = used[kind]
+        for row in found:
+            moved = min(left, row[at])
+            left -= moved
+            _move(connection, _row(session_id, row[0]), kind, used=moved, held=moved)
+        _move(connection, _row(session_id, day), kind, used=left, held=0)
+
+
+def release(connection: Connection, session_id: str) -> None:
+    """Nothing is held for a session any more: what is left was not sent."""
+    nothing = dict.fromkeys(_HELD.values(), 0)
+    connection.execute(update(traffic).where(traffic.c.session_id == session_id).values(nothing))
+
+
+def lose_held(connection: Connection) -> None:
+    """Nobody knows what of that which is held was sent: all of it counts."""
+    values = {_USED[kind]: _USED[kind] + _HELD[kind] for kind in KINDS} | dict.fromkeys(_HELD.values(), 0)
+    connection.execute(update(traffic).values(values))
+
+
+def _move(connection: Connection, where: ColumnElement[bool], kind: Kind, *, used: int, held: int) -> None:
+    if used:
+        values = {_USED[kind]: _USED[kind] + used, _HELD[kind]: _HELD[kind] - held}
+        connection.execute(update(traffic).where(where).values(values))
+
+
+def _ensure(connection: Connection, session_id: str, day: str) -> None:
+    if connection.execute(select(traffic.c.day).where(_row(session_id, day))).first() is None:
+        empty = {"requests": 0, "bytes_out": 0, "held_requests": 0, "held_bytes_out": 0}
+        connection.execute(insert(traffic).values(session_id=session_id, day=day, **empty))
+
+
+def _row(session_id: str, day: str) -> ColumnElement[bool]:
+    return (traffic.c.session_id == session_id) & (traffic.c.day == day)
