@@ -20,7 +20,7 @@ Scope = Literal["session", "day", "total"]
 SCOPES: tuple[Scope, ...] = ("session", "day", "total")
 Kind = Literal["cost", "tokens", "requests", "bytes_out"]
 KINDS: tuple[Kind, ...] = ("cost", "tokens", "requests", "bytes_out")
-FORMS = "$5, 0.50usd, 2M-tokens, 1000-requests or 50MB, several with commas between"
+FORMS = "5usd, $0.50, 2M-tokens, 1000-requests or 50MB, several with commas between"
 _PART = re.compile(
     r"(\$?)(\d{1,12}(?:\.\d{1,6})?)\s*(?:-(?=[a-z]))?(usd|\$|[km]?-?tokens|requests|b|kb|mb|gb|)",
     re.ASCII | re.IGNORECASE,
