@@ -208,6 +208,11 @@ def name_fields(name: str) -> tuple[str, str | None]:
     return name, None
 
 
+def is_text(name: str) -> bool:
+    """Whether a name of the file system's is UTF-8, as a link's target and a rename's `to` must be."""
+    return name_fields(name)[1] is None
+
+
 def name_of(action: FileChange) -> str:
     """The name that the file system knows an action's path by. Raises ValueError for a broken `path_b64`."""
     if action.path_b64 is None:

@@ -178,7 +178,12 @@ def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
     def get_session() -> SessionFacts:
         return calls.facts()
 
-    @get("/v1/changes", responses=_ERRORS, summary="What the person changed on the host", sync_to_thread=False)
+    @get(
+        "/v1/changes",
+        responses=_ERRORS,
+        summary="What the person changed on the host, and what never gets there",
+        sync_to_thread=False,
+    )
     def list_changes() -> HostChangesView:
         return calls.host_changes()
 

@@ -6,6 +6,8 @@ INVARIANT: the session is the listening socket's, given when the app is built; n
 INVARIANT: nothing here answers a request or names who answered, and no request of another session can be read.
 """
 
+from itertools import islice
+
 import msgspec
 from litestar.exceptions import TooManyRequestsException
 
@@ -41,6 +43,7 @@ from supervisor.workspace.incoming import HostChange, What
 # An agent in a loop is slowed down before it fills the audit log: this many asks at once, then so many a second.
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
+MOST_REFUSED = 300
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,10 +69,12 @@ class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
-    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that wait for an answer."""
+    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that wait for an answer; `refused`
+    are paths of the agent's copy that are never carried over, each with why: the first few hundred."""
 
     changes: list[HostChangeFacts]
     conflicts: list[str]
+    refused: dict[str, str]
 
 
 class AgentCalls:
@@ -152,12 +157,16 @@ class AgentCalls:
         )
 
     def host_changes(self) -> HostChangesView:
-        """What the person changed on the host."""
+        """What the person changed on the host, and what of the agent's never gets there."""
         workspace, redactor = self.parts.workspace_of(self._session_id), self.parts.redactor
         found = workspace.host_changes() if workspace is not None else None
+        refused = workspace.refused() if workspace is not None else {}
         return HostChangesView(
             changes=[_host_change(one, redactor) for one in reversed(found.recent)] if found else [],
             conflicts=[_path(name, redactor) for name in found.conflicts()] if found else [],
+            refused={
+                _path(name, redactor): shown(why, redactor) for name, why in islice(refused.items(), MOST_REFUSED)
+            },
         )
 
     def view(self, request: approvals.Request) -> AgentRequest:

@@ -122,7 +122,12 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
         "wait_for_request": Tool(WaitBody, wait, asks=False),
         "list_requests": Tool(ListBody, requests, asks=False),
         "session_facts": Tool(NoBody, facts, "This session: its state, workspace and the time left.", asks=False),
-        "host_changes": Tool(NoBody, host_changes, "What the person changed on the host meanwhile.", asks=False),
+        "host_changes": Tool(
+            NoBody,
+            host_changes,
+            "What the person changed on the host meanwhile, and what never gets there.",
+            asks=False,
+        ),
     }
 
 

@@ -4,8 +4,11 @@ A review was written by an agent about code that may be hostile: every field may
 """
 
 import shlex
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+from supervisor.core.changes import name_fields
 from supervisor.core.copy_progress import left
 from supervisor.core.duration import format_duration
 from supervisor.core.sessions import Session, remaining_s, state
@@ -14,6 +17,7 @@ from supervisor.server.parts import Parts
 from supervisor.server.spend_views import spend_view
 from supervisor.server.time_words import clock_text
 
+MOST_NAMED = 3
 _STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "warn", "stopping": "warn", "ended": ""}
 _STATE_TEXT = {
     "starting": "the private copy is being made and the sandbox started",
@@ -63,10 +67,21 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
 
 
 def _of_the_host(parts: Parts, session: Session) -> list[str]:
-    """What keeps the person's own changes from the agent's copy, or both from one another."""
+    """What keeps the person's own changes from the agent's copy, or the agent's from the host, with nobody asked."""
     workspace = parts.workspace_of(session.id)
-    changes = workspace.host_changes() if workspace is not None else None
-    return changes.notices() if changes is not None else []
+    if workspace is None:
+        return []
+    changes = workspace.host_changes()
+    return [*(changes.notices() if changes is not None else []), *_never_carried(workspace.refused())]
+
+
+def _never_carried(refused: Mapping[str, str]) -> list[str]:
+    """A line about what the agent made and nobody is asked about."""
+    if not refused:
+        return []
+    named = ", ".join(f"`{name_fields(name)[0]}` ({why})" for name, why in islice(refused.items(), MOST_NAMED))
+    more = f" and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
+    return [f"stays in the agent's copy: {named}{more}"]
 
 
 def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:

@@ -372,6 +372,10 @@ class WorkspaceChannel:
         """What the person changed meanwhile; None before the copy is open and after the end."""
         return self._opened.incoming if self._opened is not None else None
 
+    def refused(self) -> dict[str, str]:
+        """What is in the copy and is never carried over, and why."""
+        return self._opened.comparison.refused() if self._opened is not None else {}
+
     @contextlib.asynccontextmanager
     async def undoing(self) -> AsyncIterator[Undo]:
         """Look at what was applied, and take it back; nothing else happens to the workspace meanwhile."""

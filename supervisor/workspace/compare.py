@@ -26,6 +26,7 @@ from supervisor.core.changes import (
     Signature,
     Want,
     agree,
+    is_text,
     name_fields,
     to_action,
     want,
@@ -78,6 +79,13 @@ class Asking(NamedTuple):
         return (self.name, self.other) if self.other else (self.name,)
 
 
+class Refusal(NamedTuple):
+    """A path that is never carried over in the state that it is in: its signature then, and why."""
+
+    signature: Signature | None
+    why: str
+
+
 class Comparison:
     """The comparison of one session. Calls must not overlap: the channel holds its turn around them."""
 
@@ -100,7 +108,7 @@ class Comparison:
         self._compared: dict[str, Signature] = {}
         self._side = _Copy(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
-        self._refused: dict[str, Signature | None] = {}
+        self._refused: dict[str, Refusal] = {}
         self._held: dict[str, Signature | None] = {}
         self._git = GitFolder(sides.copy, gate, session_id)
         self._bases = Bases(sides)
@@ -151,6 +159,10 @@ class Comparison:
         """The path was changed by us: look at it anew, with no memory of what was asked."""
         self._asked.pop(name, None)
         self._compared.pop(name, None)
+
+    def refused(self) -> dict[str, str]:
+        """What is in the copy and is never carried over, and why."""
+        return {name: refusal.why for name, refusal in self._refused.items()}
 
     def reconsider(self) -> None:
         """Ask again about what rules denied: they are others now."""
@@ -294,8 +306,13 @@ class Comparison:
         elif finding.wanted.never:
             kind = next(hazard for hazard in finding.wanted.hazards if hazard in SPECIAL)
             self._refuse(name, to_action(name, finding.wanted), f"a {kind} never leaves the copy")
+        elif finding.wanted.link_target is not None and not is_text(finding.wanted.link_target):
+            self._refuse(
+                name, to_action(name, finding.wanted), "the link's target isn't UTF-8, so no request can name it"
+            )
         else:
             wanted = finding.wanted
+            self._refused.pop(name, None)
             if mine is not None:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
@@ -373,9 +390,10 @@ class Comparison:
         """Put on record that something is never carried over, once for each state that it is in. No card: nobody
         could say yes to it."""
         now = signature_at(self._sides.copy, name)
-        if self._refused.get(name, 0) == now:
+        before = self._refused.get(name)
+        if before is not None and before.signature == now:
             return
-        self._refused[name] = now
+        self._refused[name] = Refusal(now, why)
         if now is not None:
             self._compared[name] = now
         self._gate.record_refusal(action, self._session_id, why)

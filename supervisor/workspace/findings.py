@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from supervisor.core.changes import PERMISSIONS, SET_ID, Seen, Want, name_fields
+from supervisor.core.changes import PERMISSIONS, SET_ID, Seen, Want, is_text
 from supervisor.core.renames import File, pair
 
 
@@ -53,8 +53,7 @@ class Renames:
         mine = finding.mine
         if mine is None or not finding.is_creation or mine.mode & SET_ID or mine.links > 1:
             return False
-        is_text = name_fields(finding.name)[1] is None  # an action names where to in text only
-        return is_text and _file(finding.name, mine).content in self._contents
+        return is_text(finding.name) and _file(finding.name, mine).content in self._contents
 
     def hold(self, finding: Finding) -> bool:
         """Whether it is kept back until it is known what it belongs to."""

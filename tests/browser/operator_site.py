@@ -73,6 +73,9 @@ class SampleWorkspace:
     def host_changes(self) -> None:
         return None
 
+    def refused(self) -> dict[str, str]:
+        return {}
+
 
 class Site:
     """The parts of one Gatehouse and its operator's door. `restart` closes the door and opens it again on the same port."""

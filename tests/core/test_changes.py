@@ -19,6 +19,7 @@ from supervisor.core.changes import (
     apply_edit,
     apply_edits,
     conflict,
+    is_text,
     kind_of,
     link_token,
     name_fields,
@@ -220,6 +221,8 @@ def test_two_names_never_share_a_fingerprint(left: bytes, right: bytes) -> None:
 def test_names_that_arent_utf8_are_shown_escaped() -> None:
     assert name_fields("plain/ü") == ("plain/ü", None)
     assert name_fields(os.fsdecode(b"caf\xe9")) == ("caf\\xe9", "Y2Fm6Q==")
+    assert is_text("plain/ü")
+    assert not is_text(os.fsdecode(b"caf\xe9"))
     with pytest.raises(ValueError):
         name_of(FileChange(operation="write", path="x", path_b64="not base64!"))
 

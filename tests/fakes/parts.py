@@ -182,6 +182,9 @@ class FakeWorkspace:
     ) -> PartAnswered:
         raise NotFoundError("nothing was changed", "see the request")
 
+    def refused(self) -> dict[str, str]:
+        return {}
+
     def host_changes(self) -> HostChanges | None:
         return None
 

@@ -159,7 +159,7 @@ async def test_facts_changes_and_the_report_are_this_sessions(agent_door: OnSock
     }  # fmt: skip
     async with client_at(agent_door.url) as client:
         assert data_of(await client.call_tool("session_facts", {}))["id"] == "one"
-        assert data_of(await client.call_tool("host_changes", {})) == {"changes": [], "conflicts": []}
+        assert data_of(await client.call_tool("host_changes", {})) == {"changes": [], "conflicts": [], "refused": {}}
         assert data_of(await client.call_tool("report_review", review)) == {"ok": True}
     kept = running.sessions.get("one").review
     assert kept is not None

@@ -230,6 +230,8 @@ async def test_fifos_and_sockets_never_leave(desk: Desk, monkeypatch: pytest.Mon
             await desk.compared()
         assert desk.refusals()["free/fifo"] == "a fifo never leaves the copy"
         assert desk.refusals()["free/sock"] == "a socket never leaves the copy"
+        told = {"free/fifo": "a fifo never leaves the copy", "free/sock": "a socket never leaves the copy"}
+        assert desk.channel.refused() == told
         assert desk.requests() == []
         assert not {"fifo", "sock"} & {path.name for path in (desk.host / "free").iterdir()}
 
@@ -287,6 +289,25 @@ async def test_a_very_large_file_is_refused_with_a_reason(desk: Desk, monkeypatc
         await desk.until(lambda: "free/big" in desk.refusals())
         assert "too large" in desk.refusals()["free/big"]
         assert not (desk.host / "free/big").exists()
+        assert "too large" in desk.channel.refused()["free/big"]
+        (desk.copy / "free/big").write_bytes(b"small now")
+        await desk.until(lambda: (desk.host / "free/big").exists())
+        assert desk.channel.refused() == {}
+
+
+async def test_a_link_whose_target_no_request_can_name_is_refused_with_a_reason(desk: Desk) -> None:
+    async with desk.running():
+        (desk.copy / "free/link").symlink_to(os.fsdecode(b"bad-\xff"))
+        await desk.until(lambda: "free/link" in desk.refusals())
+        assert "isn't UTF-8" in desk.channel.refused()["free/link"]
+        assert desk.requests() == []
+        (desk.copy / "free/link").unlink()
+        (desk.copy / "free/link").symlink_to("good")
+        request = await desk.asked("free/link")
+        assert desk.channel.refused() == {}
+        desk.approve(request)
+        await desk.settled(request)
+        assert (desk.host / "free/link").readlink() == Path("good")
 
 
 async def test_a_big_binary_travels_and_its_card_says_so(desk: Desk) -> None:
