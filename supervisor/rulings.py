@@ -10,9 +10,10 @@ from pathlib import Path
 import structlog
 
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, FileChange
+from supervisor.core.actions import Action, FileChange, Network
+from supervisor.core.network_open import open_near
 from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
-from supervisor.core.rules import Policy, Verdict, evaluate
+from supervisor.core.rules import Policy, Verdict, allowing_near, evaluate
 from supervisor.core.sessions import Session
 from supervisor.kill_switch import KillSwitch
 from supervisor.own_files import own_paths, touches
@@ -83,6 +84,25 @@ class Rulings:
         """Whether a rule speaks of requests to this host, so that its connections are decrypted; True where that can't be said."""
         session = self._sessions.get(session_id)
         return session is None or self.policies.for_session(session.policy_text).looks_into(host)
+
+    def hold_s(self, session_id: str, otherwise: float) -> float:
+        """How long an asked connection of the session is held for an answer: what its policy says, else `otherwise`."""
+        session = self._sessions.get(session_id)
+        said = None if session is None else self.policies.for_session(session.policy_text).hold_s
+        return otherwise if said is None else said
+
+    def open_near(self, action: Network, session_id: str) -> str:
+        """What the rules allow near a request or connection that was denied; empty where that is nothing, or can't be said."""
+        session = self._sessions.get(session_id)
+        if session is None or self.why_stopped() is not None:
+            return ""
+        try:
+            policy = self.policies.for_session(session.policy_text)
+            rules = allowing_near(policy, action, now=self._clock.now(), session_id=session_id)
+            return open_near(action, lambda other: self.under(policy, other, session_id), rules)
+        except Exception:
+            log.exception("what is open was not found")
+            return ""
 
     def under(self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None) -> Verdict:
         """What `policy`, which need not be in force, says of an action. `uses` as they were counted by default."""

@@ -56,16 +56,26 @@ class EgressQuestions:
     async def answer(self, question: Question) -> Answer:
         """The gate's answer. Never raises but when it is cancelled."""
         try:
-            if question.after is not None:
-                return await self._judge_addresses(question, question.after)
-            if question.in_tunnel:
-                return await self._judge_inside(question)
-            if question.action.resolved:
-                return await self._decide_with_addresses(question)
-            return await self._decide(question, question.action)
+            return self._with_what_is_open(await self._answer(question), question)
         except Exception as error:
             log.exception("question failed", error=type(error).__name__)
             return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
+
+    async def _answer(self, question: Question) -> Answer:
+        if question.after is not None:
+            return await self._judge_addresses(question, question.after)
+        if question.in_tunnel:
+            return await self._judge_inside(question)
+        if question.action.resolved:
+            return await self._decide_with_addresses(question)
+        return await self._decide(question, question.action)
+
+    def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
+        """A denial says what the agent may do instead."""
+        if answer.decision == "allow":
+            return answer
+        near = self._gate.rulings.open_near(question.action, question.session_id)
+        return msgspec.structs.replace(answer, remedy="; ".join(filter(None, (near, answer.remedy))))
 
     def settle(self, settled: Settled) -> None:
         """Record what came of an allowed question."""
@@ -134,7 +144,9 @@ class EgressQuestions:
 
     async def _decide(self, question: Question, action: Network) -> Answer:
         """By the gate, with a person where the rules ask for one."""
-        grant = await self._gate.decide(action, session_id=question.session_id, origin="egress", hold_s=self._hold_s)
+        session_id = question.session_id
+        hold_s = self._gate.rulings.hold_s(session_id, self._hold_s)
+        grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
         if isinstance(grant, Refused):
             return Answer(
                 question_id=question.question_id,

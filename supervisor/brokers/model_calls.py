@@ -122,7 +122,11 @@ class ModelCalls:
             by=over.step,
         )
         answer = await self._gate.decide(
-            action, session_id=wanted.session_id, reason=why, origin="egress", hold_s=self._hold_s
+            action,
+            session_id=wanted.session_id,
+            reason=why,
+            origin="egress",
+            hold_s=self._gate.rulings.hold_s(wanted.session_id, self._hold_s),
         )
         if isinstance(answer, Grant):
             answer.use(action)

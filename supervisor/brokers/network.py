@@ -40,6 +40,7 @@ from supervisor.core.egress_wire import (
     Spent,
     Used,
 )
+from supervisor.core.policy_text import LONGEST_HOLD_S
 from supervisor.errors import StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.network_log import NetworkLog
@@ -107,10 +108,11 @@ class NetworkBroker:
         self._configure = Configure(
             ca_directory=str(ca_directory),
             upstream_ca_bundle=str(upstream_ca_bundle),
-            hold_s=hold_s,
+            hold_s=max(hold_s, LONGEST_HOLD_S),  # a policy may say more than the setting
             names=names,
             model_hosts=tuple(model_hosts),
         )
+        self._hold_s = hold_s
         self._spending = spending
         self._ask_at_limit = ask_at_limit
         self._forbidden = tuple(forbidden)
@@ -251,7 +253,7 @@ class NetworkBroker:
                     pass_fds=[theirs.fileno()],
                 )
             async with asyncio.TaskGroup() as tasks:
-                hold_s = self._configure.hold_s
+                hold_s = self._hold_s
                 calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
                 channel = Channel(ours, lambda message: self._obey(run, message))
                 run = self._run = _Run(tasks, channel, EgressQuestions(self._gate, hold_s), calls)

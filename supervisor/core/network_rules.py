@@ -7,7 +7,7 @@ address that no rule names are denied whatever else matches.
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import Action, Effect, Network
@@ -228,6 +228,18 @@ class NetworkJudge(Judge[_Seen]):
         target = target_of(action)
         private = [address for address in _addresses(target) if address_class(address) != "public"]
         return bool(private) and self._naming(target, context).keys() >= set(private)
+
+    def allowing(self, action: Network, is_active: Callable[[Rule], bool]) -> list[str]:
+        """The allow rules in force that name the action's host, as they are written."""
+        try:
+            target = target_of(action)
+        except ValueError:
+            return []
+        return [
+            entry.rule.text
+            for entry in self._index.about(target)
+            if entry.rule.effect == "allow" and entry.pattern.names_host(target, broad=False) and is_active(entry.rule)
+        ]
 
     def looks_into(self, host: str) -> bool:
         """Whether a rule of any effect speaks of requests to this host; True for what isn't a host."""

@@ -15,14 +15,15 @@ from typing import Any, cast
 
 from supervisor.core import policy_yaml
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
+from supervisor.core.duration import parse_duration
 from supervisor.core.hidden import first_hidden
 from supervisor.core.policy_yaml import Text, line_of
 from supervisor.core.rules import Policy, Protection
 from supervisor.core.verdicts import STRICTNESS, Rule
-from supervisor.errors import PolicyError
+from supervisor.errors import PolicyError, UserError
 
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
-_TOP_KEYS = ("version", "modes", "allow", "ask", "deny", "protected", "unprotected")
+_TOP_KEYS = ("version", "hold", "modes", "allow", "ask", "deny", "protected", "unprotected")
 _ENTRY_KEYS = (
     "rule", "why", "expires", "session", "uses", "except", "match", "not_match", "id", "added_by", "added_at",
 )  # fmt: skip
@@ -32,6 +33,8 @@ _RULE = re.compile(r"([A-Za-z_]+)[ \t]*(?:\((.*)\))?\Z", re.DOTALL)
 _OTHER_TOOLS = {"bash": "exec", "shell": "exec", "edit": "filesystem", "write": "filesystem", "file": "filesystem",
                 "files": "filesystem", "webfetch": "network", "domain": "network", "package": "packages"}  # fmt: skip
 MAX_RULE_CHARS = 4_000
+# Egress itself waits no longer for an answer.
+LONGEST_HOLD_S = 3600.0
 
 DENY_ALL = Policy(is_deny_all=True, source="nothing")
 
@@ -55,7 +58,8 @@ def parse_rule(text: str, effect: Effect = "ask") -> Rule:
 
 
 def merge(*policies: Policy) -> Policy:
-    """All rules of all policies; of modes that several set, the strictest. Nothing in force stays nothing in force."""
+    """All rules of all policies; of modes and holds that several set, the strictest and the shortest. Nothing in force stays
+    nothing in force."""
     if any(policy.is_deny_all for policy in policies):
         return DENY_ALL
     modes: dict[Category, Effect] = {}
@@ -70,6 +74,7 @@ def merge(*policies: Policy) -> Policy:
         protection=protection,
         warnings=[warning for policy in policies for warning in policy.warnings],
         source=", ".join(policy.source for policy in policies if policy.source),
+        hold_s=min((policy.hold_s for policy in policies if policy.hold_s is not None), default=None),
     )
 
 
@@ -138,7 +143,8 @@ class _Reader:
         modes = self.modes(data.get("modes"))
         rules = [self.entry(item, effect) for effect in EFFECTS for item in self.items(data.get(effect), effect)]
         protection = self.protection(data.get("protected"), data.get("unprotected"))
-        policy = Policy(rules, modes, protection=protection, warnings=self.warnings, source=self.source)
+        hold_s = self.hold(data.get("hold"))
+        policy = Policy(rules, modes, protection=protection, warnings=self.warnings, source=self.source, hold_s=hold_s)
         self.check_examples(rules)
         return policy
 
@@ -161,6 +167,18 @@ class _Reader:
                 )
             found[cast("Category", str(category))] = cast("Effect", str(mode))
         return found
+
+    def hold(self, data: Any) -> float | None:
+        """How long an asked connection is held, in seconds."""
+        if data is None:
+            return None
+        try:
+            seconds = parse_duration(str(self.at(data)), "`hold`")
+        except UserError as error:
+            raise self.fail(error.message, error.remedy) from None
+        if seconds > LONGEST_HOLD_S:
+            raise self.fail(f"`hold: {data}` is longer than an hour", "write e.g. `hold: 2m`")
+        return seconds
 
     def items(self, data: Any, key: str) -> Sequence[Any]:
         if data is None:

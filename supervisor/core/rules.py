@@ -43,10 +43,11 @@ class Protection:
 class Policy:
     """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never by hand.
 
-    `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it.
+    `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it. `hold_s` is how long
+    an asked connection is held for an answer, None where the policy doesn't say.
     """
 
-    __slots__ = ("_judges", "_verdicts", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
+    __slots__ = ("_judges", "_verdicts", "hold_s", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Policy:
         warnings: Sequence[str] = (),
         source: str = "",
         is_deny_all: bool = False,
+        hold_s: float | None = None,
     ) -> None:
         self.rules = tuple(rules)
         self.modes: Mapping[Category, Effect] = MappingProxyType(dict(modes))
@@ -64,6 +66,7 @@ class Policy:
         self.warnings = tuple(warnings)
         self.source = source
         self.is_deny_all = is_deny_all
+        self.hold_s = hold_s
         self._judges: dict[Category, Judge[Any]] = {}
         self._verdicts = VerdictCache(self.rules)
 
@@ -103,6 +106,15 @@ class Policy:
 
         judge = self.judge_for("network")
         return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
+
+
+def allowing_near(policy: Policy, action: Network, *, now: float, session_id: str) -> list[str]:
+    """The text of every allow rule in force, without a limit of uses, that names the action's host."""
+    from supervisor.core.network_rules import NetworkJudge
+
+    judge = policy.judge_for("network")
+    context = Context(now, "", session_id, frozenset(), frozenset(), None)
+    return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
 
 
 def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:

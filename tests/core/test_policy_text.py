@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.policy_text import check_pattern, entry_of, parse_policy, parse_rule, policy_from_data
+from supervisor.core.policy_text import check_pattern, entry_of, merge, parse_policy, parse_rule, policy_from_data
 from supervisor.errors import PolicyError
 
 FULL = """\
@@ -245,3 +245,12 @@ def test_added_at_may_be_a_date() -> None:
 def test_nothing_can_be_said_of_proposals() -> None:
     with pytest.raises(PolicyError):
         check_pattern("sandbox", "x", "allow")
+
+
+def test_how_long_connections_are_held() -> None:
+    assert parse_policy("version: 1\n", "p").hold_s is None
+    two, three = parse_policy("hold: 2m\n", "p"), parse_policy("hold: 3m\n", "q")
+    assert (two.hold_s, merge(three, two).hold_s, merge(two, parse_policy("", "r")).hold_s) == (120, 120, 120)
+    for bad in ("soon", "0", "2h", "[1]"):
+        with pytest.raises(PolicyError, match=r"p:2: .*hold"):
+            parse_policy(f"version: 1\nhold: {bad}\n", "p")

@@ -1,0 +1,47 @@
+"""Held requests: for as long as the policy says, one card for a loop of them, and back-off after a denial, with a real egress process."""
+
+import asyncio
+
+from supervisor.core.approvals import status
+from tests.brokers.conftest import Setting
+from tests.brokers.test_network import get, send
+from tests.egress.egress_harness import Origin, body_of, status_of
+
+
+async def test_the_policy_says_how_long_and_a_loop_is_one_card(place: Setting, http: Origin) -> None:
+    place.office.policy(f"hold: 50ms\nallow:\n  - network(127.0.0.1:{http.port})\n")
+    target = f"origin.test:{http.port}"
+    for data in (get(http), f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"):
+        for _ in range(4):
+            answer = await send(place, data)
+            assert status_of(answer) == 403
+            assert body_of(answer)["error"] == "not answered in time"
+            assert body_of(answer)["why"].startswith("nobody answered within 0.05 s")
+    cards = place.office.pending()
+    assert sorted(card.asked_times for card in cards) == [4, 4]
+    assert http.untouched
+    # The answer that comes late counts at the next try, once.
+    for card in cards:
+        place.office.gate.resolve(card.id, "approved", by="tester")
+    assert status_of(await send(place, get(http))) == 200
+    assert status_of(await send(place, get(http))) == 403
+
+
+async def test_what_was_denied_is_denied_again_without_a_card(place: Setting, http: Origin) -> None:
+    place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
+
+    async def deny() -> None:
+        place.office.gate.resolve((await place.office.asked()).id, "denied", by="tester", reason="not there")
+
+    denying = asyncio.create_task(deny())
+    first = body_of(await send(place, get(http, "/find?q=1")))
+    await denying
+    for query in range(20):
+        answer = body_of(await send(place, get(http, f"/find?q={query}")))
+        assert (answer["error"], answer["why"], answer["request_id"]) == ("denied", first["why"], first["request_id"])
+        assert "/find?q=1` was denied" in answer["remedy"]
+        assert "ask again after" in answer["remedy"]
+    assert place.office.pending() == []
+    (one,) = place.office.queue.of_session(place.session_id)
+    assert (status(one), one.asked_times) == ("denied", 21)
+    assert http.untouched
