@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from supervisor import whole_files
+from supervisor import audit_lines, whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle
@@ -89,7 +89,6 @@ class Parts:
         self.audit = Audit(settings.audit_log, self.clock, self.redactor)
         self.kill_switch = KillSwitch(settings.data_dir / "stopped")
         self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
-        self.policies.end_sessions(lambda _: True)  # none runs yet
         self.queue = ApprovalQueue(self.engine)
         self.gate = Gate(
             policies=self.policies,
@@ -181,6 +180,12 @@ class Parts:
         self.audit.close()
         self.engine.dispose()
         os.close(self._lock)
+
+    def drop_ended_rules(self) -> None:
+        """Take saved rules away whose time or session is over, and put that on record."""
+        is_open = self.gate.rulings.is_open
+        for rule in self.policies.drop_ended(lambda session_id: not is_open(session_id)):
+            self.audit.record("rule_ended", **audit_lines.rule_ended(rule))
 
     def _register_brokers(self) -> None:
         def tool_spec(session_id: str, action: Exec) -> Spec:
@@ -283,6 +288,7 @@ class Supervisor:
             self.findings += parts.sessions.take_up_sessions()
             await parts.end_cut_undos()
             parts.gate.offer_ready()
+            parts.drop_ended_rules()
             parts.policies.on_change = self._policy_changed
             # What an open stream or tunnel carries is never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
@@ -316,6 +322,7 @@ class Supervisor:
                 self.parts.network.end_connections()
             was_stopped = stopped
             try:
+                self.parts.drop_ended_rules()
                 self.parts.network.reconsider()  # a rule may have run out
                 self.parts.gate.write_hits()
                 _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked

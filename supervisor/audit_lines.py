@@ -6,7 +6,7 @@ import msgspec
 
 from supervisor.core.actions import Action, category_of, fingerprint
 from supervisor.core.approvals import Request
-from supervisor.core.verdicts import Verdict
+from supervisor.core.verdicts import Rule, Verdict
 from supervisor.grants import Grant
 
 LONG_CHARS = 500
@@ -56,6 +56,17 @@ def answered(request: Request, rule: str | None) -> dict[str, Any]:
 def superseded(request_id: str, newer: Request) -> dict[str, Any]:
     """`request_superseded`."""
     return {"request": request_id, "by": newer.id, "session": newer.session_id}
+
+
+def rule_ended(rule: Rule) -> dict[str, Any]:
+    """`rule_ended`: `until` is the time that it was given, `for_session` the session that is over."""
+    return {
+        "rule_id": rule.id,
+        "effect": rule.effect,
+        "rule": rule.text,
+        "until": rule.expires_at,
+        "for_session": rule.session,
+    }
 
 
 def begun(request: Request, *, resumed: bool) -> dict[str, Any]:

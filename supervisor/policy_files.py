@@ -139,8 +139,6 @@ class PolicyFiles:
             entry |= {"expires": "session", "session": until.session_id}
         elif until.at is not None:
             entry["expires"] = datetime.fromtimestamp(until.at, UTC).isoformat()
-        over = {found.id for found in self._saved_rules() if found.expires_at is not None and found.expires_at <= now}
-        _drop(data, lambda entry: entry.get("id") in over)
         data.setdefault(effect, []).append(entry)
         self._write_saved(data)
         return rule_id
@@ -159,14 +157,23 @@ class PolicyFiles:
             "`gatehouse rules list` shows them; others stand in the policy file",
         )
 
-    def end_sessions(self, is_over: Callable[[str], bool]) -> None:
-        """Take away the saved rules of sessions that are over. They can match nothing any more, so what fails here does no harm."""
-        over = {found.id for found in self._saved_rules() if found.until_session_ends and is_over(found.session or "")}
+    def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:
+        """Take away the saved rules whose time, or session, is over: those. They can match nothing any more, so what fails does no harm."""
+        now = self._clock.now()
+        ended = [
+            found
+            for found in self._saved_rules()
+            if (found.until_session_ends and is_over(found.session or ""))
+            or (found.expires_at is not None and found.expires_at <= now)
+        ]
+        ids = {found.id for found in ended}
         with contextlib.suppress(GatehouseError, OSError):
-            if over:
+            if ids:
                 data = self._read_saved()
-                _drop(data, lambda entry: entry.get("id") in over)
+                _drop(data, lambda entry: entry.get("id") in ids)
                 self._write_saved(data)
+                return ended
+        return []
 
     def _saved_rules(self) -> tuple[Rule, ...]:
         self._refresh()

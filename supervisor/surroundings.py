@@ -268,7 +268,6 @@ class Surroundings:
         """Close the doors, stop watching, and judge nothing of it any more."""
         self._gate.rulings.close_session(session.id)
         self._spending.close_session(session.id)
-        self._gate.rulings.policies.end_sessions(lambda one: one == session.id)
         async with self._undo_turns[session.id]:
             await self._detach(session)
 

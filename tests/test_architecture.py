@@ -26,7 +26,12 @@ RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
 LEDGER = {"spending", "traffic"}
 CHANNELS = {"brokers", "workspace"}
 BELOW_SERVER = (
-    CORE | BASE | RECORDS | LEDGER | CHANNELS | {"store", "gate", "sandbox", "session_manager", "network_log"}
+    CORE
+    | BASE
+    | RECORDS
+    | LEDGER
+    | CHANNELS
+    | {"store", "gate", "repeats", "sandbox", "session_manager", "network_log"}
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -57,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
-    "app": BELOW_SERVER | {"egress", "server", "surroundings", "credentials"},
+    "app": BELOW_SERVER | {"egress", "server", "surroundings", "credentials", "audit_lines"},
     "surroundings": BELOW_SERVER | {"egress", "server", "credentials"},
     # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,

@@ -157,6 +157,8 @@ def test_a_rule_for_a_time_ends_with_it_and_goes_with_the_next_one_saved(base: P
     clock.advance(2)
     assert (answer_to(files, clock, "one"), answer_to(reopened, clock, "two")) == ("ask", "ask")
     files.add_rule("deny", "network(c.example.org)", why="", by="tester")
+    assert [one.pattern for one in files.drop_ended(lambda _: True)] == ["b.example.org"]
+    assert files.drop_ended(lambda _: True) == []
     assert "b.example.org" not in saved.read_text()
     assert "c.example.org" in saved.read_text()
 
@@ -167,9 +169,9 @@ def test_a_rule_of_a_session_holds_in_no_other_and_goes_with_it(base: Path) -> N
     files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
     files.add_rule("deny", "network(c.example.org)", why="", by="tester")
     assert (answer_to(files, clock, "one"), answer_to(files, clock, "two")) == ("allow", "ask")
-    files.end_sessions(lambda session: session == "two")
+    assert files.drop_ended(lambda session: session == "two") == []
     assert answer_to(files, clock, "one") == "allow"
-    files.end_sessions(lambda session: session == "one")
+    assert [one.session for one in files.drop_ended(lambda session: session == "one")] == ["one"]
     assert answer_to(files, clock, "one") == "ask"
     assert "b.example.org" not in saved.read_text()
     assert "c.example.org" in saved.read_text()
@@ -180,5 +182,5 @@ def test_the_end_of_a_session_is_no_moment_to_fail_at(base: Path) -> None:
     files = PolicyFiles(base, saved, clock)
     files.add_rule("allow", "network(b.example.org)", why="", by="tester", until=Until(session_id="one"))
     saved.write_text("version: 1\nallow: [network(")
-    files.end_sessions(lambda _: True)
+    assert files.drop_ended(lambda _: True) == []
     assert saved.read_text() == "version: 1\nallow: [network("

@@ -25,6 +25,7 @@ from supervisor.server import (
     mcp,
     network_page,
     operator_api,
+    quiet_page,
     spend_page,
     undo_api,
 )
@@ -67,6 +68,7 @@ def build_operator_app(
             *change_api.handlers(),
             *network_page.api_handlers(),
             *spend_page.api_handlers(),
+            *quiet_page.api_handlers(),
             live.handler(),
             *page_handlers,
             *_static(),

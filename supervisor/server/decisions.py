@@ -148,6 +148,20 @@ def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
             return Until(at=parts.clock.now() + parse_duration(text, "how long the rule holds"))
 
 
+def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
+    """Let what was denied be asked again at once: the requests whose denials no longer stand. `UserError` where none stood."""
+    request = parts.gate.get(request_id)
+    if status(request) != "denied" or request.answer != "denied":
+        raise UserError(
+            f"this request is {status(request)}, and was denied by nobody", "see what was: the inbox shows it"
+        )
+    lifted = parts.gate.repeats.lift(request, f"{by} lets it be asked again")
+    if not lifted:
+        raise UserError("this denial was lifted before", "the agent may ask again")
+    parts.audit.record("denial_lifted", session=request.session_id, requests=[one.id for one in lifted], by=by)
+    return lifted
+
+
 def is_bare(rule: str) -> bool:
     """Whether a rule matches everything of its category, in whichever spelling."""
     return _BARE.fullmatch(rule) is not None

@@ -90,6 +90,12 @@ class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", t
     session_id: str
 
 
+class QuietChanged(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="type"):
+    """An agent asked something that gets no card of its own: `GET /api/quiet` has it."""
+
+    session_id: str
+
+
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
     status: Status
 
@@ -108,6 +114,7 @@ type Event = (
     | OutputGrew
     | RulesChanged
     | NetworkChanged
+    | QuietChanged
     | StatusChanged
     | Shutdown
 )
@@ -162,6 +169,7 @@ class Live:
         parts.sessions.on_output(self._output_grew)
         parts.spending.on_change(self._spend_changed)
         parts.network_log.on_change = self._network_changed
+        parts.gate.repeats.on_change = self._quiet_changed
 
     def status(self) -> Status:
         """What the page shows above all else, now."""
@@ -313,6 +321,9 @@ class Live:
 
     def _network_changed(self, session_id: str) -> None:
         self.publish(NetworkChanged(session_id=session_id), merge=f"network:{session_id}")
+
+    def _quiet_changed(self, session_id: str) -> None:
+        self.publish(QuietChanged(session_id=session_id), merge="quiet")
 
     def _view(self, session: Session) -> SessionView:
         return session_view(

@@ -63,9 +63,11 @@ def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answ
 
 
 @get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, sync_to_thread=False)
-def always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo]) -> Response[str]:
-    """The rules that could be saved; nothing is saved yet."""
-    return _always(parts_of(request), request_id, effect)
+def always(
+    request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], lasts: FromQuery[str] = "always"
+) -> Response[str]:
+    """The rules that could be saved, and for how long; nothing is saved yet."""
+    return _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
 
 
 @post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200, sync_to_thread=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
 from supervisor.core.approvals import Request, explanation, status
+from supervisor.core.duration import format_duration
 from supervisor.server import action_words
 from supervisor.server.change_views import change
 from supervisor.server.parts import Parts
@@ -67,6 +68,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "asked_at": request.asked_at,
         "asked_text": clock_text(request.asked_at),
         "hold_until": request.hold_until,
+        "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
         "deadline_at": session.deadline_at,
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,

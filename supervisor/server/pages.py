@@ -9,7 +9,7 @@ from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.duration import format_duration
-from supervisor.server import network_page, page_actions, page_values, spend_page
+from supervisor.server import network_page, page_actions, page_values, quiet_page, spend_page
 from supervisor.server.change_views import change
 from supervisor.server.errors import ErrorBody
 from supervisor.server.operator_api import AnyRequest, parts_of
@@ -34,9 +34,8 @@ def error_page(code: int, body: ErrorBody) -> str:
 def inbox(request: AnyRequest) -> Response[str]:
     """What waits, by category."""
     parts = parts_of(request)
-    return page_values.page(
-        request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **page_values.cards(parts)
-    )
+    values = page_values.cards(parts) | quiet_page.values(parts)
+    return page_values.page(request, "inbox.html", "inbox", live_sessions=page_values.live_sessions(parts), **values)
 
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
@@ -150,4 +149,5 @@ def handlers() -> list[ControllerRouterHandler]:
         *page_actions.handlers(),
         *network_page.handlers(),
         *spend_page.handlers(),
+        *quiet_page.handlers(),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ export function watchKeys() {
     }
     if (event.key === "j" || event.key === "k") walk(event, card);
     else if (card && /^[1-9]$/.test(event.key) && tickNumber(card, event.key)) event.preventDefault();
-    else if (card && /^[adrADmg]$/.test(event.key) && (isArmed(card) || event.key === "r")) press(event, card, event.key);
+    else if (card && /^[adrtsATSDmg]$/.test(event.key) && (isArmed(card) || event.key === "r")) press(event, card, event.key);
   });
 }
 

@@ -39,7 +39,7 @@ const handlers = {
     presentSets(event.changes);
     presentState(event.pending_ids, event.requests);
     // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
-    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "spend", "changes"] : ["session", "requests"]) fire(name);
+    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "spend", "changes", "quiet"] : ["session", "requests"]) fire(name);
     if (greeted) readBanner();
     greeted = true;
     readOutput();
@@ -63,6 +63,7 @@ const handlers = {
     const shown = $("network-session");
     if (shown && shown.value === event.session_id) soon("network", NETWORK_PAUSE_MS);
   },
+  quiet() { soon("quiet", NETWORK_PAUSE_MS); },
   banner() { readBanner(); },
   output(event) { if ($("output") && $("output").dataset.session === event.session_id) readOutput(); },
   shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },

@@ -1,0 +1,101 @@
+"""What an agent asks without a card of its own, for the person: repeats that were denied again, and what waits for room.
+
+It shows what `Gate.repeats` holds; the one thing that can be done about it, lifting a denial, is `decisions.lift_denial`'s.
+"""
+
+from typing import Any
+
+from litestar import Response, get, post
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from supervisor.errors import GatehouseError
+from supervisor.repeats import Denied, Quiet
+from supervisor.server import decisions, page_values
+from supervisor.server.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.page_views import workspace_name
+from supervisor.server.parts import Parts
+from supervisor.server.time_words import clock_text
+from supervisor.server.views import OperatorRequest, operator_request, shown
+
+
+@get("/parts/quiet", include_in_schema=False, sync_to_thread=False)
+def quiet_part(request: AnyRequest) -> Response[str]:
+    return _part(parts_of(request))
+
+
+@post("/requests/{request_id:str}/lift", include_in_schema=False, status_code=200, sync_to_thread=False)
+def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """The list as it is afterwards; a refusal is shown above it."""
+    parts = parts_of(request)
+    try:
+        decisions.lift_denial(parts, request_id, by=caller(request).name)
+    except GatehouseError as error:
+        return _part(parts, str(error))
+    return _part(parts)
+
+
+@get("/api/quiet", sync_to_thread=False)
+def list_quiet(request: AnyRequest) -> list[Quiet]:
+    """What the open sessions ask without a card: repeats of what was denied, and what waits for room in the inbox."""
+    return seen(parts_of(request))
+
+
+@post("/api/requests/{request_id:str}/lift", status_code=200, sync_to_thread=False)
+def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest]:
+    """Let what was denied be asked again at once, in whichever words: the denials that no longer stand. They stay denied themselves."""
+    parts = parts_of(request)
+    found = decisions.lift_denial(parts, request_id, by=caller(request).name)
+    return [operator_request(one, parts.redactor) for one in found]
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """For the pages."""
+    return [quiet_part, lift_from_page]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """For the JSON API."""
+    return [list_quiet, lift]
+
+
+def values(parts: Parts, error: str = "") -> dict[str, Any]:
+    """For `parts/quiet.html`."""
+    names = {one.session_id: workspace_name(parts.sessions.get(one.session_id).workspace) for one in seen(parts)}
+    return {
+        "error": error,
+        "quiet": [
+            {
+                "view": one,
+                "workspace_name": names[one.session_id],
+                "until": {denied.request_id: clock_text(denied.until or 0) for denied in one.denied},
+                "more": one.held_count - len(one.held),
+            }
+            for one in seen(parts)
+        ],
+    }
+
+
+def seen(parts: Parts) -> list[Quiet]:
+    """As a person may see it."""
+    return [_shown(one, parts) for one in parts.gate.repeats.quiet()]
+
+
+def _shown(one: Quiet, parts: Parts) -> Quiet:
+    denied = tuple(_denied(each, parts) for each in one.denied)
+    held = tuple(shown(title, parts.redactor) for title in one.held)
+    return Quiet(session_id=one.session_id, denied=denied, held=held, held_count=one.held_count)
+
+
+def _denied(one: Denied, parts: Parts) -> Denied:
+    return Denied(
+        request_id=one.request_id,
+        title=shown(one.title, parts.redactor),
+        denied_at=one.denied_at,
+        asked_again=one.asked_again,
+        until=one.until,
+    )
+
+
+def _part(parts: Parts, error: str = "") -> Response[str]:
+    return page_values.html("parts/quiet.html", **values(parts, error))
