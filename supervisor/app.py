@@ -24,7 +24,7 @@ import structlog
 from supervisor import audit_lines, whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
-from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle
+from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle, write_java_store
 from supervisor.brokers.exec import ExecBroker
 from supervisor.brokers.network import NetworkBroker
 from supervisor.brokers.proposals import ProposalBroker
@@ -138,6 +138,7 @@ class Parts:
             network=self.network,
             spending=self.spending,
             ca_bundle=inside,
+            java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
             serve_agent=self._serve_agent,
         )
         self.sessions = SessionManager(

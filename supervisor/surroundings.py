@@ -30,7 +30,7 @@ from supervisor.credentials import NamedSecrets
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.process import Completed, run
-from supervisor.sandbox.base import CA_BUNDLE, HOME, MERGED, Limits, Spec
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, Limits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
@@ -56,6 +56,13 @@ _CA_VARIABLES = (
     "AWS_CA_BUNDLE",
     "UV_NATIVE_TLS_CA",
     "DENO_CERT",
+)
+# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
+_JAVA_OPTIONS = " ".join(
+    (
+        *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
+        f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
+    )
 )
 RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
 MODEL_RULE_WHY = "the model of this session's review"
@@ -86,6 +93,7 @@ class Surroundings:
         spending: Spending,
         named_secrets: NamedSecrets,
         ca_bundle: Path,
+        java_store: Path,
         serve_agent: ServeAgent,
     ) -> None:
         self._settings = settings
@@ -95,6 +103,7 @@ class Surroundings:
         self._spending = spending
         self._named_secrets = named_secrets
         self._ca_bundle = ca_bundle
+        self._java_store = java_store
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -313,6 +322,7 @@ class Surroundings:
             masked=self._data_folders,
             readonly_binds=binds,
             ca_bundle=self._ca_bundle,
+            java_store=self._java_store,
             ports=ports,
             limits=Limits(
                 cpu_s=int(settings.cpu_s),
@@ -341,6 +351,7 @@ class Surroundings:
             "NO_PROXY": "127.0.0.1,localhost,::1",
             "no_proxy": "127.0.0.1,localhost,::1",
             "NODE_USE_ENV_PROXY": "1",
+            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",
         }

@@ -2,7 +2,7 @@
 
 Egress signs certificates with it so that HTTPS can be judged by what it says. It is made here, by the supervisor, so that nothing
 but egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never enters a sandbox: a sandbox gets the bundle,
-which holds public certificates only. The files have the names and the format that mitmproxy reads.
+which holds public certificates only, and the same as a trust store for Java, which reads no PEM. The files have the names and the format that mitmproxy reads.
 """
 
 import contextlib
@@ -10,11 +10,14 @@ import datetime
 import re
 import secrets
 import ssl
+import warnings
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from supervisor import whole_files
@@ -104,6 +107,23 @@ def write_bundle(target: Path, *sources: Path) -> Path:
             ) from error
         parts += [f"{block}\n" for block in found]
     _replace(target, "".join(parts).encode("ascii"), 0o644)
+    return target
+
+
+def write_java_store(target: Path, bundle: Path) -> Path:
+    """Write the certificates of a bundle as a PKCS12 trust store of Java's: without a password, since it holds nothing secret.
+
+    One that this reader doesn't take is left out: Java then doesn't trust that authority.
+    """
+    found = []
+    with warnings.catch_warnings():
+        # Systems still carry authorities whose serial number isn't positive.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        for number, block in enumerate(_CERTIFICATE_BLOCK.findall(bundle.read_text("ascii"))):
+            with contextlib.suppress(ValueError):
+                certificate = x509.load_pem_x509_certificate(block.encode())
+                found.append(pkcs12.PKCS12Certificate(certificate, f"authority-{number}".encode()))
+    _replace(target, pkcs12.serialize_java_truststore(found, serialization.NoEncryption()), 0o644)
     return target
 
 

@@ -18,6 +18,7 @@ LOWER = "/workspace/lower"
 MERGED = "/workspace/merged"
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
+JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -67,6 +68,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     masked: tuple[Path, ...] = ()
     readonly_binds: tuple[tuple[Path, str], ...] = ()
     ca_bundle: Path | None = None
+    java_store: Path | None = None
     ports: tuple[int, ...] = ()
     limits: Limits = Limits()
     hostname: str = "gatehouse"

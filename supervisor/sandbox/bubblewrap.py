@@ -23,7 +23,7 @@ from pathlib import Path
 from supervisor.errors import SandboxError, UserError
 from supervisor.process import Child, children, spawn
 from supervisor.sandbox import paths, seccomp
-from supervisor.sandbox.base import CA_BUNDLE, HOME, LOWER, MERGED, OnListeners, OnOutput, Spec, ToolResult
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, OnListeners, OnOutput, Spec, ToolResult
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.findings import Finding
 from supervisor.sandbox.host import GID, UID, Host, read_host
@@ -57,12 +57,13 @@ def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()
     size = str(spec.limits.tmpfs_bytes)
     tmpfs = [word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)]
     binds = [word for source, inside in spec.readonly_binds for word in ("--ro-bind", str(source), inside)]
-    bundle = ["--ro-bind", str(spec.ca_bundle), CA_BUNDLE] if spec.ca_bundle is not None else []
+    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
+    trust = [word for file, inside in trusted if file is not None for word in ("--ro-bind", str(file), inside)]
     return [
         *_isolation(spec),
         *_programs(host),
         *("--ro-bind", str(host.etc), "/etc"),
-        *bundle,
+        *trust,
         *_kernel(host),
         *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
         *tmpfs,

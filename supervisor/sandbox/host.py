@@ -40,6 +40,7 @@ ETC_PATTERNS = ("java*", "python3*")
 # Where programs of different families look for authorities: each becomes a link to the one bundle.
 CA_PLACES = ("ssl/certs/ca-certificates.crt", "ssl/cert.pem", "pki/tls/certs/ca-bundle.crt", "ssl/ca-bundle.pem")
 CA_TARGET = "gatehouse/ca-bundle.pem"
+JAVA_TARGET = "gatehouse/ca-bundle.p12"
 
 # Kernel files that tell about the host or act on it, and that a sandbox whose owner is root could open.
 PROC_MASKED_FILES = (
@@ -102,6 +103,7 @@ def _make_etc(etc: Path) -> None:
     bundle = fresh / CA_TARGET
     bundle.parent.mkdir()
     bundle.touch()
+    (fresh / JAVA_TARGET).touch()
     for place in CA_PLACES:
         (fresh / place).parent.mkdir(parents=True, exist_ok=True)
         (fresh / place).symlink_to(f"/etc/{CA_TARGET}")

@@ -32,6 +32,7 @@ def resolved(spec: Spec) -> Spec:
         masked=tuple(_existing(path, "masked path") for path in spec.masked),
         readonly_binds=tuple((_existing(source, "bind"), _inside(inside)) for source, inside in spec.readonly_binds),
         ca_bundle=None if spec.ca_bundle is None else _existing(spec.ca_bundle, "CA bundle"),
+        java_store=None if spec.java_store is None else _existing(spec.java_store, "trust store"),
     )
     _judge_command(spec)
     _judge_workspace(spec.workspace_lower)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from supervisor.brokers import ca
 from supervisor.clock import RealClock
@@ -95,3 +96,27 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(UserError, match="not a PEM file"):
         ca.write_bundle(tmp_path / "bundle.pem", tmp_path / "no.pem")
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")  # systems still carry such authorities
+def test_javas_store_has_every_authority_of_the_bundle_and_no_key(tmp_path: Path) -> None:
+    own = ca.ensure_ca(tmp_path / "ca", RealClock())
+    bundle = ca.write_bundle(tmp_path / "bundle.pem", ca.system_bundle(), own, tmp_path / "ca" / ca.KEY_AND_CERTIFICATE)
+    store = ca.write_java_store(tmp_path / "bundle.p12", bundle)
+    found = pkcs12.load_pkcs12(store.read_bytes(), None)
+    assert found.key is None
+    assert found.cert is None
+    assert len(found.additional_certs) == bundle.read_text().count("BEGIN CERTIFICATE")
+    names = [one.friendly_name for one in found.additional_certs]
+    assert len(set(names)) == len(names), "Java keeps one of a name"
+    (mine,) = x509.load_pem_x509_certificates(own.read_bytes())
+    assert mine in [one.certificate for one in found.additional_certs]
+
+
+def test_what_cannot_be_read_is_left_out_of_javas_store(tmp_path: Path) -> None:
+    own = ca.ensure_ca(tmp_path / "ca", RealClock())
+    (tmp_path / "bundle.pem").write_text(
+        f"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{own.read_text()}"
+    )
+    store = ca.write_java_store(tmp_path / "bundle.p12", tmp_path / "bundle.pem")
+    assert len(pkcs12.load_pkcs12(store.read_bytes(), None).additional_certs) == 1

@@ -51,13 +51,15 @@ def test_isolation_is_never_left_out(tty: bool) -> None:
 
 
 def test_the_only_writable_bind_is_the_private_copy() -> None:
-    words = arguments(spec(readonly_binds=((Path("/tools"), "/opt/tools"),), ca_bundle=Path("/ca.pem")), HOST)
+    trusted = {"ca_bundle": Path("/ca.pem"), "java_store": Path("/ca.p12")}
+    words = arguments(spec(readonly_binds=((Path("/tools"), "/opt/tools"),), **trusted), HOST)
     assert [words[at + 1 : at + 3] for at, word in enumerate(words) if word == "--bind"] == [
         ["/project/data/m", "/workspace/merged"]
     ]
     position(words, "--ro-bind", "/project", "/workspace/lower")
     position(words, "--ro-bind", "/tools", "/opt/tools")
     position(words, "--ro-bind", "/ca.pem", "/etc/gatehouse/ca-bundle.pem")
+    position(words, "--ro-bind", "/ca.p12", "/etc/gatehouse/ca-bundle.p12")
     position(words, "--ro-bind", "/lib64", "/lib64")
     position(words, "--symlink", "usr/bin", "/bin")
 

@@ -43,6 +43,7 @@ def test_workspace_and_copy_must_be_directories_apart(tmp_path: Path) -> None:
         {"masked": (tmp_path / "absent",)},
         {"masked": (tmp_path,)},  # hides the workspace
         {"ca_bundle": tmp_path / "absent"},
+        {"java_store": tmp_path / "absent"},
     ):
         with pytest.raises(SandboxError):
             resolved(spec(tmp_path, **more))
