@@ -1,0 +1,118 @@
+"""Real clients in real sandboxes through real egress: each allowed, denied, asked and approved, asked and left waiting.
+
+Each of them once where the host is only tunnelled and once where it is looked into. Asserted is what the client's user sees, what
+the origin sees (of a refusal nothing, not even a connection) and what is on record. How a client is run is `table.py`'s.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.core.approvals import Request, status
+from supervisor.core.sessions import Session
+from tests.clients.conftest import WAYS, WHY, Noting
+from tests.clients.table import CLIENTS, Client, Origin, Shows
+from tests.fakes.supervised import Supervised
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+OPERATIONS = {"tunnelled": "connect", "looked-into": "request"}
+
+
+def cells() -> list[object]:
+    """Every client both ways. Each way is a group of its own, for one worker of pytest's."""
+    return [
+        pytest.param(client, way, id=f"{client.name} {way}", marks=_marks(client, way))
+        for way in WAYS
+        for client in CLIENTS
+    ]
+
+
+def _marks(client: Client, way: str) -> list[pytest.MarkDecorator]:
+    group = pytest.mark.xdist_group(f"clients-{way}")
+    return [group, pytest.mark.skip(reason=client.missing)] if client.missing else [group]
+
+
+def url(origin: Noting, verdict: str, way: str) -> str:
+    return f"https://{verdict}.{way}.test:{origin.port}"
+
+
+def check_shown(output: str, shows: Shows, why: str) -> None:
+    assert {"why": why, "403": "403", "": ""}[shows] in output, output
+
+
+def network_records(running: Supervised, session: Session, verdict: str, way: str) -> list[dict[str, Any]]:
+    """What the rules answered this session, of the operation that this way is about."""
+    found = running.audit("verdict_given", session=session.id, category="network", verdict=verdict)
+    return [record for record in found if record["action"]["operation"] == OPERATIONS[way]]
+
+
+@pytest.mark.parametrize(("client", "way"), cells())
+class TestEveryClient:
+    """One row of the table, one way."""
+
+    async def test_is_allowed(
+        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+    ) -> None:
+        origin = origins[client.origin]
+        origin.forget()
+        session, output = await patient.run(workspace, *client.command(url(origin, "allowed", way)))
+        assert session.exit_code == 0, output
+        assert client.prints in output
+        assert not origin.untouched
+        rules = {record["rule"] for record in network_records(patient, session, "allow", way)}
+        assert any(f"allowed.{way}.test:{origin.port}" in rule for rule in rules), rules
+        assert not patient.requests(session)
+
+    async def test_is_denied(
+        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+    ) -> None:
+        origin = origins[client.origin]
+        origin.forget()
+        session, output = await patient.run(workspace, *client.command(url(origin, "denied", way)))
+        assert session.exit_code != 0, output
+        assert client.prints not in output
+        check_shown(output, client.inside if way == "looked-into" else client.tunnelled, WHY)
+        assert origin.untouched
+        records = network_records(patient, session, "deny", way)
+        assert records
+        assert all(WHY in record["why"] for record in records), records
+
+    async def test_goes_on_when_approved(
+        self, patient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+    ) -> None:
+        origin = origins[client.origin]
+        origin.forget()
+        session = await patient.start(workspace, *client.command(url(origin, "asked", way)))
+        request = await patient.asked("network", where=lambda one: one.session_id == session.id)
+        assert origin.untouched, "nothing goes out while it is held"
+        assert request.hold_until is not None
+
+        def is_ours(one: Request) -> str | None:
+            return "approved" if one.session_id == session.id else None
+
+        with patient.answering(is_ours):  # type: ignore[arg-type]
+            session = await patient.ended(session)
+        output = patient.output(session)
+        assert session.exit_code == 0, output
+        assert client.prints in output
+        assert not origin.untouched
+        assert request.action.operation == OPERATIONS[way]  # type: ignore[union-attr]
+        assert {status(one) for one in patient.requests(session)} == {"used"}
+        assert (await patient.done(request))["ok"]
+
+    async def test_is_refused_when_nobody_answers(
+        self, impatient: Supervised, origins: Mapping[Origin, Noting], workspace: Path, client: Client, way: str
+    ) -> None:
+        origin = origins[client.origin]
+        origin.forget()
+        session, output = await impatient.run(workspace, *client.command(url(origin, "asked", way)))
+        assert session.exit_code != 0, output
+        assert client.prints not in output
+        check_shown(output, client.inside if way == "looked-into" else client.tunnelled, "nobody answered within")
+        assert origin.untouched
+        asked = impatient.audit("request_asked", session=session.id)
+        assert asked
+        assert all(record["verdict"] == "ask" for record in asked)
+        assert all(one.answered_at is None for one in impatient.requests(session))

@@ -1,0 +1,141 @@
+"""An HTTP/2 origin over TLS that notes every request, every piece of a body and every reset, and answers by the path.
+
+    /                 200 and a greeting
+    /trailers         200, a body, and the trailers of the request sent back with some of its own
+    /echo             200 at once, then each piece of the request's body sent back as it comes, until the client ends the stream
+    /goaway           200, and GOAWAY: this connection takes no more streams
+    /open             200 and no end, until the client resets the stream
+
+It is h2 without anything on top, so that tests see frames and not what a framework makes of them. It is on loopback.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import trustme
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
+from h2.exceptions import ProtocolError
+
+HELLO = b"hello over h2\n"
+
+type Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass
+class H2Origin:
+    """`requests` are method and path as they arrived; `resets` the paths of streams that the client reset."""
+
+    port: int = 0
+    connections: int = 0
+    requests: list[str] = field(default_factory=list)
+    received: bytearray = field(default_factory=bytearray)
+    trailers: list[tuple[str, str]] = field(default_factory=list)
+    resets: list[str] = field(default_factory=list)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    @property
+    def untouched(self) -> bool:
+        return self.connections == 0 and not self.requests
+
+    def forget(self) -> None:
+        self.connections = 0
+        for noted in (self.requests, self.received, self.trailers, self.resets):
+            noted.clear()
+
+    async def until_reset(self, path: str) -> None:
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(lambda: path in self.resets)
+
+
+class _Served:
+    """One connection."""
+
+    def __init__(self, origin: H2Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._origin, self._reader, self._writer = origin, reader, writer
+        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
+        self._paths: dict[int, str] = {}
+        self._trailers: dict[int, Headers] = {}
+
+    async def run(self) -> None:
+        self._h2.initiate_connection()
+        await self._flush()
+        while data := await self._reader.read(65536):
+            for event in self._h2.receive_data(data):
+                self._take(event)
+            await self._flush()
+            async with self._origin.changed:
+                self._origin.changed.notify_all()
+
+    async def _flush(self) -> None:
+        self._writer.write(self._h2.data_to_send())
+        await self._writer.drain()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case RequestReceived():
+                self._begin(event)
+            case DataReceived():
+                assert event.stream_id is not None
+                self._origin.received += event.data or b""
+                self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
+                if self._paths[event.stream_id] == "/echo":
+                    self._h2.send_data(event.stream_id, event.data or b"")
+            case TrailersReceived():
+                self._origin.trailers += [(str(name), str(value)) for name, value in event.headers or ()]
+            case StreamReset():
+                self._origin.resets.append(self._paths.get(event.stream_id or 0, ""))
+            case StreamEnded():
+                assert event.stream_id is not None
+                self._end(event.stream_id)
+
+    def _begin(self, event: RequestReceived) -> None:
+        fields = {str(name): str(value) for name, value in event.headers or ()}
+        assert event.stream_id is not None
+        path = self._paths[event.stream_id] = fields.get(":path", "")
+        self._origin.requests.append(f"{fields[':method']} {path}")
+        if path in ("/echo", "/open"):
+            self._h2.send_headers(event.stream_id, [(":status", "200")])
+
+    def _end(self, stream_id: int) -> None:
+        match self._paths[stream_id]:
+            case "/open":
+                return
+            case "/echo":
+                self._h2.end_stream(stream_id)
+            case "/trailers":
+                self._h2.send_headers(stream_id, [(":status", "200")])
+                self._h2.send_data(stream_id, HELLO)
+                self._h2.send_headers(stream_id, [("grpc-status", "0"), *self._origin.trailers], end_stream=True)
+            case path:
+                length = ("content-length", str(len(HELLO)))
+                self._h2.send_headers(stream_id, [(":status", "200"), ("content-type", "text/plain"), length])
+                self._h2.send_data(stream_id, HELLO, end_stream=True)
+                if path == "/goaway":
+                    self._h2.close_connection()
+
+
+@contextlib.asynccontextmanager
+async def h2_origin(authority: trustme.CA, *names: str) -> AsyncIterator[H2Origin]:
+    """Serves on a port of this machine, and speaks nothing but HTTP/2."""
+    origin = H2Origin()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    context.set_alpn_protocols(["h2"])
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        origin.connections += 1
+        with contextlib.suppress(ConnectionError, ProtocolError):
+            await _Served(origin, reader, writer).run()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    origin.port = server.sockets[0].getsockname()[1]
+    try:
+        yield origin
+    finally:
+        server.close()
