@@ -7,7 +7,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 TESTS ?= tests
 BIN := .venv/bin
 
-.PHONY: help up test setup setup-dev check pytest coverage format lock bench fuzz chaos clean
+.PHONY: help up test setup setup-dev check pytest coverage format lock bench fuzz chaos soak clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -66,7 +66,10 @@ fuzz: setup-dev ## search longer: every property test with 100 times the example
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host
-	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(BIN)/pytest -q tests/chaos
+	CHAOS_ROUNDS=$${CHAOS_ROUNDS:-30} CHAOS_SEED=$${CHAOS_SEED:-$$$$} $(BIN)/pytest -q tests/chaos/test_kill.py
+
+soak: setup-dev ## 64 busy clients through supervisor and egress for SOAK_S seconds (1800), and check that nothing grows
+	SOAK_S=$${SOAK_S:-1800} $(BIN)/pytest -q -s tests/chaos/test_soak.py
 
 clean: ## remove the environment and every cache; data/ stays
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .coverage
