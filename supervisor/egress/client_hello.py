@@ -93,7 +93,7 @@ def asks_again(data: bytes) -> bool | None:
     if data[:1] not in (b"", _HANDSHAKE, _ALERT) or data[1:2] not in (b"", b"\x03"):
         raise HelloError("the server does not answer with TLS")
     if data[:1] == _ALERT:
-        return False
+        return None if len(data) < 2 else False
     if data[_HEADER_BYTES : _HEADER_BYTES + 1] not in (b"", _SERVER_HELLO):
         raise HelloError("the server does not answer with a ServerHello")
     # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces to go unseen.

@@ -3,6 +3,8 @@
 import ssl
 from collections.abc import Iterable
 
+from supervisor.egress.client_hello import MOST_HELLO_BYTES
+
 
 def client_hello(server_name: str | None) -> bytes:
     """What a client of this machine's OpenSSL says first, as one record."""
@@ -70,3 +72,41 @@ def server_hello(random: bytes = bytes(32)) -> bytes:
     """The start of a server's answer; with `RETRY_RANDOM` it asks for another hello."""
     body = b"\x03\x03" + random + b"\x00" + b"\x13\x01" + b"\x00" + b"\x00\x00"
     return record(b"\x02" + len(body).to_bytes(3) + body)
+
+
+NAME = "origin.test"
+HELLO = client_hello(NAME)
+# What is no ClientHello, by what is wrong with it.
+BAD = {
+    "ssh": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "http": b"GET / HTTP/1.1\r\n",
+    "one wrong byte": b"\x00",
+    "SSL 2": b"\x80\x2e\x01\x00\x02",
+    "another version": b"\x16\x02\x00\x00\x05hello",
+    "an empty record": b"\x16\x03\x01\x00\x00",
+    "a record too long": b"\x16\x03\x01\x40\x01",
+    "an alert": record(b"\x02\x28", kind=21),
+    "data first": record(b"x", kind=23),
+    "a change first": record(b"\x01", kind=20) + HELLO,
+    "a ServerHello": server_hello(),
+    "a hello too long": record(b"\x01" + (MOST_HELLO_BYTES + 1).to_bytes(3)),
+    "data in between": records(message(HELLO), [50])[:55] + record(b"x", kind=23),
+    "a message behind it": record(message(HELLO) + b"\x01"),
+    "two names": with_extensions(extension(0, server_name(b"origin.test", b"other.test"))),
+    "the extension twice": with_extensions(extension(0, server_name(b"origin.test")), extension(0, server_name(b"other.test"))),
+    "another extension twice": with_extensions(extension(5, b""), extension(5, b"")),
+    "another kind of name": with_extensions(extension(0, server_name(b"origin.test", kind=1))),
+    "no name in the extension": with_extensions(extension(0, server_name())),
+    "an empty extension": with_extensions(extension(0, b"")),
+    "an empty name": with_extensions(extension(0, server_name(b""))),
+    "a name too long": with_extensions(extension(0, server_name(b"a" * 256))),
+    "a name that isn't ASCII": with_extensions(extension(0, server_name("ä.test".encode()))),
+    "bytes behind the name": with_extensions(extension(0, server_name(b"origin.test") + b"x")),
+    "bytes behind the extensions": with_extensions(extension(0, server_name(b"origin.test")), tail=b"x"),
+    "an extension cut off": with_extensions(b"\x00\x00\x00\x09x"),
+    "a session id too long": with_extensions(session_id=bytes(33)),
+    "no ciphers": with_extensions(ciphers=b""),
+    "half a cipher": with_extensions(ciphers=b"\x13\x01\x13"),
+    "nothing in it": record(b"\x01\x00\x00\x00"),
+    "a thousand small records": record(b"\x01\x00\xff\xff") + record(b"x") * 30_000,
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: search each parser of the core for inputs that break a promise, or run one input again.
+"""`python -m tests.fuzz`: search each parser of the core, and that of ClientHellos, for inputs that break a promise, or run one input again.
 
     python -m tests.fuzz                        every target, FUZZ_SECONDS each (60)
     python -m tests.fuzz exec hosts             these
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.fuzz.seeds import ROOT, dictionary, seeds
 
-TARGETS = ("exec", "hosts", "paths", "git", "packages", "policy", "check")
+TARGETS = ("exec", "hosts", "paths", "git", "packages", "policy", "check", "hello")
 PLACE = ROOT / ".fuzz"
 # Longer than any limit of the parsers matters for; much longer inputs are tests/core's (10,000 characters).
 MAX_BYTES = 2_000

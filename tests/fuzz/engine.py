@@ -12,7 +12,9 @@ import atheris
 
 def main(target: str, *options: str) -> None:
     """Search until an option of libFuzzer's says stop, or something is found."""
-    with atheris.instrument_imports(include=["supervisor.core"], enable_loader_override=False):
+    with atheris.instrument_imports(
+        include=["supervisor.core", "supervisor.egress.client_hello"], enable_loader_override=False
+    ):
         core = importlib.import_module("supervisor.core")
         # Judges are imported when they are first needed; that would be too late.
         for module in pkgutil.iter_modules(core.__path__):

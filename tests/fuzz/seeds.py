@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from tests.egress import hellos
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "golden" / "policy_cases"
 POLICIES = ROOT / "policy"
@@ -41,7 +43,15 @@ _TOKENS = {
         '{" ":" "," :{ } [ ] null true false 1e999 \\u0000 \\ud800 "id" "category" "exec" "filesystem" "network" "git" "packages" "command" "cwd" '
         '"operation" "write" "rename" "path" "path_b64" "to" "mode" "url" "connect" "method" "resolved" "policy" "allow" "deny" "modes" "workspace"'
     ),
+    "hello": "origin.test h2 http/1.1",
 }
+# Record and message types with a version or a length, extensions with theirs: what a dictionary of text can't say.
+_BYTES = {
+    "hello": [
+        *(bytes([kind, 3, minor]) for kind in (20, 21, 22, 23) for minor in (1, 3)), b"\x01\x00\x00", b"\x02\x00\x00", b"\x03\x03", b"\x13\x01",
+        *(hellos.extension(kind, b"") for kind in (0, 5, 16, 41, 42, 43, 51, 0xFE0D)), hellos.server_name(b"a"), hellos.RETRY_RANDOM, bytes(32),
+    ]
+}  # fmt: skip
 
 
 @cache
@@ -79,15 +89,30 @@ def _texts(target: str) -> Iterator[str]:
                 )
 
 
+def _hellos() -> Iterator[bytes]:
+    """ClientHellos and what is none, the same each time: so without those that hold random bytes of OpenSSL's."""
+    name = hellos.extension(0, hellos.server_name(b"origin.test"))
+    whole = hellos.with_extensions(name, hellos.extension(16, b"\x00\x03\x02h2"), hellos.extension(43, b"\x02\x03\x04"))
+    for sizes in ((), (1,), (3, 1), (4,), (30, 40), (len(whole) - 6,)):
+        yield hellos.records(hellos.message(whole), sizes)
+    yield hellos.record(b"\x01", kind=20) + hellos.record(b"early data", kind=23) + whole
+    yield hellos.server_hello()
+    yield hellos.server_hello(hellos.RETRY_RANDOM)
+    random = hellos.HELLO[11:43]
+    yield from (data for data in hellos.BAD.values() if random not in data and len(data) < 1000)
+
+
 def seeds(target: str) -> list[bytes]:
     """What the target starts from, without doubles, what was once found first."""
     known = [path.read_bytes() for path in sorted((FOUND / target).glob("*"))]
     texts = [text.encode("utf-8", "surrogatepass") for text in _texts(target)]
+    if target == "hello":
+        texts = list(_hellos())
     return list(dict.fromkeys([*known, *texts]))
 
 
 def dictionary(target: str) -> str:
     """The target's words in the format of libFuzzer's `-dict`."""
-    words = _TOKENS[target].split(" ")
-    quoted = ("".join(f"\\x{byte:02x}" for byte in word.encode()) for word in words if word)
+    words = [*(word.encode() for word in _TOKENS[target].split(" ")), *_BYTES.get(target, ())]
+    quoted = ("".join(f"\\x{byte:02x}" for byte in word) for word in words if word)
     return "".join(f'"{word}"\n' for word in quoted)

@@ -11,7 +11,7 @@ import posixpath
 import re
 import shlex
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from urllib.parse import unquote
 
@@ -27,6 +27,7 @@ from supervisor.core.rules import Policy, Verdict, evaluate
 from supervisor.core.shell import parse
 from supervisor.core.suggest import suggest
 from supervisor.core.urls import normalise_path, split_authority, split_url
+from supervisor.egress.client_hello import RETRY_BYTES, ClientHello, HelloError, HelloReader, asks_again
 from supervisor.errors import PolicyError
 from tests.fakes.naive_rules import naive_verdict
 
@@ -298,6 +299,44 @@ def fuzz_check(text: str) -> None:
         assert ".." not in str(fields.get("path", "")).split("/")
 
 
+def fuzz_hello(text: str) -> None:
+    """The first bytes of a TLS client or server: one reading, however they are cut into segments, and never before they are whole."""
+    data = text.encode("utf-8", "surrogateescape")
+    for is_second in (False, True):
+        found = _hello(data, [len(data)], is_second=is_second)
+        assert _hello(data, range(1, len(data) + 1), is_second=is_second) == found
+        assert _hello(data, [len(data) // 3, len(data) // 2, len(data)], is_second=is_second) == found
+        if isinstance(found, ClientHello):
+            assert 0 < found.length <= len(data)
+            assert _hello(data[: found.length - 1], [found.length - 1], is_second=is_second) is None
+            assert found.server_name is None or 0 < len(found.server_name) < 256
+    answers = [_asks_again(data[:length]) for length in range(min(len(data), RETRY_BYTES) + 1)]
+    decided = [answer for answer in answers if answer is not None]
+    assert len(set(decided)) <= 1, "what was once decided stays so"
+    assert not decided or _asks_again(data) == decided[0]
+
+
+def _hello(data: bytes, lengths: Iterable[int], *, is_second: bool) -> ClientHello | str | None:
+    """What the reader makes of a connection's bytes that come in pieces, up to these lengths."""
+    reader, held = HelloReader(is_second=is_second), bytearray()
+    for length in lengths:
+        held += data[len(held) : length]
+        try:
+            found = reader.read(held)
+        except HelloError:
+            return "refused"
+        if found is not None:
+            return found
+    return None
+
+
+def _asks_again(data: bytes) -> bool | str | None:
+    try:
+        return asks_again(data)
+    except HelloError:
+        return "refused"
+
+
 TARGETS: dict[str, Callable[[str], None]] = {
     "exec": fuzz_exec,
     "hosts": fuzz_hosts,
@@ -306,6 +345,7 @@ TARGETS: dict[str, Callable[[str], None]] = {
     "packages": fuzz_packages,
     "policy": fuzz_policy,
     "check": fuzz_check,
+    "hello": fuzz_hello,
 }
 
 
