@@ -254,7 +254,10 @@ class Comparison:
         if not self._sides.is_of_agent(name):
             return None
         known = self._sides.known(name)
-        return want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
+        wanted = want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
+        # To delete it would be to delete what the copy still has, in another spelling.
+        is_there = finding.mine is None and wanted is not None and self._sides.spellings.other(name) is not None
+        return None if is_there else wanted
 
     # -- asking -------------------------------------------------------------------------------------------------------
 

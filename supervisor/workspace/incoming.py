@@ -245,7 +245,9 @@ class HostChanges:
             return [self._bring_new(name, new) or self._deal_with(name) for name in names]
 
     def _bring_new(self, name: str, new: NewFiles) -> _Found | None:
-        brought = new.bring(name) if self._sides.known(name) is None else None
+        if self._sides.known(name) is not None or self._sides.spellings.other(name) is not None:
+            return None
+        brought = new.bring(name)
         if brought is None:
             return None
         return _Found(name, host=brought.host, what="created", known=brought.known, is_agreed=True)
@@ -269,6 +271,8 @@ class HostChanges:
         known = self._sides.known(name)
         host = look(self._sides.host, name, digest_of=_unless_same(known, known.host_signature if known else None))
         mine = self._sides.look_at_copy(name, digest_of=_unless_same(known, known.copy_signature if known else None))
+        if mine is None and host is not None and self._sides.spellings.other(name) is not None:
+            return _Found(name)  # the copy has it, in another spelling: by that it is compared
         verdict = incoming(self._sides.standing(name, mine, host), mine, host)
         if verdict.verdict == "agreed":
             both = _agreement(host, mine.signature if mine else None)

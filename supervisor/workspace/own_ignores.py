@@ -11,12 +11,14 @@ It is separate from `ignores`, which asks git. It must never read an ignore file
 
 import os
 import re
+import unicodedata
 from typing import NamedTuple
 
 from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from supervisor.workspace.beneath import FILE, PathError, Root, is_regular
+from supervisor.workspace.scan import signature_at
 
 FILE_NAME = ".gatehouseignore"
 LARGEST_BYTES = 1 << 20
@@ -56,6 +58,7 @@ class OwnIgnores:
 
     def verdict(self, name: str) -> bool | None:
         """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A folder's name ends with a slash."""
+        name = composed(name)
         path = name.rstrip("/")
         folder = path.rpartition("/")[0]
         above = self._of_folder(folder)
@@ -91,18 +94,23 @@ class OwnIgnores:
     def _read(self, folder: str) -> list[_Line]:
         known = self._lines
         if folder not in known:
-            known[folder] = _parse(self._text(folder))
+            text, is_folding = self._text(folder)
+            known[folder] = _parse(text, re.IGNORECASE if is_folding else re.NOFLAG)
         return known[folder]
 
-    def _text(self, folder: str) -> str:
+    def _text(self, folder: str) -> tuple[str, bool]:
+        """What the file in a folder says; and whether names there are the same in upper and lower case."""
         try:
             with self._host.directory(folder) as fd:
                 opened = os.open(FILE_NAME, FILE, dir_fd=fd)
         except (OSError, PathError):
-            return ""
+            return "", False
         with os.fdopen(opened, "rb") as file:
-            data = file.read(LARGEST_BYTES) if is_regular(os.fstat(opened)) else b""
-        return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+            status = os.fstat(opened)
+            other = signature_at(self._host, f"{folder}/{FILE_NAME.upper()}".removeprefix("/"))
+            data = file.read(LARGEST_BYTES) if is_regular(status) else b""
+        text = composed(data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))
+        return text, other is not None and other[3] == status.st_ino
 
 
 def _bases(folder: str) -> list[str]:
@@ -114,11 +122,16 @@ def _bases(folder: str) -> list[str]:
     return found
 
 
-def _parse(text: str) -> list[_Line]:
-    return [line for one in text.splitlines() if (line := _line(one)) is not None]
+def composed(name: str) -> str:
+    """A name in the one Unicode form that names and patterns are compared in: nobody sees which of them was written."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def _line(text: str) -> _Line | None:
+def _parse(text: str, flags: re.RegexFlag) -> list[_Line]:
+    return [line for one in text.splitlines() if (line := _line(one, flags)) is not None]
+
+
+def _line(text: str, flags: re.RegexFlag) -> _Line | None:
     if text.endswith("/**/"):
         text += "*/"  # every folder in it, which the library takes for the folder itself
     try:
@@ -131,4 +144,5 @@ def _line(text: str) -> _Line | None:
     is_anchored = "/" in body.rstrip("/")
     # `a/**` is about what is in `a`, not about `a`.
     is_inside = body.endswith("/**") and body.strip("/*") != ""
-    return _Line(pattern.regex, pattern.include, is_anchored, is_inside)
+    regex = re.compile(pattern.regex.pattern, pattern.regex.flags | flags) if flags else pattern.regex
+    return _Line(regex, pattern.include, is_anchored, is_inside)

@@ -19,6 +19,7 @@ from supervisor.workspace.journal import Journal, replay, write_baseline
 from supervisor.workspace.overlay_facts import read_facts, write_facts
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, signature_at
 from supervisor.workspace.since import Since
+from supervisor.workspace.spellings import Spellings
 from supervisor.workspace.upper import Upper
 
 COPY = "merged"
@@ -47,6 +48,7 @@ class Sides:
             self.upper = Upper(folder, merged_fd, facts.apart_names)
             self._since = Since(self.host, facts.start_ns, self.upper.is_apart) if facts.start_ns else None
         self.copy = self.upper.view if self.upper is not None else Root(folder / COPY)
+        self.spellings = Spellings(self.host, self.copy)
         self.blobs = BlobStore(folder / BLOBS)
         self.journal = Journal(folder)
         self.history = History(folder, self.journal, replayed, snapshots=self.blobs)
@@ -58,8 +60,9 @@ class Sides:
         # Those that both sides have nothing at: what hides one there is no news of the agent's.
         self._nothing = replayed.nothing
         self._children: dict[str, set[str]] = {}
-        for name in self._baseline:
+        for name in list(self._baseline):
             self._children.setdefault(_folder(name), set()).add(name)
+            self._know_way_to(name)
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -109,8 +112,13 @@ class Sides:
             self.history.confirm(request, name)
         self._set(name, known)
         self._note_made(name, known, by_agent=by_agent)
+        if known is not None:
+            self._know_way_to(name)
+
+    def _know_way_to(self, name: str) -> None:
+        """Where both sides have something, they have the folders on the way."""
         parent = _folder(name)
-        while known is not None and parent and parent not in self._baseline:
+        while parent and parent not in self._baseline:
             self._set(parent, Known("dir", 0o755))
             parent = _folder(parent)
 

@@ -20,7 +20,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.undoing import Selection
 from supervisor.workspace import blobs
 from supervisor.workspace.beneath import LONGEST_PATH_BYTES
-from tests.workspace.conftest import POLICY, Desk
+from tests.workspace.conftest import Desk
 
 ONLY_COPIED = "paths at their longest, files at their largest: an overlay's view is only reached by a longer path, and copies up whole files"
 
@@ -177,99 +177,6 @@ def mounted(kind: str, folder: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", str(place)], check=True)
-
-
-FOLDING = ["ext4-casefold", "tmpfs-casefold", "xfs", "vfat"]
-
-
-@pytest.fixture(params=FOLDING)
-def folding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A folder whose names are the same in upper and lower case."""
-    with mounted(request.param, tmp_path) as place:
-        folder = place / "work"
-        folder.mkdir()
-        if "casefold" in request.param:
-            subprocess.run(["chattr", "+F", str(folder)], check=True)
-        (folder / "Probe").write_text("")
-        assert (folder / "pROBE").exists()
-        (folder / "Probe").unlink()
-        yield folder
-
-
-async def test_twins_of_a_name_on_a_host_that_folds_case(folding: Path, tmp_path: Path) -> None:
-    """Foo and foo are two files in the copy and one on the host: neither may silently take the other's place."""
-    (folding / "Foo").write_text("the person's\n")
-    (folding / "keep.txt").write_text("keep\n")
-    desk = Desk(tmp_path / "data", folding)
-    async with desk.running(start=False):
-        (desk.copy / "foo").write_text("the twin\n")
-        await desk.compared()
-        waiting = desk.pending()
-        # On the host `foo` is the person's `Foo`: it is there, and nobody began with it.
-        assert "conflict" in change(waiting["foo"]).hazards
-        desk.deny(waiting["foo"])
-        assert (folding / "Foo").read_text() == "the person's\n"
-        (desk.copy / "New").write_text("one\n")
-        (desk.copy / "new").write_text("other\n")
-        await desk.compared()
-        ids = [desk.pending()[name].id for name in ("New", "new")]
-        done = [await desk.settled(one) for one in desk.gate.resolve_all(ids, "approved", by="tester")]
-        # Together they can't be what was approved: nothing of it is there.
-        assert not any(one.outcome["ok"] for one in done), [one.outcome for one in done]
-        assert leaves_of(folding) == ["Foo", "keep.txt"]
-    desk.close()
-
-
-async def test_a_name_whose_case_changes_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
-    """`git mv Readme README`: a deletion and a new file, which is the same file there."""
-    (folding / "Readme").write_text("text\n")
-    desk = Desk(tmp_path / "data", folding)
-    async with desk.running(start=False):
-        (desk.copy / "Readme").rename(desk.copy / "README")
-        for _ in range(6):
-            await desk.compared()
-            for request in desk.pending().values():
-                desk.approve(request)
-                await desk.settled(request)
-        # Whatever the order of the answers: the text is there, under one of the two names.
-        names = [name for name in leaves_of(folding) if name.casefold() == "readme"]
-        assert len(names) == 1
-        assert (folding / names[0]).read_text() == "text\n"
-        assert not [name for name in leaves_of(folding) if name.startswith(".gatehouse-")]
-    desk.close()
-
-
-async def test_protected_names_in_another_case_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
-    """`.GIT/hooks/x` is git's own folder there."""
-    (folding / ".git").mkdir()
-    (folding / ".git/config").write_text("[core]\n")
-    desk = Desk(tmp_path / "data", folding, policy=POLICY.replace("filesystem(free/**)", "filesystem(**)"))
-    async with desk.running(start=False):
-        (desk.copy / ".GIT/hooks").mkdir(parents=True)
-        (desk.copy / ".GIT/hooks/post-checkout").write_text("#!/bin/sh\n")
-        (desk.copy / "ordinary.txt").write_text("allowed by a rule\n")
-        await desk.compared()
-        for request in desk.requests():
-            await desk.settled(request)
-        assert (folding / "ordinary.txt").exists()
-        assert leaves_of(folding / ".git") == ["config"]
-    desk.close()
-
-
-async def test_two_unicode_forms_of_one_name(folding: Path, tmp_path: Path) -> None:
-    """Where the host takes composed and decomposed letters for the same, the second is a conflict with the first."""
-    composed, decomposed = "caf\u00e9.txt", "cafe\u0301.txt"
-    (folding / composed).write_text("the person's\n")
-    if not (folding / decomposed).exists():
-        pytest.skip("this file system folds case and keeps Unicode forms apart")
-    desk = Desk(tmp_path / "data", folding)
-    async with desk.running(start=False):
-        (desk.copy / decomposed).write_text("the twin\n")
-        await desk.compared()
-        (request,) = desk.pending().values()
-        assert "conflict" in change(request).hazards
-        assert (folding / composed).read_text() == "the person's\n"
-    desk.close()
 
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs", "vfat"])

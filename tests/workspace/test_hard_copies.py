@@ -160,25 +160,6 @@ async def test_a_part_of_300_characters_is_refused_clearly(desk: Desk) -> None:
         assert desk.requests() == []
 
 
-@pytest.mark.parametrize(
-    "words", [("mkfs.ext4", "-q", "-O", "casefold"), ("mkfs.vfat",), ("mkfs.xfs", "-n", "version=ci")]
-)
-async def test_two_names_that_the_copys_file_system_takes_for_one(
-    folder: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    (folder / "Readme").write_text("upper\n")
-    (folder / "readme").write_text("lower\n")
-    (folder / "other").write_text("x\n")
-    with mounted(tmp_path / "mount", "-o", "loop", str(image(tmp_path / "image", 320, *words))) as place:
-        (place / "s").mkdir()
-        if "casefold" in words:
-            subprocess.run(["chattr", "+F", str(place / "s")], check=True)
-        report = await make_copy(folder, place / "s/merged")
-        assert report.skipped == (("readme", "the copy's file system takes its name for one that is there already"),)
-        assert (place / "s/merged/Readme").read_text() == "upper\n"
-        assert "readme" not in report.baseline
-
-
 # -- while it moves ---------------------------------------------------------------------------------------------------
 
 
