@@ -14,6 +14,7 @@ from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import each_entry
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.upper import Upper
 from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
 
@@ -31,14 +32,19 @@ class HostWalk:
         """Paths that need a look, and whether something is there on the host."""
         found, visited, empty, is_whole = await self._walk.candidates(folders)
         await asyncio.to_thread(self._sides.keep_from_agent, self._host.take_ignored())
-        if folders is not None and self._sides.upper is not None:
-            gone = {name for name, is_there in found.items() if not is_there}
-            self.dead = await asyncio.to_thread(self._sides.upper.dead, visited | gone, self._sides.host)
+        if self._sides.upper is not None:
+            self.dead = await asyncio.to_thread(self._dead, self._sides.upper, found, visited, folders is None)
         if folders is None and is_whole and self._sides.is_meeting_host:
             await asyncio.to_thread(self._sides.met_all)
         new = {name: name in empty for name in visited if found.get(name) and self._sides.known(name) is None}
         _drop_unneeded(found, new)
         return found
+
+    def _dead(self, upper: Upper, found: dict[str, bool], visited: set[str], is_whole: bool) -> set[str]:
+        """See `Upper.dead`. Of a whole pass not every folder is looked at: one that was replaced holds other files than were
+        agreed on, or those that the agent has put into it."""
+        likely = {_folder(name) for name in found} | upper.folders_among(visited) if is_whole else visited
+        return upper.dead(likely | found.keys(), self._sides.host)
 
 
 class _Host:

@@ -15,7 +15,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +129,19 @@ class Upper:
             # Any change of attributes does it, even to what they are.
             os.utime(leaf, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=fd, follow_symlinks=False)
             return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+
+    def folders_among(self, names: Collection[str]) -> set[str]:
+        """Those of the folders that the upper folder has, too, with all above them."""
+        found: set[str] = set()
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            with contextlib.suppress(OSError, PathError), self.root.directory(folder) as fd, os.scandir(fd) as listing:
+                leaves = [entry.name for entry in listing if entry.is_dir(follow_symlinks=False)]
+                here = {f"{folder}/{leaf}" if folder else leaf for leaf in leaves}
+                waiting += here.intersection(names)
+                found |= here.intersection(names)
+        return found
 
     def dead(self, folders: Iterable[str], host: Root) -> set[str]:
         """Those of the folders that the view takes from one which the host has deleted or replaced since.

@@ -126,6 +126,35 @@ async def test_deleted_while_the_host_was_given_it(desk: Desk, name: str) -> Non
         assert (desk.host / "src/util.py").exists()
 
 
+async def test_after_a_crash_before_the_first_walk_the_way_to_what_was_agreed_is_known(desk: Desk) -> None:
+    async with desk.running(start=False):
+        (desk.copy / APP).write_text("agent\n")
+        await look(desk, "copy")
+        desk.approve(desk.pending()[APP])
+        await desk.settled(desk.requests()[-1])
+        shutil.rmtree(desk.copy / "src")
+        (desk.copy / "src").write_text("a file now\n")
+        await desk.channel.stop()
+        desk.new_channel()
+        await look(desk, "host")
+        await look(desk, "copy")
+        assert desk.pending()[APP].action.operation == "delete"  # type: ignore[union-attr]
+
+
+async def test_a_whole_pass_notices_a_replaced_folder_too(desk: Desk) -> None:
+    """With no event to say so: the kernel lists nothing of what the agent has put there since."""
+    async with desk.running(start=False):
+        await look(desk, "host")
+        list((desk.copy / "src").iterdir())
+        shutil.rmtree(desk.host / "src")
+        (desk.copy / "src/own.py").write_text("agent\n")
+        await desk.approve_all()
+        assert (desk.host / "src/own.py").exists()
+        await look(desk, "host")
+        assert [path.name for path in (desk.copy / "src").iterdir()] == ["own.py"]
+        assert desk.pending() == {}
+
+
 async def look(desk: Desk, where: str) -> None:
     """One pass, as the loops would make it; with no copy yet, its first."""
     async with desk.channel._turn:
