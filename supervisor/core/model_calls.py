@@ -18,7 +18,7 @@ Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"
 MODEL_HOSTS = frozenset(
     {"api.anthropic.com", "api.openai.com", "eu.api.openai.com", "us.api.openai.com", "openrouter.ai"}
 )
-_BEDROCK_HOST = re.compile(r"bedrock-runtime(?:-fips)?\.[a-z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|api\.aws)")
+_BEDROCK_HOST = re.compile(r"bedrock-(?:runtime|mantle)(?:-fips)?\.[a-z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|api\.aws)")
 # The ends of paths, after decoding; a gateway's own prefix may stand before.
 _PATHS: tuple[tuple[re.Pattern[str], Api], ...] = (
     (re.compile(r"/model/[^/]+(?:/[^/]+)*/converse(?:-stream)?$"), "converse"),
@@ -27,7 +27,7 @@ _PATHS: tuple[tuple[re.Pattern[str], Api], ...] = (
     (re.compile(r":(?:stream)?rawpredict$"), "messages"),
     (re.compile(r"/chat/completions$"), "chat"),
     (re.compile(r"/v\d+/(?:completions|embeddings)$"), "chat"),
-    (re.compile(r"/v\d+/responses$"), "responses"),
+    (re.compile(r"/responses$"), "responses"),
 )
 _BEDROCK_MODEL = re.compile(r"/model/(.+)/(?:converse|invoke)", re.IGNORECASE)
 _VERTEX_MODEL = re.compile(r"/models/([^/:]+):", re.IGNORECASE)
@@ -100,17 +100,23 @@ def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
     return host in MODEL_HOSTS or host in others or _BEDROCK_HOST.fullmatch(host) is not None
 
 
-def api_of(method: str, path: str, *, is_upgrade: bool = False, at_model_host: bool = False) -> Api | None:
-    """The API that a request by its head may speak; None for one that calls no model. `path` may have a query."""
+def api_of(
+    method: str, path: str, *, is_upgrade: bool = False, at_model_host: bool = False, at_gateway: bool = False
+) -> Api | None:
+    """The API that a request by its head may speak; None for one that calls no model. `path` may have a query.
+
+    `at_gateway`: at a model host that isn't a public one. Nobody knows which of its paths lead to a model: all may but the free ones.
+    """
     plain = _plain(path)
     if is_upgrade:
-        return "unmetered" if at_model_host and _COSTS.search(plain) else None
+        return "unmetered" if at_gateway or (at_model_host and _COSTS.search(plain)) else None
     if method not in ("POST", "PUT"):
         return None
     for pattern, api in _PATHS:
         if pattern.search(plain):
             return api
-    return "unmetered" if at_model_host and _COSTS.search(plain) and not _FREE.search(plain) else None
+    may_cost = at_gateway or (at_model_host and _COSTS.search(plain) is not None)
+    return "unmetered" if may_cost and not _FREE.search(plain) else None
 
 
 def _plain(path: str) -> str:

@@ -63,7 +63,8 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         flags.append("cut_off")
     if usage.failed:
         flags.append("failed")
-    cost = max(table.cost_picousd(price, tokens, call) for price in prices)
+    served = msgspec.structs.replace(call, fast=call.fast or usage.fast)
+    cost = max(table.cost_picousd(price, tokens, served) for price in prices)
     return Charge(tokens=tokens, cost_picousd=cost, flags=tuple(flags))
 
 

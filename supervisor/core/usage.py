@@ -24,7 +24,7 @@ _WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"byt
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end.
 
-    `content_bytes` is what came of the answer: where `has_output` is False, and nothing was left out of it, it holds no more tokens than that.
+    `fast`: it was served by a tier that costs more, whether the call asked for that or not. `content_bytes` is what came of the answer: where `has_output` is False, and nothing was left out of it, it holds no more tokens than that.
     """
 
     tokens: Tokens = Tokens()
@@ -34,6 +34,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     content_bytes: int = 0
     failed: bool = False
     cut_off: bool = False
+    fast: bool = False
 
 
 class _Counts:
@@ -78,6 +79,7 @@ class UsageReader:
         self._is_final = False
         self._content_bytes = 0
         self._failed = False
+        self._fast = False
 
     def feed(self, chunk: bytes) -> None:
         """Take in the next decoded bytes."""
@@ -112,6 +114,7 @@ class UsageReader:
             content_bytes=self._content_bytes,
             failed=self._failed,
             cut_off=not complete,
+            fast=self._fast,
         )
 
     def _event(self, event: Event) -> None:
@@ -141,6 +144,8 @@ class UsageReader:
         model = holder.get("model")
         if isinstance(model, str) and not self._model:
             self._model = model[:MOST_NAME_CHARS]
+        self._fast = self._fast or holder.get("service_tier") == "priority"
+        self._searches(holder.get("output"))
         self._metrics(root.get("amazon-bedrock-invocationMetrics"))
         usage = holder.get("usage")
         if isinstance(usage, dict):
@@ -152,6 +157,12 @@ class UsageReader:
                 self._converse(usage)
             else:
                 self._openai(usage)
+
+    def _searches(self, output: object) -> None:
+        """OpenAI bills each search that it made: they are items of the answer."""
+        if isinstance(output, list):
+            kinds = [item.get("type") for item in output if isinstance(item, dict)]
+            self._counts.take("searches", kinds.count("web_search_call"))
 
     def _anthropic(self, usage: dict[str, Any], *, is_start: bool) -> None:
         """Input without what was cached; the output of `message_start` is only its beginning."""

@@ -87,8 +87,7 @@ class Meter:
     def begin(self, flow: http.HTTPFlow, connection: Connection, host: str, *, is_upgrade: bool) -> None:
         """A request was allowed by its head: hold its body where it may be a call."""
         at_model_host = self.is_model_host(host)
-        path = flow.request.data.path.decode("latin-1")
-        api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=at_model_host)
+        api = self._api(flow, host, is_upgrade=is_upgrade)
         if api is None:
             return
         # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
@@ -102,8 +101,7 @@ class Meter:
 
     def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
         """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
-        path = flow.request.data.path.decode("latin-1")
-        api = api_of(flow.request.method, path, is_upgrade=is_upgrade, at_model_host=self.is_model_host(host))
+        api = self._api(flow, host, is_upgrade=is_upgrade)
         return None if api is None else budget_error(api, answer.why, answer.remedy, answer.request_id)
 
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
@@ -166,6 +164,16 @@ class Meter:
         if not still:
             self._open.pop(metered.connection, None)
         self._questions.spent(metered.answer, usage)
+
+    def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
+        at_model_host = self.is_model_host(host)
+        return api_of(
+            flow.request.method,
+            flow.request.data.path.decode("latin-1"),
+            is_upgrade=is_upgrade,
+            at_model_host=at_model_host,
+            at_gateway=at_model_host and not is_model_host(host),
+        )
 
     def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
         body = flow.request.raw_content or b""

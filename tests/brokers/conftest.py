@@ -29,6 +29,7 @@ from supervisor.spending import Spending, read_prices
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from tests.egress.egress_harness import NAMES, Origin, running_origin, server_context
+from tests.fakes.model_api import ModelApi
 
 
 @dataclass
@@ -177,3 +178,24 @@ async def http() -> AsyncIterator[Origin]:
 async def https(authority: trustme.CA) -> AsyncIterator[Origin]:
     async with running_origin(server_context(authority, "origin.test", "other.test", "127.0.0.1")) as origin:
         yield origin
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[ModelApi]:
+    found = ModelApi()
+    found.gate.set()
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.port = server.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        server.close()
+
+
+@pytest_asyncio.fixture
+async def desk(tmp_path: Path, authority: trustme.CA, api: ModelApi) -> AsyncIterator[Setting]:
+    async with setting(tmp_path, authority) as place:
+        place.office.policy(
+            f"allow:\n  - network(127.0.0.1:{api.port})\n  - network(models.test:{api.port})\n  - network(origin.test:{api.port})\n"
+        )
+        yield place

@@ -5,42 +5,17 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-import trustme
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
-from tests.brokers.conftest import Setting, setting
+from tests.brokers.conftest import Setting
 from tests.fakes.model_api import MODEL, ModelApi
 
 HAIKU_4 = {"model": MODEL, "max_tokens": 1000, "messages": []}
-
-
-@pytest_asyncio.fixture
-async def api() -> AsyncIterator[ModelApi]:
-    found = ModelApi()
-    found.gate.set()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.port = server.sockets[0].getsockname()[1]
-    try:
-        yield found
-    finally:
-        server.close()
-
-
-@pytest_asyncio.fixture
-async def desk(tmp_path: Path, authority: trustme.CA, api: ModelApi) -> AsyncIterator[Setting]:
-    async with setting(tmp_path, authority) as place:
-        place.office.policy(
-            f"allow:\n  - network(127.0.0.1:{api.port})\n  - network(models.test:{api.port})\n  - network(origin.test:{api.port})\n"
-        )
-        yield place
 
 
 def budget(place: Setting, text: str) -> Session:

@@ -7,7 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from supervisor.core.budget import (
     KINDS,
+    PORTIONS,
     SCOPES,
+    UNLIMITED,
     Amounts,
     Limits,
     Over,
@@ -18,6 +20,7 @@ from supervisor.core.budget import (
     format_budget,
     nearly_used,
     parse_budget,
+    portion,
 )
 from supervisor.core.money import PICOUSD
 from supervisor.errors import UserError
@@ -35,7 +38,10 @@ from supervisor.errors import UserError
             Limits(cost=5 * PICOUSD, tokens=2_000_000, requests=300, bytes_out=1_500_000),
         ),
         ("0usd", Limits(cost=0)),
-        ("$5,2M-tokens,1000-requests,100MB", Limits(cost=5 * PICOUSD, tokens=2 * 10**6, requests=1000, bytes_out=10**8)),
+        (
+            "$5,2M-tokens,1000-requests,100MB",
+            Limits(cost=5 * PICOUSD, tokens=2 * 10**6, requests=1000, bytes_out=10**8),
+        ),
         ("3 k-tokens", Limits(tokens=3000)),
     ],
 )
@@ -122,6 +128,24 @@ def test_what_a_person_is_offered() -> None:
         "2.0 GB",
         "1,000,000 tokens",
     ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "wanted", "found"),
+    [
+        (None, 0, 1, UNLIMITED),
+        (160, 0, 1, 10),
+        (160, 150, 1, 1),
+        (160, 0, 50, 50),
+        (10**6, 0, 1, PORTIONS["requests"]),
+    ],
+)
+def test_a_portion_is_what_is_wanted_or_a_part_of_what_is_left(
+    limit: int | None, used: int, wanted: int, found: int
+) -> None:
+    limits: dict[Scope, Limits] = {scope: Limits() for scope in SCOPES} | {"day": Limits(requests=limit)}
+    have: dict[Scope, Amounts] = dict.fromkeys(SCOPES, Amounts(requests=used))
+    assert portion(limits, have, "requests", wanted) == found
 
 
 class Interleaving(RuleBasedStateMachine):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.model_calls import ModelCall, api_of, read_call
+from supervisor.core.model_calls import ModelCall, api_of, is_model_host, read_call
 
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
 
@@ -30,6 +30,7 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
         ("/v1/completions", "chat"),
         ("/v1/embeddings", "chat"),
         ("/v1/responses", "responses"),
+        ("/openai/responses?api-version=1", "responses"),
         (f"{BEDROCK}/invoke", "invoke"),
         (f"{BEDROCK}/invoke-with-response-stream", "invoke"),
         (f"{BEDROCK}/converse", "converse"),
@@ -44,6 +45,22 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
 def test_the_paths_of_model_apis(path: str, api: str | None) -> None:
     assert api_of("POST", path) == api
     assert api_of("GET", path) is None
+
+
+def test_the_hosts_of_models() -> None:
+    for host in ("api.anthropic.com", "bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-mantle.us-east-1.api.aws"):
+        assert is_model_host(host)
+    assert is_model_host("gateway.example.org", frozenset({"gateway.example.org"}))
+    assert not is_model_host("gateway.example.org")
+
+
+def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None:
+    for path in ("/anything", "/smart-alias", "/v1/messages%3Fx"):
+        assert api_of("POST", path, at_model_host=True, at_gateway=True) == "unmetered"
+    assert api_of("GET", "/live", is_upgrade=True, at_model_host=True, at_gateway=True) == "unmetered"
+    assert api_of("GET", "/anything", at_model_host=True, at_gateway=True) is None
+    assert api_of("POST", "/v1/messages/count_tokens", at_model_host=True, at_gateway=True) is None
+    assert api_of("POST", "/v1/messages", at_model_host=True, at_gateway=True) == "messages"
 
 
 @pytest.mark.parametrize(

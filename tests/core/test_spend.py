@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,14 @@ def test_of_two_models_the_dearer_one_and_of_unknown_ones_the_highest() -> None:
     assert cost("x", "y") == (TABLE.cost_picousd(TABLE.highest, tokens, CALL), ("unknown_model",)) == cost("", "")
     nothing = charge(change(model="x"), Usage(has_input=True, has_output=True, failed=True), full, TABLE)
     assert (nothing.cost_picousd, nothing.flags) == (0, ("failed",))
+
+
+def test_a_call_that_was_served_by_a_dearer_tier_costs_what_that_costs() -> None:
+    call = ModelCall(api="responses", model="gpt-6-sol", max_output_tokens=10)
+    said = Usage(tokens=Tokens(input=10, output=10), has_input=True, has_output=True)
+    plain = charge(call, said, bound(call, TABLE), TABLE)
+    fast = charge(call, msgspec.structs.replace(said, fast=True), bound(call, TABLE), TABLE)
+    assert fast.cost_picousd == 2 * plain.cost_picousd
 
 
 def test_what_is_missing_counts_as_reserved() -> None:

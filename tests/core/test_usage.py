@@ -170,6 +170,15 @@ def test_responses() -> None:
     assert not background.has_input
 
 
+def test_searches_and_a_dearer_tier_are_read_from_what_openai_answers() -> None:
+    items = [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"}, 3]
+    body = {"model": "m", "service_tier": "priority", "output": items, "usage": {"input_tokens": 1, "output_tokens": 2}}
+    found = read("responses", SSE, stream({"type": "response.completed", "response": body}))
+    assert (found.tokens.searches, found.fast) == (2, True)
+    found = read("responses", "application/json", json.dumps(body | {"service_tier": "default", "output": 3}).encode())
+    assert (found.tokens.searches, found.fast) == (0, False)
+
+
 def test_bedrock_converse() -> None:
     used = {
         "inputTokens": 8,

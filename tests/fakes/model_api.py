@@ -17,6 +17,7 @@ from supervisor.spending import read_prices
 
 TABLE = read_prices(ROOT / "policy/prices.yaml")
 MODEL = "claude-haiku-4-5"
+AWS_STREAM = "application/vnd.amazon.eventstream"
 type Json = dict[str, Any]
 
 
@@ -42,7 +43,9 @@ class ModelApi:
                     ),
                     0,
                 )
-                body = json.loads(await reader.readexactly(length)) if length else {}
+                data = await _chunked(reader) if "chunked" in head.lower() else await reader.readexactly(length)
+                data = gzip.decompress(data) if "content-encoding: gzip" in head.lower() else data
+                body = json.loads(data) if data else {}
                 self.requests.append(body)
                 if not await self._answer(writer, path, body):
                     return
@@ -63,7 +66,11 @@ class ModelApi:
             await writer.drain()
             return True
         tokens = Tokens(
-            input=wanted.get("input", 11), output=wanted.get("output", 7), cache_read=wanted.get("cached", 0)
+            input=wanted.get("input", 11),
+            output=wanted.get("output", 7),
+            cache_read=wanted.get("cached", 0),
+            cache_write=wanted.get("write", 0),
+            cache_write_long=wanted.get("write_long", 0),
         )
         if not fault:
             price = TABLE.find(body.get("model", MODEL)).price
@@ -71,6 +78,7 @@ class ModelApi:
         await self.gate.wait()
         kind, pieces = _pieces(path, body, tokens, fault)
         encoding = "Content-Encoding: gzip\r\n" if wanted.get("gzip") else ""
+        encoding = "Content-Encoding: br\r\n" if fault == "br" else encoding
         writer.write(
             f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{encoding}Transfer-Encoding: chunked\r\n\r\n".encode()
         )
@@ -91,6 +99,14 @@ class ModelApi:
         return True
 
 
+async def _chunked(reader: asyncio.StreamReader) -> bytes:
+    found = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        found += (await reader.readexactly(size + 2))[:-2]
+    await reader.readexactly(2)
+    return found
+
+
 def _pieces(path: str, body: Json, tokens: Tokens, fault: str) -> tuple[str, list[bytes]]:
     streams = bool(body.get("stream")) or path.endswith("-stream")
     whole, events = _messages(body, tokens)
@@ -100,6 +116,8 @@ def _pieces(path: str, body: Json, tokens: Tokens, fault: str) -> tuple[str, lis
         whole, events = _responses(body, tokens)
     elif "converse" in path:
         whole, events = _converse(tokens)
+    if path.endswith("-response-stream"):
+        return AWS_STREAM, [aws_frame("chunk", wrapped(one)) for one in events]
     if not streams:
         return "application/json", [json.dumps({} if fault == "no-usage" else whole).encode()]
     if fault in ("cut", "hang", "no-usage"):
@@ -107,7 +125,7 @@ def _pieces(path: str, body: Json, tokens: Tokens, fault: str) -> tuple[str, lis
     if fault == "error":
         events = [*events[:-1], {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]
     if "converse" in path:
-        return "application/vnd.amazon.eventstream", [aws_frame(str(one.pop("kind")), one) for one in events]
+        return AWS_STREAM, [aws_frame(str(one.pop("kind")), one) for one in events]
     return "text/event-stream", list(_sse(events))
 
 
@@ -117,7 +135,12 @@ def _sse(events: list[Json]) -> Iterator[bytes]:
 
 
 def _messages(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
-    start = {"input_tokens": tokens.input, "cache_read_input_tokens": tokens.cache_read, "output_tokens": 1}
+    start: Json = {"input_tokens": tokens.input, "cache_read_input_tokens": tokens.cache_read, "output_tokens": 1}
+    if tokens.cache_write or tokens.cache_write_long:
+        start["cache_creation_input_tokens"] = tokens.cache_write + tokens.cache_write_long
+        start["cache_creation"] = {
+            "ephemeral_5m_input_tokens": tokens.cache_write, "ephemeral_1h_input_tokens": tokens.cache_write_long
+        }  # fmt: skip
     used = start | {"output_tokens": tokens.output}
     model = body.get("model", MODEL)
     text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word " * 20}}
@@ -159,7 +182,12 @@ def _responses(body: Json, tokens: Tokens) -> tuple[Json, list[Json]]:
 
 
 def _converse(tokens: Tokens) -> tuple[Json, list[Json]]:
-    used = {"inputTokens": tokens.input, "outputTokens": tokens.output, "cacheReadInputTokens": tokens.cache_read}
+    used = {
+        "inputTokens": tokens.input,
+        "outputTokens": tokens.output,
+        "cacheReadInputTokens": tokens.cache_read,
+        "cacheWriteInputTokens": tokens.cache_write,
+    }
     return {"usage": used}, [
         {"kind": "contentBlockDelta", "delta": {"text": "word"}},
         {"kind": "metadata", "usage": used},

@@ -1,0 +1,218 @@
+"""What is metered is what the provider bills, to the pico-dollar: every shape at once, through a crash, and whatever a call is dressed as."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.brokers.conftest import Setting
+from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
+from tests.egress.egress_harness import Proxy, answer_of, status_of
+from tests.fakes.model_api import MODEL, ModelApi
+
+BEDROCK = f"/model/us.anthropic.{MODEL}-20251001-v1%3A0"
+CACHES = {"cached": 5, "write": 31, "write_long": 17}
+# Path, whether it streams, and what the stub does: each API as its vendor, OpenRouter and a gateway with a path of its own offer it.
+SHAPES: list[tuple[str, bool, dict[str, Any]]] = [
+    (prefix + path, streams, stub)
+    for prefix, path, stub in [
+        ("", "/v1/messages", CACHES),
+        ("/api", "/v1/messages", CACHES),
+        ("/team-a/anthropic", "/v1/messages?beta=true", {"cached": 900}),
+        ("", "/v1/chat/completions", {"cached": 5}),
+        ("/api", "/v1/chat/completions", {"cached": 5}),
+        ("/team-a/openai", "/chat/completions?api-version=1", {}),
+        ("", "/v1/responses", {"cached": 5}),
+        ("/api", "/v1/responses", {"gzip": True}),
+        ("/team-a/openai", "/responses", {}),
+    ]
+    for streams in (False, True)
+] + [
+    (f"{prefix}{BEDROCK}/{verb}", streams, stub | {"step": 11})
+    for prefix in ("", "/aws")
+    for verb, streams, stub in [
+        ("invoke", False, CACHES),
+        ("invoke-with-response-stream", True, CACHES),
+        ("converse", False, {"cached": 3, "write": 4}),
+        ("converse-stream", True, {"cached": 3, "write": 4}),
+    ]
+]
+
+
+def call(number: int) -> tuple[str, dict[str, Any]]:
+    """The path and the body of one of many calls, each with tokens of its own."""
+    path, streams, stub = SHAPES[number % len(SHAPES)]
+    body = HAIKU_4 | {"input": [], "stub": stub | {"input": 11 + number, "output": 7 + 3 * number}}
+    return path, body if "/model/" in path else body | {"stream": streams}
+
+
+async def test_64_parallel_calls_of_every_shape_sum_up_to_what_the_provider_bills(desk: Setting, api: ModelApi) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(post(desk, api, call(number)[1], call(number)[0])) for number in range(64)]
+    assert [one.result()[0] for one in calls] == [200] * 64
+    lines = await settled(desk, 64)
+    assert sum(line["cost_picousd"] for line in lines) == api.billed > 0
+    assert [line for line in lines if line["flags"]] == []
+    mine = desk.office.open(desk.session_id)
+    assert desk.office.spending.summary(mine).used["session"].cost == api.billed
+
+
+async def test_after_kill_9_what_ended_before_is_exact_and_what_was_under_way_counts_as_reserved(
+    desk: Setting, api: ModelApi
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(26):
+            tasks.create_task(post(desk, api, call(number)[1], call(number)[0]))
+    exact = await settled(desk, 26)
+    billed = api.billed
+    assert sum(line["cost_picousd"] for line in exact) == billed
+    api.gate.clear()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(26):
+            tasks.create_task(_whatever(desk, api, number))
+        async with asyncio.timeout(30):
+            while len(api.requests) < 52:
+                await asyncio.sleep(0.01)
+        assert desk.broker.pid is not None
+        os.kill(desk.broker.pid, signal.SIGKILL)
+    lost = (await settled(desk, 52))[26:]
+    assert {tuple(line["flags"]) for line in lost} == {("lost",)}
+    reserved = {
+        line["reservation"]: line["cost_picousd"] for line in map(json.loads, desk.office.audited("spend_reserved"))
+    }
+    assert all(line["cost_picousd"] == reserved[line["reservation"]] for line in lost)
+    # The provider bills what nobody saw the end of: never more than what counts for it.
+    assert sum(line["cost_picousd"] for line in lost) >= api.billed - billed > 0
+    await desk.broker.wait_healthy(after_starts=1)
+    api.gate.set()
+    before = api.billed
+    await post(desk, api, HAIKU_4)
+    assert (await settled(desk, 53))[-1]["cost_picousd"] == api.billed - before
+
+
+async def _whatever(desk: Setting, api: ModelApi, number: int) -> None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        await post(desk, api, call(number)[1], call(number)[0])
+
+
+async def test_a_retry_after_a_refusal_is_billed_once(desk: Setting, api: ModelApi) -> None:
+    for fault in ("429", "529", ""):
+        await post(desk, api, HAIKU_4 | {"stub": {"fault": fault}})
+    lines = await settled(desk, 3)
+    assert sum(line["cost_picousd"] for line in lines) == api.billed > 0
+
+
+async def test_an_unknown_model_is_flagged_and_priced_at_the_highest(desk: Setting, api: ModelApi) -> None:
+    await post(desk, api, HAIKU_4 | {"model": "vendor/never-heard-of"})
+    (line,) = await settled(desk, 1)
+    assert (line["flags"], line["cost_picousd"]) == (["unknown_model"], api.billed)
+
+
+async def test_an_answer_in_an_encoding_that_wasnt_offered_counts_as_reserved(desk: Setting, api: ModelApi) -> None:
+    await post(desk, api, HAIKU_4 | {"stub": {"fault": "br"}}, extra="Accept-Encoding: br\r\n")
+    (line,) = await settled(desk, 1)
+    assert line["flags"] == ["estimated"]
+    assert line["counts"]["output"] == 1000
+
+
+async def test_what_is_free_is_let_through_under_an_empty_budget(desk: Setting, api: ModelApi) -> None:
+    budget(desk, "0usd")
+    assert (await post(desk, api, HAIKU_4, "/v1/messages/count_tokens"))[0] == 200
+    assert desk.office.audited("spend_reserved") == []
+
+
+async def raw(place: Setting, api: ModelApi, head: str, body: bytes, host: str = "models.test") -> bytes:
+    """The answer to a request as it is written."""
+    first, _, rest = head.partition("\r\n")
+    method, path = first.split(" ")
+    rest += "" if "Upgrade" in rest else "Connection: close\r\n"
+    lines = f"{method} http://{host}:{api.port}{path} HTTP/1.1\r\nHost: {host}:{api.port}\r\n{rest}\r\n"
+    return await Proxy(None, place.session_id, place.port).send(lines.encode() + body)  # type: ignore[arg-type]
+
+
+PLAIN = json.dumps(HAIKU_4).encode()
+DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model": "claude-opus-4-1"}'
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "is_exact"),
+    [
+        ("POST /v1/messages\r\nContent-Type: text/plain\r\n", PLAIN, True),
+        ("POST /V1/%6dessages/?a=b\r\nContent-Type: image/png\r\n", PLAIN, True),
+        ("PUT /v1/messages\r\n", PLAIN, True),
+        ("POST /v1/messages\r\n", PLAIN.decode().encode("utf-16"), True),
+        ("POST /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
+        ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), False),
+        ("POST /v1/messages\r\n", DOUBLED, False),
+    ],
+    ids=["type", "path", "put", "utf-16", "chunked", "gzip", "doubled"],
+)
+async def test_however_a_call_is_dressed_it_is_metered(
+    desk: Setting, api: ModelApi, head: str, body: bytes, is_exact: bool
+) -> None:
+    if "chunked" not in head:
+        head += f"Content-Length: {len(body)}\r\n"
+    assert status_of(await raw(desk, api, head, body)) == 200
+    (line,) = await settled(desk, 1)
+    # What can't be read is reserved as the largest call of the dearest model; the answer then says what it was.
+    assert line["cost_picousd"] == api.billed if is_exact else line["cost_picousd"] >= api.billed
+    budget(desk, "0.000001usd")
+    desk.broker._ask_at_limit = False
+    desk.broker.end_connections()
+    await desk.broker.wait_healthy(after_starts=1)
+    seen = len(api.requests)
+    assert status_of(await raw(desk, api, head, body)) == 402
+    assert len(api.requests) == seen
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("POST /v1/messages/batches\r\nContent-Length: 2\r\n", 402),
+        ("POST /v1/batches\r\nContent-Length: 2\r\n", 402),
+        ("POST /v1/images/generations\r\nContent-Length: 2\r\n", 402),
+        ("POST /any-alias-of-a-gateway\r\nContent-Length: 2\r\n", 402),
+        ("POST /v1/messages%3Fx\r\nContent-Length: 2\r\n", 402),
+        (
+            "GET /v1/realtime?model=x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
+            402,
+        ),
+    ],
+    ids=["message-batches", "batches", "images", "alias", "question-mark", "websocket"],
+)
+async def test_what_cant_be_metered_is_refused_under_a_budget_and_says_so(
+    desk: Setting, api: ModelApi, head: str, status: int
+) -> None:
+    budget(desk, "5usd")
+    answer = await raw(desk, api, head, b"{}" if "Length" in head else b"")
+    assert status_of(answer) == status
+    assert b"can't be metered" in answer
+    assert api.requests == []
+
+
+async def test_a_body_longer_than_any_call_is_refused(desk: Setting, api: ModelApi) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
+    writer.write(
+        f"POST http://models.test:{api.port}/v1/messages HTTP/1.1\r\nHost: models.test:{api.port}\r\nContent-Length: {40 << 20}\r\n\r\n".encode()
+    )
+
+    async def pour() -> None:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                writer.write(b" " * (1 << 20))
+                await writer.drain()
+
+    async with asyncio.TaskGroup() as tasks:
+        pouring = tasks.create_task(pour())
+        answer = await answer_of(reader)
+        pouring.cancel()
+    writer.transport.abort()
+    assert status_of(answer) == 403
+    assert b"longer than 32 MB" in answer
+    assert api.requests == []
