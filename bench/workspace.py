@@ -1,36 +1,49 @@
-"""The workspace: a changed file to the host, a burst of them, and the private copy; on tmpfs where there is one.
+"""The workspace: a changed file to the host, a burst of them, undo, and the private copy; on tmpfs where there is one.
 
-The baselines do the same work without any of the checks: a bare inotify loop that copies by temporary file and rename,
-waiting as long for quiet as ours does. A large tree has a module of its own: `_workspace_tree`.
+The baselines do the same work without any of the checks (`_workspace_loops`). A large tree has a module of its own:
+`_workspace_tree`.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import statistics
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from bench import Figure, _workspace_tree
+from bench import Figure, _workspace_loops, _workspace_tree
 from supervisor.core.actions import FileChange
 from supervisor.core.undoing import Selection
 from supervisor.workspace.apply import Applier
-from supervisor.workspace.beneath import Root
 from supervisor.workspace.journal import write_baseline
 from supervisor.workspace.scan import look
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.undo import Undo
-from supervisor.workspace.watch import LONGEST_BATCH_S, QUIET_S, Watcher
+from supervisor.workspace.watch import LONGEST_BATCH_S, QUIET_S
 from tests.workspace.conftest import Desk, make_repository
 
-WRITES = 25
+# Each way is opened anew in each round, so that a busy moment hits all alike.
+ROUNDS = 5
+WRITES = 5
 BURST = 500
-BURSTS = 5
+BURSTS = 2
 # What an allowed change may take beyond the quiet that is waited for.
 BEYOND_QUIET_MS = 10
 UNDONE = 1000
+UNDOS = 7
+STEP_MS = 1
+
+
+class Taken(NamedTuple):
+    """Medians in ms: until one file is there, and until the last of a burst is."""
+
+    one: float
+    burst: float
 
 
 def main() -> list[Figure]:
@@ -38,83 +51,99 @@ def main() -> list[Figure]:
     base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=base) as folder:
         place = Path(folder)
-        bare_ms, bare_burst_ms = asyncio.run(_bare(place / "bare"))
-        ours_ms, ours_burst_ms = asyncio.run(_ours(place / "ours"))
-        back_ms, back_burst_ms = asyncio.run(_ours(place / "back", back=True))
+        of_changes = _of_changes(asyncio.run(_in_turns(place / "ways")))
         of_tree = _workspace_tree.figures(place / "tree")
-        undo_ms, durable_ms, plain_ms = asyncio.run(_undo(place / "undo"))
-    loop = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
-    limit_ms = QUIET_S * 1000 + BEYOND_QUIET_MS
+        of_undo = asyncio.run(_undo(place / "undo"))
+    return [*of_changes, *of_tree, *of_undo]
+
+
+def _of_changes(taken: dict[str, Taken]) -> list[Figure]:
+    ours, back, inotify, waiting, eager = (taken[way] for way in WAYS)
+    by_inotify = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
+    # The loop that a burst is held against is this one: as we do, it lets changes come to an end before it looks at them.
+    by_default = "bare watchfiles loop, its defaults"
+    # This one waits for no end of them; of ours it is the whole quiet that lies between.
+    by_step = f"bare watchfiles loop, step={STEP_MS}"
+    one, limit_ms = "workspace: allowed change on the host, p50", QUIET_S * 1000 + BEYOND_QUIET_MS
+    burst, host_burst = f"workspace: {BURST} allowed files at once", f"workspace: {BURST} files of the host's at once"
     return [
-        Figure("workspace: allowed change on the host, p50", ours_ms, "ms", bare_ms, loop, wanted=1.5, limit=limit_ms),
-        Figure(f"workspace: {BURST} allowed files at once", ours_burst_ms, "ms", bare_burst_ms, loop, wanted=2.0),
-        Figure("workspace: the host's edit in the copy, p50", back_ms, "ms", bare_ms, loop, wanted=2.0),
-        Figure(f"workspace: {BURST} files of the host's at once", back_burst_ms, "ms", bare_burst_ms, loop),
-        *of_tree,
-        Figure(
-            f"workspace: undo of {UNDONE} files",
-            undo_ms,
-            "ms",
-            durable_ms,
-            "loop of copy, fsync and rename",
-            wanted=2.0,
-        ),
-        Figure(f"workspace: undo of {UNDONE} files", undo_ms, "ms", plain_ms, "loop of shutil.copy2", wanted=2.0),
+        Figure(one, ours.one, "ms", waiting.one, by_default, limit=limit_ms),
+        Figure(one, ours.one, "ms", eager.one, by_step, limit=limit_ms),
+        Figure(one, ours.one, "ms", inotify.one, by_inotify, wanted=1.5, limit=limit_ms),
+        Figure(burst, ours.burst, "ms", waiting.burst, by_default, wanted=2.0),
+        Figure(burst, ours.burst, "ms", eager.burst, by_step),
+        Figure(burst, ours.burst, "ms", inotify.burst, by_inotify),
+        Figure("workspace: the host's edit in the copy, p50", back.one, "ms", inotify.one, by_inotify, wanted=2.0),
+        Figure(host_burst, back.burst, "ms", inotify.burst, by_inotify),
     ]
 
 
-async def _ours(place: Path, *, back: bool = False) -> tuple[float, float]:
-    """From the copy to the host; with `back`, what the person does on the host to the copy."""
+async def _in_turns(place: Path) -> dict[str, Taken]:
+    """What each way takes."""
+    ones: dict[str, list[float]] = {way: [] for way in WAYS}
+    bursts: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(ROUNDS):
+        for way, opened in WAYS.items():
+            async with opened(place / f"{way}{turn}") as (source, target):
+                ones[way] += [await _one(source, target, f"one{number}") for number in range(WRITES)]
+                bursts[way] += [await _burst(source, target, f"burst{number}") for number in range(BURSTS)]
+    return {way: Taken(statistics.median(ones[way]), statistics.median(bursts[way])) for way in WAYS}
+
+
+type Way = Callable[[Path], contextlib.AbstractAsyncContextManager[tuple[Path, Path]]]
+
+
+@contextlib.asynccontextmanager
+async def _out(place: Path) -> AsyncIterator[tuple[Path, Path]]:
+    """From the copy to the host."""
     host = make_repository(place / "host", {"free/a.txt": "a\n"})
     desk = Desk(place / "data", host)
     async with desk.running():
-        sides = desk.copy / "free", host / "free"
-        figures = await _measure(*reversed(sides) if back else sides)
+        yield desk.copy / "free", host / "free"
         await desk.until(lambda: all(request.settled_at for request in desk.requests()))
     desk.close()
-    return figures
 
 
-async def _bare(place: Path) -> tuple[float, float]:
-    source, target = place / "source", place / "target"
-    source.mkdir(parents=True)
-    target.mkdir()
-    root = Root(source)
-    watcher = Watcher(root)
-    watcher.add("")
-
-    async def follow() -> None:
-        seen: dict[str, int] = {}
-        while True:
-            await watcher.batch(1.0)
-            for entry in os.scandir(source):
-                if seen.get(entry.name) != entry.stat().st_mtime_ns:
-                    seen[entry.name] = entry.stat().st_mtime_ns
-                    shutil.copyfile(entry.path, target / ".temporary")
-                    (target / ".temporary").rename(target / entry.name)
-
-    async with asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(follow())
-        figures = await _measure(source, target)
-        following.cancel()
-    watcher.close()
-    root.close()
-    return figures
+@contextlib.asynccontextmanager
+async def _back(place: Path) -> AsyncIterator[tuple[Path, Path]]:
+    """What the person does on the host, to the copy."""
+    async with _out(place) as (copy, host):
+        yield host, copy
 
 
-async def _measure(source: Path, target: Path) -> tuple[float, float]:
-    """(p50 of one file, time until a whole burst is there: best of BURSTS), in ms. The prober is a thread of its own."""
-    taken = []
-    for number in range(WRITES):
-        started = time.perf_counter()
-        (source / f"one{number}.txt").write_text("content\n" * 20)
-        await asyncio.to_thread(_wait_for, target / f"one{number}.txt")
-        taken.append((time.perf_counter() - started) * 1000)
-    return statistics.median(taken), min([await _burst(source, target, f"burst{turn}") for turn in range(BURSTS)])
+def _bare(loop: Callable[[Path, Path], contextlib.AbstractAsyncContextManager[None]]) -> Way:
+    @contextlib.asynccontextmanager
+    async def opened(place: Path) -> AsyncIterator[tuple[Path, Path]]:
+        source, target = place / "source", place / "target"
+        source.mkdir(parents=True)
+        target.mkdir()
+        async with loop(source, target):
+            yield source, target
+
+    return opened
+
+
+WAYS: dict[str, Way] = {
+    "out": _out,
+    "back": _back,
+    "inotify": _bare(_workspace_loops.inotify),
+    "watchfiles": _bare(_workspace_loops.watchfiles),
+    "watchfiles-step": _bare(lambda source, target: _workspace_loops.watchfiles(source, target, STEP_MS)),
+}
+
+
+async def _one(source: Path, target: Path, name: str) -> float:
+    """Until one file is there, in ms. The prober is a thread of its own."""
+    await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
+    started = time.perf_counter()
+    (source / name).write_text("content\n" * 20)
+    await asyncio.to_thread(_wait_for, target / name)
+    return (time.perf_counter() - started) * 1000
 
 
 async def _burst(source: Path, target: Path, name: str) -> float:
-    await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
+    """Until all of a burst is there, in ms."""
+    await asyncio.sleep(LONGEST_BATCH_S)
     started = time.perf_counter()
     for number in range(BURST):
         (source / f"{name}-{number}.txt").write_text(f"{number}\n")
@@ -133,9 +162,8 @@ def _wait_for(*paths: Path) -> None:
             raise TimeoutError(path)
 
 
-async def _undo(place: Path) -> tuple[float, float, float]:
-    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files as durably, and plainly; best of five,
-    in ms."""
+async def _undo(place: Path) -> list[Figure]:
+    """Taking back a change of each of 1,000 files of 5 kB, beside copying these files plainly, and as durably; in turns."""
     host = make_repository(place / "host", {"x.txt": "x"})
     desk = Desk(place / "data", host)
     names = [f"{number // 100}/{number}.py" for number in range(UNDONE)]
@@ -143,7 +171,7 @@ async def _undo(place: Path) -> tuple[float, float, float]:
         (host / name).parent.mkdir(exist_ok=True)
         (host / name).write_text(f"a line of {name}\n" * 250)
     ours, durable, plain = [], [], []
-    for turn in range(5):
+    for turn in range(UNDOS):
         session = place / f"session{turn}"
         (session / "merged").mkdir(parents=True)
         write_baseline(session, {})
@@ -159,7 +187,12 @@ async def _undo(place: Path) -> tuple[float, float, float]:
         durable.append(_durable_copy(host, place / f"durable{turn}", names))
         plain.append(_plain_copy(host, place / f"copy{turn}", names))
     desk.close()
-    return min(ours), min(durable), min(plain)
+    taken, name = statistics.median(ours), f"workspace: undo of {UNDONE} files"
+    durably = "loop of copy, fsync and rename"
+    return [
+        Figure(name, taken, "ms", statistics.median(plain), "loop of shutil.copy2", wanted=2.0),
+        Figure(name, taken, "ms", statistics.median(durable), durably, wanted=2.0),
+    ]
 
 
 def _change_all(sides: Sides, names: list[str], text: str) -> None:
