@@ -88,7 +88,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
     """The effects that a selection means."""
     if selection.ids:
-        return [effect for effect in history if effect.request in selection.ids]
+        ids = frozenset(selection.ids)
+        return [effect for effect in history if effect.request in ids]
     if selection.after is not None:
         return [effect for effect in history if effect.number > selection.after]
     if selection.since is not None:
@@ -167,12 +168,13 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
     Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
     it took back, whatever that was: so an undo of an undo brings back what that one took.
     """
+    of = {undo: frozenset(ids) for undo, ids in undos.items()}  # of thousands, each is looked for in all
     past: dict[str, list[tuple[str, _Stack | None]]] = {}
     stacks: dict[str, _Stack | None] = {}
     for effect in history:
         before = past.setdefault(effect.name, [])
         stack = beneath = stacks.get(effect.name)
-        ids = undos.get(effect.request)
+        ids = of.get(effect.request)
         if ids is not None:
             taken = [request in ids or request == effect.request for request, _ in before]
             if True in taken:

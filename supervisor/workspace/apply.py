@@ -10,12 +10,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
@@ -26,6 +26,8 @@ from supervisor.workspace.placing import Applied, Placer, as_errors, copy_verifi
 from supervisor.workspace.scan import BLOCK_BYTES, digest_fd, look
 
 NEW_FILE_MODE = 0o644
+# What is read as a whole.
+SMALL_BYTES = 256 * 1024
 # `use` of a grant: called right before the effect, with what is about to be done.
 type Use = Callable[[FileChange], None]
 
@@ -118,20 +120,25 @@ class Applier:
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
             return None
         with as_errors(name):
-            try:
-                with self._root.parent(name):
-                    pass
-            except FileNotFoundError:
-                pass  # it is made
-            except OSError as error:
-                if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                    return None  # something is in the way that may go with the other changes
-                raise
+            if not self._placer.was_there(name) and self._is_in_the_way(name):
+                return None  # it may go with the other changes
             if action.operation == "chmod" and host is not None:
                 mtime_ns = host.signature[1]
             if action.operation == "symlink":
                 return self._stage_link(action, name, host, request_id, use)
             return self._stage_file(action, name, host, request_id, use, mtime_ns)
+
+    def _is_in_the_way(self, name: str) -> bool:
+        """Whether something that is no folder is where one on the way should be."""
+        try:
+            with self._root.parent(name):
+                return False
+        except FileNotFoundError:
+            return False  # it is made
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                return True
+            raise
 
     def staging_together(self) -> contextlib.AbstractContextManager[None]:
         """What is staged in this block is durable at its end, and only then may any of it be placed. OSError where it can't be."""
@@ -159,8 +166,7 @@ class Applier:
 
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
-        with self._placer.placing(name, temporary) as (fd, leaf):
-            signature = self._placer.place(fd, temporary, leaf, name, host)
+        signature = self._placer.place_signed(name, temporary, host)
         known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature)
         return begun._replace(known=known)
 
@@ -194,7 +200,7 @@ class Applier:
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
     ) -> Staged:
         mode = (action.mode if action.mode is not None else NEW_FILE_MODE) & PERMISSIONS
-        with self._content(action) as (reading, digest):
+        with self._content(action) as (blocks, digest):
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
             begun = self._placer.begin(request_id, name, action.operation, host, Held("file", mode, digest), temporary)
@@ -203,8 +209,9 @@ class Applier:
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
                 try:
                     self._at("created")
-                    copy_verified(_blocks(reading), writing, digest)
-                    keep_owner(writing, fd, leaf)
+                    copy_verified(blocks, writing, digest)
+                    if host is not None:
+                        keep_owner(writing, fd, leaf)
                     os.fchmod(writing, mode)
                     _set_time(writing, mtime_ns, None if action.operation == "chmod" else host)
                     self._placer.sync(writing)
@@ -278,14 +285,19 @@ class Applier:
             return next(listing, None) is None
 
     @contextlib.contextmanager
-    def _content(self, action: FileChange) -> Iterator[tuple[int, str]]:
-        """The snapshot that the action is bound to, opened, and the hash of what is really in it."""
+    def _content(self, action: FileChange) -> Iterator[tuple[Iterable[bytes], str]]:
+        """The snapshot that the action is bound to, and the hash of what is really in it."""
         try:
             fd = self._blobs.open(action.after or "")
         except FileNotFoundError:
             raise GatehouseError("the content of this request is no longer kept", "make the change again") from None
         try:
-            yield fd, digest_fd(fd)
+            first = os.read(fd, SMALL_BYTES)
+            if len(first) < SMALL_BYTES and not os.read(fd, 1):  # all of it: read once
+                yield [first], content_hash(first)
+            else:
+                os.lseek(fd, 0, os.SEEK_SET)
+                yield _blocks(fd), digest_fd(fd)
         finally:
             os.close(fd)
 

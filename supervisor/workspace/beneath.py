@@ -13,7 +13,7 @@ import functools
 import os
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from supervisor.errors import GatehouseError
@@ -58,33 +58,22 @@ class Root:
             os.close(self.fd)
             self.fd = -1
 
-    @contextlib.contextmanager
-    def directory(self, name: str, *, create: bool = False) -> Iterator[int]:
-        """A descriptor of the folder `name` (`""`: the root itself), closed afterwards.
+    def directory(self, name: str, *, create: bool = False) -> "_Directory":
+        """A descriptor of the folder `name` (`""`: the root itself), closed at the end of the block.
 
         With `create`, missing folders are made. Raises PathError, or OSError where one is missing, or is a symlink or a file.
         """
-        fd = self._open(split(name) if name else (), create)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        return _Directory(self, name, create)
 
-    @contextlib.contextmanager
-    def parent(self, name: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """The descriptor of the folder that holds `name`, and its last component."""
-        *folders, leaf = split(name)
-        fd = self._open(folders, create)
-        try:
-            yield fd, leaf
-        finally:
-            os.close(fd)
+    def parent(self, name: str, *, create: bool = False) -> "_Parent":
+        """The descriptor of the folder that holds `name`, and its last component. As `directory`."""
+        return _Parent(self, name, create)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
 
-    def _open(self, folders: Sequence[str], create: bool) -> int:
+    def open(self, folders: Sequence[str], create: bool) -> int:
         """The last of these folders, each in the one before it."""
         if not folders:
             return os.dup(self.fd)
@@ -106,10 +95,43 @@ class Root:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=fd)
             inner = os.open(part, DIRECTORY, dir_fd=fd)
-        if self.is_forbidden(os.fstat(inner)):
+        if self.forbidden and self.is_forbidden(os.fstat(inner)):
             os.close(inner)
             raise PathError("the path leads into the supervisor's own data", "choose another place")
         return inner
+
+
+class _Directory:
+    """What `Root.directory` gives. By hand: made by `contextlib` it takes as long again as the opening itself."""
+
+    __slots__ = ("_create", "_fd", "_name", "_root")
+
+    def __init__(self, root: Root, name: str, create: bool) -> None:
+        self._root, self._name, self._create = root, name, create
+
+    def __enter__(self) -> int:
+        self._fd = self._root.open(split(self._name) if self._name else (), self._create)
+        return self._fd
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self._fd)
+
+
+class _Parent:
+    """What `Root.parent` gives."""
+
+    __slots__ = ("_create", "_fd", "_name", "_root")
+
+    def __init__(self, root: Root, name: str, create: bool) -> None:
+        self._root, self._name, self._create = root, name, create
+
+    def __enter__(self) -> tuple[int, str]:
+        *folders, leaf = split(self._name)
+        self._fd = self._root.open(folders, self._create)
+        return self._fd, leaf
+
+    def __exit__(self, *raised: object) -> None:
+        os.close(self._fd)
 
 
 @functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times

@@ -8,6 +8,7 @@ It must never hand out bytes under a name that isn't their hash.
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from supervisor.workspace.scan import BLOCK_BYTES, LARGEST_FILE_BYTES, TooLargeE
 
 # An agent can write large files for as long as it runs; the supervisor's disk must not fill up with what it replaced.
 MOST_BYTES = 4 << 30
+_is_hash = re.compile("[0-9a-f]{64}").fullmatch
 
 
 class BlobStore(ContentFolder):
@@ -90,18 +92,16 @@ class BlobStore(ContentFolder):
         Nothing is ever written into what has a name here, so both names keep meaning these bytes.
         """
         try:
-            fd = self.open(digest)
-        except FileNotFoundError:
-            return None
-        try:
             if digest not in self._durable:
-                sync(fd)
-            os.link(digest, digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
-            return os.fstat(fd).st_size
+                fd = self.open(digest)
+                try:
+                    sync(fd)
+                finally:
+                    os.close(fd)
+            os.link(_name(digest), digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
+            return os.stat(digest, dir_fd=folder, follow_symlinks=False).st_size
         except OSError:
             return None
-        finally:
-            os.close(fd)
 
     def drop(self, digest: str) -> None:
         """Delete it, if it is here."""
@@ -126,6 +126,6 @@ class BlobStore(ContentFolder):
 
 def _name(digest: str) -> str:
     # INVARIANT: a name in this folder is a hash and nothing else, whatever an action's field says.
-    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+    if not _is_hash(digest):
         raise FileNotFoundError(f"`{digest[:80]}` is not a content hash")
     return digest

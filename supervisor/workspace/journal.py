@@ -8,6 +8,7 @@ may have been left lying about. It must never be needed to decide whether someth
 
 import base64
 import errno
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -240,11 +241,13 @@ class Journal:
             self._fd = -1
 
 
+@functools.lru_cache(maxsize=8192)  # each effect says its name several times
 def encode_name(name: str) -> str:
     """A name as text that any bytes survive in."""
     return base64.b64encode(os.fsencode(name)).decode()
 
 
+@functools.lru_cache(maxsize=8192)
 def decode_name(text: str) -> str:
     """The name that `encode_name` wrote."""
     return os.fsdecode(base64.b64decode(text))

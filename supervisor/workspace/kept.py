@@ -46,6 +46,9 @@ class KeptContents(ContentFolder):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self._packer = zstandard.ZstdCompressor(
+            level=LEVEL
+        )  # made anew for each, they would take longer than all the rest
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
         self._names: dict[str, str] = {}
@@ -87,7 +90,7 @@ class KeptContents(ContentFolder):
     def _store(self, content: Iterable[bytes], digest: str, size_bytes: int) -> bool:
         compress = size_bytes >= SMALLEST_COMPRESSED_BYTES
         with self._writing() as writing:
-            if _write(content, writing.fd, compress, size_bytes) != digest:
+            if _write(content, writing.fd, self._packer if compress else None, size_bytes) != digest:
                 return False
             name = digest + (_COMPRESSED if compress else "")
             self._give_name(writing, name, os.fstat(writing.fd).st_size)
@@ -168,14 +171,14 @@ def _blocks(fd: int) -> Iterator[bytes]:
         yield block
 
 
-def _write(content: Iterable[bytes], writing: int, compress: bool, size_bytes: int) -> str:
+def _write(content: Iterable[bytes], writing: int, compressor: zstandard.ZstdCompressor | None, size_bytes: int) -> str:
     """Copy all of it, packed or as it is; the hash of what was read."""
-    if compress and size_bytes <= SMALL_BYTES:
+    if compressor and size_bytes <= SMALL_BYTES:
         data = b"".join(content)
-        write_all(writing, zstandard.ZstdCompressor(level=LEVEL).compress(data))
+        write_all(writing, compressor.compress(data))
         return content_hash(data)
     state = hashlib.blake2b(digest_size=32)
-    packer = zstandard.ZstdCompressor(level=LEVEL).compressobj() if compress else None
+    packer = compressor.compressobj() if compressor else None
     for block in content:
         state.update(block)
         write_all(writing, packer.compress(block) if packer else block)

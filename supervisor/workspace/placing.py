@@ -73,6 +73,7 @@ class Placer:
         self._history = history
         self._postponed: set[str] | None = None
         self._staging: Syncs | None = None
+        self._there: set[str] = set()
 
     @contextlib.contextmanager
     def sharing_syncs(self) -> Iterator[None]:
@@ -100,6 +101,7 @@ class Placer:
                 yield
         finally:
             staging, self._staging = self._staging, None
+            self._there.clear()
             staging.finish()
 
     def sync(self, fd: int) -> None:
@@ -154,8 +156,10 @@ class Placer:
 
     @contextlib.contextmanager
     def staging(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
-        """(folder, leaf); the temporary file stays for `placing`, unless this fails."""
+        """(folder, leaf); the temporary file stays for `place`, unless this fails."""
         with self.root.parent(name, create=True) as (fd, leaf):
+            if self._staging is not None:
+                self._there.add(name.rpartition("/")[0])
             try:
                 yield fd, leaf
             except BaseException:
@@ -163,24 +167,43 @@ class Placer:
                     os.unlink(temporary, dir_fd=fd)
                 raise
 
-    @contextlib.contextmanager
-    def placing(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
-        """(folder, leaf); the temporary file is gone afterwards."""
-        with self.root.parent(name, create=True) as (fd, leaf):
-            try:
-                yield fd, leaf
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=fd)
+    def was_there(self, name: str) -> bool:
+        """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""
+        folder = name.rpartition("/")[0]
+        return folder in self._there or (self._postponed is not None and folder in self._postponed)
 
-    def place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> Signature | None:
-        """Put the finished temporary file in its place, durably, unless the place isn't what it was; its signature there.
+    def place(self, name: str, temporary: str, host: Seen | None) -> None:
+        """Put the finished temporary file in its place, durably, unless the place isn't what it was. The temporary name is gone
+        afterwards."""
+        with self.root.parent(name, create=True) as (fd, leaf):
+            self._place(fd, temporary, leaf, name, host)
+
+    def place_signed(self, name: str, temporary: str, host: Seen | None) -> Signature | None:
+        """`place`, and the signature of the file there.
 
         None where somebody saved over it at once. INVARIANT: that one's signature is never taken for ours: it would pass
         for what both sides agreed on, and the next effect would replace it unseen.
         """
+        with self.root.parent(name, create=True) as (fd, leaf):
+            made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
+            self._place(fd, temporary, leaf, name, host)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+                return signature_of(status) if _identity(status) == made else None
+            return None
+
+    def _place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
+        is_taken = True
+        try:
+            self._give_name(fd, temporary, leaf, name, host)
+            is_taken = host is not None  # by what was replaced; a new file was given its name in its stead
+        finally:
+            if is_taken:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=fd)
+
+    def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
-        made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
         self.at("checked")
         if host is None:
             _link_new(fd, temporary, leaf)
@@ -188,10 +211,6 @@ class Placer:
             raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-            return signature_of(status) if _identity(status) == made else None
-        return None
 
     def remove(self, name: str, host: Seen) -> None:
         """Remove a file, a link or an empty folder, durably, unless it isn't what it was."""
@@ -221,8 +240,8 @@ class Placer:
 
     def _missing_folders(self, name: str) -> tuple[str, ...]:
         """The folders on the way that aren't there, outermost first."""
-        if self._postponed is not None and name.rpartition("/")[0] in self._postponed:
-            return ()  # something was placed in it a moment ago
+        if self.was_there(name):
+            return ()
         parts = split(name)[:-1]
         for number in range(len(parts), 0, -1):
             try:
@@ -310,17 +329,29 @@ def _link_new(fd: int, temporary: str, leaf: str) -> None:
         os.unlink(temporary, dir_fd=fd)
 
 
-@contextlib.contextmanager
-def as_errors(name: str) -> Iterator[None]:
+class as_errors:  # noqa: N801  # used like a function; a class, because several of them stand on the way of each effect
     """Say what went wrong at a path for a person: whatever the system or a look at it raises becomes a GatehouseError."""
-    try:
-        yield
-    except (UnsteadyError, FileExistsError):
-        raise stale(name) from None
-    except TooLargeError:
-        raise GatehouseError(f"`{name}` is too large to be changed", "change it on the host yourself") from None
-    except OSError as error:
-        raise GatehouseError(f"`{name}` can't be changed on the host: {error.strerror}", _remedy(error)) from error
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case None:
+                return
+            case UnsteadyError() | FileExistsError():
+                raise stale(self._name) from None
+            case TooLargeError():
+                text = f"`{self._name}` is too large to be changed"
+                raise GatehouseError(text, "change it on the host yourself") from None
+            case OSError():
+                text = f"`{self._name}` can't be changed on the host: {error.strerror}"
+                raise GatehouseError(text, _remedy(error)) from error
 
 
 def _remedy(error: OSError) -> str:

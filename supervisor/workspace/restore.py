@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
-from supervisor.core.undoing import Held, is_as
+from supervisor.core.undoing import Held, held_of, is_as, is_same
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.content_folder import write_all
@@ -62,7 +62,8 @@ class Restorer:
             return None
         with as_errors(name):
             host = seen if seen is not None else look(self._root, name)
-            if (host is not None and host.kind == "dir") or is_as(host, held) or not is_as(host, expected):
+            now = held_of(host)
+            if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
                 return None
             if host is None and not self._has_folder(name):
                 return None  # that comes back before it
@@ -131,7 +132,8 @@ class Restorer:
                 self._at("created")
                 for block in self._history.kept.blocks(held.digest or ""):
                     write_all(writing, block)
-                keep_owner(writing, fd, leaf)
+                if host is not None:
+                    keep_owner(writing, fd, leaf)
                 os.fchmod(writing, _mode_for(held, os.fstat(writing).st_uid))
                 if held.mtime_ns:
                     os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))
@@ -142,19 +144,18 @@ class Restorer:
         return StagedBack(name, host, temporary, begun)
 
     def _place(self, staged: StagedBack) -> Applied:
-        with self._placer.placing(staged.name, staged.temporary) as (fd, leaf):
-            self._placer.place(fd, staged.temporary, leaf, staged.name, staged.host)
+        self._placer.place(staged.name, staged.temporary, staged.host)
         return staged.begun
 
     def _link(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
-        with self._placer.placing(name, temporary) as (fd, leaf):
+        with self._placer.staging(name, temporary) as (fd, _):
             os.symlink(held.link_target, temporary, dir_fd=fd)
             if held.mtime_ns:
                 os.utime(temporary, ns=(held.mtime_ns, held.mtime_ns), dir_fd=fd, follow_symlinks=False)
             self._at("written")
-            self._placer.place(fd, temporary, leaf, name, host)
+        self._placer.place(name, temporary, host)
         return begun
 
     def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:

@@ -22,6 +22,7 @@ _RENAME_EXCHANGE = 2
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 # Each further round needs another save by somebody else between two system calls.
 _MOST_ROUNDS = 8
+_PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,8 +33,8 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
     What was there is under the temporary name afterwards, for the caller to remove; after False it is our own file again.
     Raises OSError; FileNotFoundError where nothing has the name any more.
     """
-    with contextlib.ExitStack() as pins:
-        ours = _pinned(folder, temporary, pins)
+    pin = os.open(temporary, _PIN, dir_fd=folder)
+    try:
         try:
             _exchange(folder, temporary, leaf)
         except OSError as error:
@@ -43,6 +44,15 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
             return True
         if is_expected(os.stat(temporary, dir_fd=folder, follow_symlinks=False)):
             return True
+        _give_back(folder, temporary, leaf, os.fstat(pin).st_ino)
+        return False
+    finally:
+        os.close(pin)
+
+
+def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
+    """Swap until our own file, which is pinned, has the temporary name again."""
+    with contextlib.ExitStack() as pins:
         older = None
         for _ in range(_MOST_ROUNDS):
             given = _pinned(folder, temporary, pins)
@@ -51,12 +61,11 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
                 break
             # Saved once more in between: that came out, and is the newest. It goes back in place of the older one.
             older = given
-    return False
 
 
 def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
     """The inode's number, which stands for this very file: it isn't given to another as long as it is open."""
-    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    fd = os.open(name, _PIN, dir_fd=folder)
     pins.callback(os.close, fd)
     return os.fstat(fd).st_ino
 
