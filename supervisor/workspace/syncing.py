@@ -6,14 +6,16 @@ anybody on the machine wrote. It must never take a sync for done that failed.
 """
 
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
+
+from supervisor.clock import RealClock
 
 AT_ONCE = 8
 # Each holds a descriptor open.
 MOST_POSTPONED = 200
 # A file system that syncs as fast as this (in memory, or with a cache that outlives a power cut) is done before a thread begins.
 QUICK_S = 0.0001
+_CLOCK = RealClock()
 
 
 class Syncs:
@@ -26,9 +28,9 @@ class Syncs:
     def add(self, fd: int) -> None:
         """Sync what is written to this open file at the next `finish`, at the latest; the caller may close it."""
         if self._is_quick:
-            begun = time.perf_counter()
+            begun = _CLOCK.monotonic()
             os.fsync(fd)
-            self._is_quick = time.perf_counter() - begun < QUICK_S
+            self._is_quick = _CLOCK.monotonic() - begun < QUICK_S
             return
         self._fds.append(os.dup(fd))
         if len(self._fds) >= MOST_POSTPONED:
