@@ -13,7 +13,6 @@ register what to do with a request that became ready (`on_ready`), and `offer_re
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,10 +22,11 @@ import structlog
 
 from supervisor import audit_lines
 from supervisor.approval_queue import ApprovalQueue
+from supervisor.asking import Asking
 from supervisor.audit import Audit
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, Category, category_of, fingerprint, subject
-from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, RequestId, explanation, status
+from supervisor.core.actions import Action, Category, category_of, fingerprint
+from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.redact import Redactor, redacted
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
@@ -148,59 +148,49 @@ class Gate:
         origin: Origin = "agent_api",
         hold_s: float | None = None,
         superseding: str = SUPERSEDED,
-        offer: bool = True,
     ) -> list[Request]:
-        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied.
+        """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied."""
+        asking = Asking(session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s)
+        requests, _ = self._ask_all(actions, asking, superseding)
+        # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
+        self._offer_all([one for one in requests if status(one) in ("approved", "allowed")])
+        return requests
 
-        Without `offer` the caller carries out what is ready.
-        """
-        hold_until = None if hold_s is None else self._clock.now() + hold_s
+    def ask_and_claim_all(
+        self, actions: Sequence[Action], *, session_id: str, reason: str, origin: Origin
+    ) -> tuple[list[Request], dict[str, Grant]]:
+        """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these requests are used, and their grants are
+        given by id. The caller carries out what is ready, these and others."""
+        return self._ask_all(actions, Asking(session_id, reason, origin, claims=True), SUPERSEDED)
+
+    def _ask_all(
+        self, actions: Sequence[Action], asking: Asking, superseding: str
+    ) -> tuple[list[Request], dict[str, Grant]]:
+        session_id = asking.session_id
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
-        verdicts = [self.rulings.verdict(action, session_id) for action in actions]
+        verdicts = self.rulings.verdicts(actions, session_id, used=self._unwritten.count)
         marks = {at: fingerprint(actions[at]) for at, verdict in enumerate(verdicts) if verdict.decision == "ask"}
         earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
-        room = self.queue.room(session_id, origin) if marks else 0
+        room = self.queue.room(session_id, asking.origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:
-                if known := self.repeats.known(actions[at], session_id, earlier.get(marks[at]), hold_until):
+                if known := self.repeats.known(action, session_id, earlier.get(marks[at]), asking.hold_until):
                     found[at] = known
-                    if status(known) == "denied" and origin != "workspace":
+                    if status(known) == "denied" and asking.origin != "workspace":
                         self.record_refusal(action, session_id, explanation(known))
                     continue
                 room -= 1
                 verdict = verdict if room >= 0 else FULL
-            new[at] = self._request(action, verdict, session_id, reason, origin, hold_until)
+            if verdict.rule_id is not None and verdict.decision != "allow":
+                self._unwritten.count(verdict.rule_id)
+            new[at] = asking.request(action, verdict, self.redactor, self._clock.now())
         recorded = dict(zip(new, self._record_requests(list(new.values()), superseding), strict=True))
         for at, request in recorded.items():
             if request.decision != "deny":
                 self._actions[request.id] = actions[at]
-        # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
-        if offer:
-            self._offer_all([one for one in (found | recorded).values() if status(one) in ("approved", "allowed")])
-        return [recorded[at] if at in recorded else found[at] for at in range(len(actions))]
-
-    def _request(
-        self, action: Action, verdict: Verdict, session_id: str, reason: str, origin: Origin, hold_until: float | None
-    ) -> Request:
-        if verdict.rule_id is not None:
-            self._unwritten.count(verdict.rule_id)
-        return Request(
-            id=RequestId(secrets.token_hex(16)),
-            session_id=session_id,
-            origin=origin,
-            action=redacted(action, self.redactor),
-            fingerprint=fingerprint(action),
-            subject=subject(action),
-            asked_at=self._clock.now(),
-            decision=verdict.decision,
-            why=self.redactor.text(verdict.why),
-            reason=self.redactor.text(reason)[:2000],
-            rule=verdict.rule,
-            remedy=verdict.remedy,
-            sticky=verdict.sticky,
-            hold_until=hold_until,
-        )
+        grants: dict[str, Grant] = {one.id: self._grant(one) for one in recorded.values() if one.used_at is not None}
+        return [recorded[at] if at in recorded else found[at] for at in range(len(actions))], grants
 
     def decide_by_rules(self, action: Action, session_id: str) -> Grant | Refused | None:
         """`decide` where rules alone do; None, and nothing on record, where somebody is to be asked."""
@@ -388,7 +378,7 @@ class Gate:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _begin_all(self, requests: Sequence[Request], *, resumed: bool) -> dict[str, Grant | Refused]:
-        """Record that effects begin, then give their grants out: the ONE place where a request becomes a Grant."""
+        """Record that effects begin, then give their grants out."""
         try:
             self.audit.record_all([("effect_started", audit_lines.begun(one, resumed=resumed)) for one in requests])
         except StorageError as error:
@@ -403,23 +393,32 @@ class Gate:
                 why = "this request was used before"
                 made[request.id] = Refused(why=why, remedy="ask again", request_id=request.id)
             else:
-                self._begun.add(request.id)
-                made[request.id] = Grant(
-                    session_id=request.session_id,
-                    bound_to=request.fingerprint,
-                    request_id=request.id,
-                    rule=request.rule,
-                    why=explanation(request),
-                )
+                made[request.id] = self._grant(request)
         return made
+
+    def _grant(self, request: Request) -> Grant:
+        """The ONE place where a request becomes a Grant: its effect is on record as begun, and it as used."""
+        self._begun.add(request.id)
+        return Grant(
+            session_id=request.session_id,
+            bound_to=request.fingerprint,
+            request_id=request.id,
+            rule=request.rule,
+            why=explanation(request),
+        )
 
     def _record_requests(self, requests: Sequence[Request], superseding: str) -> list[Request]:
         """Audit first, then the database. Where either fails the requests are denied, and nothing was superseded."""
         try:
-            self.audit.record_all([("request_asked", audit_lines.asked(request)) for request in requests])
+            self.audit.record_all(
+                [
+                    *(("request_asked", audit_lines.asked(one)) for one in requests),
+                    *(("effect_started", audit_lines.begun(one, resumed=False)) for one in requests if one.used_at),
+                ]
+            )
             superseded = self.queue.add_all(requests, superseding)
         except StorageError as error:
-            denial = {"decision": "deny", "why": error.message, "remedy": error.remedy}
+            denial = {"decision": "deny", "why": error.message, "remedy": error.remedy, "used_at": None}
             return [msgspec.structs.replace(request, **denial) for request in requests]
         for older, _ in superseded:
             self._actions.pop(older.id, None)

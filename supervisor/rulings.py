@@ -4,7 +4,7 @@ Apart from `gate`, which records and grants: nothing here is recorded, and nothi
 goes wrong in here is a denial (law 3).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -67,18 +67,37 @@ class Rulings:
 
     def verdict(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
         """What is said of an action now. `is_running`: it began when it was allowed, so the use it took doesn't count. Never raises."""
+        return self.verdicts([action], session_id, is_running=is_running)[0]
+
+    def verdicts(
+        self,
+        actions: Sequence[Action],
+        session_id: str,
+        *,
+        is_running: bool = False,
+        used: Callable[[str], None] = lambda rule_id: None,
+    ) -> list[Verdict]:
+        """What is said of each at this one moment. `used` is told of the rule that allows one, by its id, before the next is looked
+        at: a limit of its uses holds among them, too. Never raises."""
         stopped = self.why_stopped()
         if stopped is not None:
-            return Verdict(decision="deny", why=stopped, remedy="the operator can resume")
+            return [Verdict(decision="deny", why=stopped, remedy="the operator can resume")] * len(actions)
         session = self._sessions.get(session_id)
         if session is None:
-            return Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")
+            return [Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")] * len(actions)
+        uses = {} if is_running else self._uses
         try:
-            uses = {} if is_running else self._uses
-            return self.under(self.policies.for_session(session.policy_text), action, session_id, uses)
+            policy = self.policies.for_session(session.policy_text)
+            verdicts = []
+            for action in actions:
+                verdict = self.under(policy, action, session_id, uses)
+                verdicts.append(verdict)
+                if verdict.decision == "allow" and verdict.rule_id is not None:
+                    used(verdict.rule_id)
+            return verdicts
         except Exception as error:
             log.exception("verdict failed")
-            return Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")
+            return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
 
     def looks_into(self, host: str, session_id: str) -> bool:
         """Whether a rule speaks of requests to this host, so that its connections are decrypted; True where that can't be said."""

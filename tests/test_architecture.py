@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": BASE | {"core"},
     **{part: BASE | {"core", "store"} for part in RECORDS},
     "grants": BASE | {"core"},
+    "asking": BASE | {"core"},
     "own_files": BASE | {"core"},
     "unwritten": BASE | {"core", "approval_queue"},
     "audit_lines": BASE | {"core", "grants"},
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
     # What only shows what passed: the gate never reads it.
     "network_log": BASE | {"core"},
-    "gate": BASE | {"core", "audit_lines", "grants", "repeats", "rulings", "unwritten"} | RECORDS,
+    "gate": BASE | {"core", "asking", "audit_lines", "grants", "repeats", "rulings", "unwritten"} | RECORDS,
     "sandbox": BASE | {"core"},
     "traffic": BASE | {"core", "store"},
     "spending": BASE | {"core", "store", "audit", "traffic"},

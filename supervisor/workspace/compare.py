@@ -32,7 +32,8 @@ from supervisor.core.changes import (
     want,
 )
 from supervisor.errors import StorageError
-from supervisor.gate import Gate
+from supervisor.gate import Gate, Grant
+from supervisor.workspace.ahead import LookedAhead
 from supervisor.workspace.bases import Bases
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.findings import Finding, Renames
@@ -42,6 +43,7 @@ from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.to_end import to_end
 from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
 
@@ -96,7 +98,7 @@ class Comparison:
         session_id: str,
         ignores: Ignores,
         watcher: Watcher,
-        carry_out_all: Callable[[Sequence[Request]], Awaitable[None]],
+        carry_out_all: Callable[[Sequence[Request], Mapping[str, Grant]], Awaitable[None]],
     ) -> None:
         self._sides = sides
         self._gate = gate
@@ -112,6 +114,7 @@ class Comparison:
         self._held: dict[str, Signature | None] = {}
         self._git = GitFolder(sides.copy, gate, session_id)
         self._bases = Bases(sides)
+        self._ahead = LookedAhead(sides, lambda name: self._examine(name, False, None))
         self._room = 0
         self.holds_back = False
 
@@ -140,12 +143,19 @@ class Comparison:
         renames = Renames(self._renamed_with)
         await self._ask_about([*gone, *there], last, renames)
         await self._ask_renames(renames, last)
+        self._ahead.forget()
         self.holds_back = bool(self._held)
 
-    async def expect(self, names: set[str]) -> None:
-        """New names that the next comparison will meet: git is asked now whether they are ignored, not then."""
-        new = [name for name in names if self._sides.known(name.rstrip("/")) is None]
-        await self._ignores.among([name for name in new if not self._side.is_hidden(name.rpartition("/")[2])])
+    async def expect(self, names: set[str]) -> list[str]:
+        """Names that the next comparison will meet, folders with a slash: git is asked now whether they are ignored, not then.
+        The files that are worth looking at ahead of it. May be called without the turn."""
+        shown = [name for name in names if not self._side.is_hidden(name.rpartition("/")[2])]
+        out = await self._ignores.among([name for name in shown if self._sides.known(name.rstrip("/")) is None])
+        return [name for name in shown if name not in out and not name.endswith("/")]
+
+    async def look_ahead(self, names: Sequence[str]) -> None:
+        """Look at these files now, for the next comparison. With the turn, as all else."""
+        await to_end(lambda: self._ahead.look(names))
 
     def is_stuck(self) -> bool:
         """Whether something is held back and there is still no room for it."""
@@ -203,7 +213,8 @@ class Comparison:
         left: list[Finding] = []
         with self._sides.blobs.sharing_sync():
             for name in names:
-                finding = self._examine(name, last, renames)
+                ready = None if last else self._ahead.take(name)
+                finding = self._examine(name, last, renames) if ready is None else ready
                 if renames is None or not renames.hold(finding):
                     left.append(finding)
         return left
@@ -366,8 +377,8 @@ class Comparison:
             else:
                 asking.append(one)
         actions = [one.action for one in asking]
-        requests = self._gate.ask_all(
-            actions, session_id=self._session_id, origin="workspace", reason=REASON, offer=False
+        requests, grants = self._gate.ask_and_claim_all(
+            actions, session_id=self._session_id, origin="workspace", reason=REASON
         )
         for one, request in zip(asking, requests, strict=True):
             for name, other in zip(one.names, reversed(one.names), strict=True):
@@ -376,9 +387,9 @@ class Comparison:
                 self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "")
                 if before is not None:
                     self._release(before.after)
-        ready = [request for request in requests if status(request) in ("allowed", "approved")]
+        ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
-            await self._carry_out_all(ready)
+            await self._carry_out_all(ready, grants)
 
     def _must_wait(self, asking: Asking, earlier: Request | None) -> bool:
         """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""

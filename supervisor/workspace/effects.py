@@ -7,7 +7,8 @@ It must never carry out what the gate gave no grant for, or read content from th
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
@@ -30,6 +31,7 @@ from supervisor.workspace.to_end import to_end
 _READY = ("allowed", "approved")
 # Changes that are claimed or settled in one go: what else the loop has to do waits for it.
 CHUNK = 500
+_NONE: Mapping[str, Grant] = MappingProxyType({})
 
 
 class Granted(NamedTuple):
@@ -85,10 +87,13 @@ class Effects:
         if isinstance(grant, Grant):
             await self._effect(request, action, grant)
 
-    async def carry_out_all(self, requests: Sequence[Request]) -> None:
+    async def carry_out_all(self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE) -> None:
         """Carry out several: what a person answered at once is done as a whole or not at all, what rules allow each for
-        itself. What was used already, is passed over."""
-        allowed = [request for request in requests if request.decision == "allow"]
+        itself. What was used already, is passed over, but for those with one of these `grants`, by id."""
+        begun = [Granted(one, self.action_of(one), grants[one.id]) for one in requests if one.id in grants]
+        for at in range(0, len(begun), CHUNK):
+            await self._each(begun[at : at + CHUNK])
+        allowed = [request for request in requests if request.decision == "allow" and request.id not in grants]
         for at in range(0, len(allowed), CHUNK):
             granted, _ = self._claim(allowed[at : at + CHUNK])
             await self._each(granted)
