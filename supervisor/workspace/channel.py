@@ -177,7 +177,7 @@ class WorkspaceChannel:
         while self._opened is not None:
             ignores, watcher, comparison = self._opened.ignores, self._opened.watcher, self._opened.comparison
             patience_s = IMPATIENT_S if comparison.holds_back or watcher.is_partial else full_s
-            folders = await watcher.batch(patience_s, comparison.expect)
+            folders = await watcher.batch(patience_s, self._expect)
             waited_s = 0.0 if folders != set() else waited_s + patience_s
             if waited_s and waited_s < full_s and comparison.is_stuck():
                 continue
@@ -195,6 +195,13 @@ class WorkspaceChannel:
                 log.exception("comparing failed", session=self.session_id)
                 await asyncio.sleep(IMPATIENT_S)
                 watcher.wake()
+
+    async def _expect(self, names: set[str]) -> None:
+        """Find out, while it gets quiet, what the next comparison will have to know about these names."""
+        files = await self._now.comparison.expect(names)
+        async with self._turn:
+            if self._opened is not None:
+                await self._opened.comparison.look_ahead(files)
 
     async def _follow_host(self) -> None:
         """Bring what the person changes on the host into the copy. Ends by cancellation."""

@@ -61,6 +61,7 @@ class Watcher:
         self._dirty: set[str] = set()
         self._overflown = False
         self._named: set[str] = set()
+        self._is_over = False
         self._reads = 0
         self._event = asyncio.Event()
         if self._fd >= 0:
@@ -130,27 +131,38 @@ class Watcher:
         """The folders that something happened in since the last call, once it is quiet for QUIET_S or after LONGEST_BATCH_S.
 
         None: anything may have happened anywhere. Empty: nothing was reported within `longest_wait_s`. `meanwhile` is told,
-        while it gets quiet, of the first new names, folders with a slash: what it finds out must not be relied on alone.
+        while it gets quiet, of names that came or were written to, folders with a slash: not of all, and what it finds out
+        must not be relied on alone.
         """
         try:
             async with asyncio.timeout(longest_wait_s):
                 await self._event.wait()
         except TimeoutError:
             return set()
-        named, self._named = self._named, set()
+        self._is_over = False
         async with asyncio.TaskGroup() as tasks:
-            if meanwhile is not None and named:
-                tasks.create_task(_quietly(meanwhile, named))
+            telling: asyncio.Task[None] | None = None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_BATCH_S):
-                    while await self._more_within(QUIET_S):
-                        pass
+                    is_quiet = False
+                    while not is_quiet:
+                        if meanwhile is not None and (telling is None or telling.done()):
+                            telling = tasks.create_task(self._tell(meanwhile))
+                        is_quiet = not await self._more_within(QUIET_S)
+            self._is_over = True
         self._event.clear()
         self._reads = 0
         self._named.clear()
         dirty, self._dirty = self._dirty, set()
         overflown, self._overflown = self._overflown, False
         return None if overflown else dirty
+
+    async def _tell(self, meanwhile: Callable[[set[str]], Awaitable[object]]) -> None:
+        """Tell of the names so far, and of those that came meanwhile."""
+        while self._named and not self._is_over:
+            named, self._named = self._named, set()
+            with contextlib.suppress(Exception):  # what it was for is done again, and fails there where it must
+                await meanwhile(named)
 
     async def _more_within(self, seconds: float) -> bool:
         self._event.clear()
@@ -180,7 +192,7 @@ class Watcher:
             elif watch in self._folders:
                 folder = self._folders[watch]
                 self._dirty.add(folder)
-                if mask & (IN_CREATE | IN_MOVED_TO) and len(self._named) < MOST_NAMED:
+                if mask & (IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE) and len(self._named) < MOST_NAMED:
                     name = os.fsdecode(leaf.rstrip(b"\0")) + ("/" if mask & IN_ISDIR else "")
                     self._named.add(f"{folder}/{name}" if folder else name)
         self._event.set()
@@ -193,9 +205,3 @@ class Watcher:
     def _read_on(self) -> None:
         if self._fd >= 0:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
-
-
-async def _quietly(meanwhile: Callable[[set[str]], Awaitable[object]], named: set[str]) -> None:
-    """What it was for is done again, and fails there where it must."""
-    with contextlib.suppress(Exception):
-        await meanwhile(named)
