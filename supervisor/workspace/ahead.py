@@ -5,6 +5,7 @@ path, are as they were when it was made. Else, or without one, the comparison lo
 anything, or hold what is too large to be read for nothing.
 """
 
+import itertools
 import stat
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from supervisor.workspace.sides import Sides
 
 # What is written anew before it is quiet was read for nothing, and its snapshot stays for the history.
 LARGEST_BYTES = 256 * 1024
+# Until the next comparison, which may be long in coming where too much waits for answers.
+MOST_FOUND = 2000
 
 
 class _Circumstances(NamedTuple):
@@ -39,7 +42,7 @@ class LookedAhead:
     def look(self, names: Iterable[str]) -> None:
         """Examine the files of these that are small, as the comparison would."""
         with self._sides.blobs.sharing_sync():
-            for name in names:
+            for name in itertools.islice(names, max(0, MOST_FOUND - len(self._found))):
                 before = self._circumstances(name)
                 if before.mine is not None and stat.S_ISREG(before.mine[4]) and before.mine[0] <= LARGEST_BYTES:
                     finding = self._examine(name)

@@ -132,6 +132,18 @@ async def test_what_is_ignored_hidden_large_or_no_file_is_not_read(still: Desk) 
     assert set(blobs.iterdir()) == kept
 
 
+async def test_not_more_than_so_many_are_looked_at(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("supervisor.workspace.ahead.MOST_FOUND", 2)
+    names = [f"src/{number}.py" for number in range(3)]
+    for name in names:
+        (still.copy / name).write_text("new\n")
+    for name in names:
+        await ahead(still, name)
+    assert found(still) == set(names[:2])
+    await still.compared()
+    assert still.pending().keys() == set(names)
+
+
 async def test_a_file_that_is_written_to_while_it_is_read_is_left(still: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     path = still.copy / "src/new.py"
     path.write_text("first\n")
