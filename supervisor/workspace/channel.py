@@ -238,7 +238,7 @@ class WorkspaceChannel:
             merged_fd = self._mounted.merged_fd if self._mounted is not None else None
             sides = await asyncio.to_thread(lambda: Sides(self._workspace, self._folder, protected, merged_fd))
             is_git = await git_copy.find(self._workspace, []) is not None
-            ignores = Ignores(sides.host, is_git)
+            ignores = Ignores(sides.host, is_git, await git_copy.around(self._workspace))
             watcher = Watcher(sides.copy, *([sides.upper.root] if sides.upper is not None else []))
             refresh = None if self._mounted is None else lambda: self._refresh_view(watcher)
             incoming = HostChanges(sides, ignores, self._ask_anew, refresh=refresh)

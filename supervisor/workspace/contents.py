@@ -1,7 +1,7 @@
 """What belongs in the private copy, folder by folder.
 
 Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a self-contained `.git` (`git_copy`);
-of any other folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last word
+of a folder in one the same, without the `.git`; of any other folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last word
 (`own_ignores`). What git ignores comes only where it is wanted, and is the agent's own then: it is in no baseline, so neither
 direction ever speaks of it.
 
@@ -45,7 +45,8 @@ class Contents:
         """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested` about it."""
         path = self._host.path / folder
         git = await git_copy.find(path, self.notes)
-        listed = await files_of(path) if git is not None else None
+        top = await git_copy.around(path) if git is None and not folder else None
+        listed = await files_of(path, top) if git is not None or top is not None else None
         if git is not None:
             self.repositories.append(folder)
         if listed is None:
@@ -54,7 +55,7 @@ class Contents:
             found = pieces(await asyncio.to_thread(self._walk, folder), into_baseline=into_baseline)
         else:
             groups = await asyncio.to_thread(self._belonging, folder, listed)
-            kept, extra = await self._of_ignored(folder, path)
+            kept, extra = await self._of_ignored(folder, path, top)
             found = pieces([*groups, *kept], into_baseline=into_baseline)
             found += pieces(extra, into_baseline=False)
         if git is not None:
@@ -95,14 +96,14 @@ class Contents:
             self.left_out += [prefix + leaf for leaf in leaves if leaf not in set(kept)]
         return kept
 
-    async def _of_ignored(self, folder: str, path: Path) -> tuple[list[Group], list[Group]]:
+    async def _of_ignored(self, folder: str, path: Path, top: Path | None) -> tuple[list[Group], list[Group]]:
         """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted besides."""
         kept: list[Group] = []
         extra: list[Group] = []
         if not self._include_ignored and not self._own.says_to_keep():
             return kept, extra
         prefix = f"{folder}/" if folder else ""
-        for name in await ignored_of(path):
+        for name in await ignored_of(path, top):
             verdict = self._own.verdict(prefix + name)
             if verdict is True or (verdict is None and not self._include_ignored):
                 continue

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.workspace.git_files import clean_config, pack_all
+from supervisor.workspace.git_files import clean_config, ignored, pack_all
 
 _LONGEST_POINTER_BYTES = 8192
 # Never copied, by their first component.
@@ -54,6 +54,15 @@ async def find(repository: Path, notes: list[str]) -> GitFolder | None:
     return found
 
 
+async def around(folder: Path) -> Path | None:
+    """The repository that a folder without a `.git` of its own is a part of; None where there is none, where it ignores the
+    folder (as one of a whole home does), or where it is another user's: they would say what is left out."""
+    top = await asyncio.to_thread(_around, folder)
+    if top is None or await ignored(top, [f"{folder.relative_to(top)}/"]):
+        return None
+    return top
+
+
 async def finish(repository: Path, copy: Path) -> list[str]:
     """Write the copy's configuration, and fetch the objects that the repository borrows from another; notes."""
     target = copy / ".git"
@@ -67,6 +76,15 @@ async def finish(repository: Path, copy: Path) -> list[str]:
             f"objects that `{repository}` borrows from another repository could not be copied: its history is incomplete"
         ]
     return []
+
+
+def _around(folder: Path) -> Path | None:
+    if os.path.lexists(folder / ".git"):
+        return None
+    top = next((one for one in folder.parents if os.path.lexists(one / ".git")), None)
+    if top is None or (top / ".git").lstat().st_uid != os.geteuid():
+        return None
+    return top if isinstance(_find(top), GitFolder) else None
 
 
 def _find(repository: Path) -> GitFolder | str | None:

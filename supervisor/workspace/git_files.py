@@ -58,31 +58,34 @@ def git_environment() -> dict[str, str]:
     }
 
 
-def git_command(repository: Path, *words: str) -> list[str]:
-    """The argument list of a git command on this repository and no other."""
+def git_command(folder: Path, *words: str, top: Path | None = None) -> list[str]:
+    """The argument list of a git command in this repository and no other. `top`: the folder of the repository that `folder`
+    is a part of, where it isn't one itself; git then speaks of `folder` alone, by paths relative to it."""
+    repository = top or folder
     switches = [word for switch in (*_SWITCHES, f"safe.directory={repository}") for word in ("-c", switch)]
     return [
         "git",
         *switches,
         "-C",
-        str(repository),
+        str(folder),
         f"--git-dir={repository / '.git'}",
         f"--work-tree={repository}",
         *words,
     ]
 
 
-async def files_of(repository: Path) -> list[str] | None:
-    """Tracked and untracked-not-ignored paths relative to the repository, sorted; None where git can't read it.
+async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
+    """Tracked and untracked-not-ignored paths relative to the folder, sorted; None where git can't read it. `top` is
+    `git_command`'s.
 
     A submodule or a nested repository is one entry, with or without a trailing slash.
     """
-    return await _list(repository, "-c", "-o", "--exclude-standard")
+    return await _list(folder, "-c", "-o", "--exclude-standard", top=top)
 
 
-async def ignored_of(repository: Path) -> list[str]:
+async def ignored_of(folder: Path, top: Path | None = None) -> list[str]:
     """What git ignores of what is there, sorted; a folder that is ignored whole is one entry with a slash at its end."""
-    return await _list(repository, "-o", "-i", "--exclude-standard", "--directory") or []
+    return await _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top) or []
 
 
 async def hide(copy: Path, names: Sequence[str]) -> None:
@@ -97,15 +100,15 @@ async def hide(copy: Path, names: Sequence[str]) -> None:
         await run(command, env=git_environment(), cwd=copy, stdin=text, timeout_s=GIT_TIMEOUT_S)
 
 
-async def _list(repository: Path, *words: str) -> list[str] | None:
-    listed = await _ls_files(repository, *words)
+async def _list(folder: Path, *words: str, top: Path | None = None) -> list[str] | None:
+    listed = await _ls_files(folder, *words, top=top)
     return None if listed is None else sorted({os.fsdecode(name) for name in listed.split(b"\0") if name})
 
 
-async def _ls_files(repository: Path, *words: str) -> bytes | None:
-    command = git_command(repository, "ls-files", "-z", *words)
+async def _ls_files(folder: Path, *words: str, top: Path | None) -> bytes | None:
+    command = git_command(folder, "ls-files", "-z", *words, top=top)
     done = await run(
-        command, env=git_environment(), cwd=repository, timeout_s=GIT_TIMEOUT_S, output_limit_bytes=LIST_LIMIT_BYTES
+        command, env=git_environment(), cwd=folder, timeout_s=GIT_TIMEOUT_S, output_limit_bytes=LIST_LIMIT_BYTES
     )
     return done.stdout if done.ok else None
 
@@ -141,17 +144,17 @@ class Listed(NamedTuple):
         return [os.fsdecode(line.rpartition(b"\t")[2]) for line in self.belonging.split(b"\0") if line]
 
 
-async def listed(repository: Path) -> Listed | None:
+async def listed(folder: Path, top: Path | None = None) -> Listed | None:
     """The same as `files_of`, unparsed, and what it leaves out; None where git can't read it."""
     # The two walk over the same folders: both at once take as long as one.
     belonging, left_out = await asyncio.gather(
-        _ls_files(repository, "-c", "-o", "-s", "--exclude-standard"),
-        _list(repository, "-o", "-i", "--exclude-standard", "--directory"),
+        _ls_files(folder, "-c", "-o", "-s", "--exclude-standard", top=top),
+        _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top),
     )
     return None if belonging is None or left_out is None else Listed(belonging, left_out)
 
 
-async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
+async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -> set[str]:
     """Those of the paths that the host's ignore files leave out. A folder is asked about with a trailing slash.
 
     A path that git won't answer for (below a symlink, say) counts as not ignored: it is then asked about, never dropped.
@@ -161,7 +164,8 @@ async def ignored(repository: Path, names: Sequence[str]) -> set[str]:
     for _ in range(MOST_RESTARTS):
         if not waiting:
             break
-        command = git_command(repository, "check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
+        words = ("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin")
+        command = git_command(folder, *words, top=top)
         # With `./` in front no name is taken for a pathspec with magic (`:(glob)x`).
         text = b"".join(b"./" + os.fsencode(name) + b"\0" for name in waiting)
         done = await run(

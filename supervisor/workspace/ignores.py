@@ -8,6 +8,7 @@ caller's to know. It must never read an ignore file of the copy.
 import asyncio
 import itertools
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.git_files import ignored
@@ -19,12 +20,14 @@ MOST_REMEMBERED = 200_000
 
 
 class Ignores:
-    """Answers for one workspace; with `is_git` false git is asked only about repositories inside it."""
+    """Answers for one workspace; with `is_git` false git is asked only about repositories inside it. `top`: the repository
+    that it is a part of, where it isn't one itself."""
 
-    def __init__(self, host: Root, is_git: bool) -> None:
+    def __init__(self, host: Root, is_git: bool, top: Path | None = None) -> None:
         self._workspace = host.path
         self._own = OwnIgnores(host)
-        self._is_git = is_git
+        self._is_git = is_git or top is not None
+        self._top = top
         self._known: dict[str, bool] = {}
         self._repositories: set[str] = set()
 
@@ -65,7 +68,8 @@ class Ignores:
         out: set[str] = set()
         for repository, below in itertools.groupby(sorted(names, key=self._key), key=self._key):
             cut = len(repository) + 1 if repository else 0
-            found = await ignored(self._workspace / repository, [name[cut:] for name in below])
+            top = None if repository else self._top
+            found = await ignored(self._workspace / repository, [name[cut:] for name in below], top)
             out |= {name if not cut else f"{repository}/{name}" for name in found}
         return out
 

@@ -47,7 +47,8 @@ class Overview:
         if await asyncio.to_thread(os.path.lexists, folder / ".git"):
             self.plan.repositories.append(prefix)
         git = await git_copy.find(folder, [])
-        found = await listed(folder) if git is not None else None
+        top = await git_copy.around(folder) if git is None and not prefix else None
+        found = await listed(folder, top) if git is not None or top is not None else None
         nested = await asyncio.to_thread(self._walk, prefix) if found is None else await self._by_git(prefix, found)
         for name in nested:
             if name not in self.plan.hidden and await asyncio.to_thread(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from supervisor.errors import SandboxError
 from supervisor.sandbox.overlay_mount import OverlayMount
 from supervisor.settings import CopyMode
+from supervisor.workspace import git_copy
 from supervisor.workspace.overlay import make_overlay
 from supervisor.workspace.sides import COPY
 from supervisor.workspace.snapshot import Progress, make_copy
@@ -19,6 +20,10 @@ from supervisor.workspace.snapshot import Progress, make_copy
 # From so many files on `auto` takes an overlay: fewer are copied about as fast as one is mounted.
 MANY_FILES = 5000
 IS_OVERLAY = "the private copy is an overlay over the workspace: what you change there may show in it at once"
+
+IS_PART = (
+    "the folder is a part of a repository: what that ignores is left out, and git doesn't work in the private copy"
+)
 
 
 class PrivateCopy(NamedTuple):
@@ -38,7 +43,8 @@ async def make_private_copy(
     on_progress: Progress | None = None,
 ) -> PrivateCopy:
     """Make it in the session's folder. Raises SandboxError where an overlay was asked for and can't be had, and as `make_copy`."""
-    notes: tuple[str, ...] = ()
+    top = await git_copy.around(workspace)
+    notes: tuple[str, ...] = () if top is None else (f"{IS_PART} (`{top}`)",)
     if mode != "copy":
         try:
             at_least = MANY_FILES if mode == "auto" else 0
@@ -46,11 +52,11 @@ async def make_private_copy(
                 workspace, folder, exclude=exclude, include_ignored=include_ignored, at_least=at_least
             )
             if made is not None:
-                return PrivateCopy(made.mount, (IS_OVERLAY, *made.notes))
+                return PrivateCopy(made.mount, (IS_OVERLAY, *notes, *made.notes))
         except SandboxError as error:
             if mode == "overlay":
                 raise
-            notes = (f"the private copy is a copy: {error.message}",)
+            notes += (f"the private copy is a copy: {error.message}",)
     report = await make_copy(
         workspace, folder / COPY, exclude=exclude, include_ignored=include_ignored, on_progress=on_progress
     )
