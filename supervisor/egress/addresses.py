@@ -5,8 +5,10 @@ dialled (law 3). It takes no verdict's word for what nothing may reach: unspecif
 metadata, and Gatehouse's own listeners.
 """
 
+import functools
 import ipaddress
 import socket
+from typing import NamedTuple
 
 from supervisor.core import hosts
 
@@ -14,29 +16,46 @@ NOT_AN_ADDRESS = "this is not an address"
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
+class _Literal(NamedTuple):
+    """An address, its class, and the spellings of it and of all that it stands for."""
+
+    address: hosts.Address
+    kind: hosts.AddressClass
+    forms: tuple[str, ...]
+
+
 def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[tuple[str, int]]) -> str | None:
     """Why this address must not be dialled, or None. `address` is a literal without brackets; anything else is refused."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
+    literal = _read(address)
+    if literal is None:
         return NOT_AN_ADDRESS
+    parsed, kind, forms = literal
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
         return "an address with a zone is never dialled"
-    kind = hosts.address_class(parsed)
     if kind == "metadata":
         return f"`{parsed}` is a cloud metadata service, which is never reached"
-    own = is_own(parsed)
-    if any((str(form), port) in forbidden for form in (parsed, *hosts.embedded(parsed))) or (
-        own and any((everywhere, port) in forbidden for everywhere in _EVERYWHERE)
-    ):
+    # What is this machine's own changes at any time, so it is asked anew each time, but only where the answer counts.
+    is_taken = any((everywhere, port) in forbidden for everywhere in _EVERYWHERE)
+    if any((form, port) in forbidden for form in forms) or (is_taken and is_own(parsed)):
         return f"`{parsed}` port {port} is Gatehouse itself"
     if kind != "public" and kind not in hosts.LIFTABLE:
         return f"`{parsed}` is not an address that anything is reached at"
-    if own and kind == "public":
+    if kind == "public" and is_own(parsed):
         return f"`{parsed}` is this machine's own address"
     if kind != "public" and not private_ok:
         return f"`{parsed}` is a private address, which only a rule that names it allows"
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(address: str) -> _Literal | None:
+    """What a literal says of itself; None where it is none."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    forms = (str(parsed), *map(str, hosts.embedded(parsed)))
+    return _Literal(parsed, hosts.address_class(parsed), forms)
 
 
 def is_own(address: hosts.Address) -> bool:

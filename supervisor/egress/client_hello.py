@@ -5,6 +5,7 @@ read in two ways (two names, an extension twice, bytes that belong to nothing) i
 name counts: it is the only one there is on the wire. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
 """
 
+import struct
 from typing import NamedTuple
 
 MOST_HELLO_BYTES = 64 * 1024
@@ -14,9 +15,11 @@ _CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = b"\x14", b"\x15", b"\x16", b"\x
 # Before its second hello a client may have sent early data, which the server skips, and a record for old middleboxes.
 _NOTHING_YET = (_CHANGE_CIPHER_SPEC, _DATA)
 _CLIENT_HELLO, _SERVER_HELLO = b"\x01", b"\x02"
+_EXTENSION = struct.Struct("!HH")  # type and length
 _SERVER_NAME = 0
 _HOST_NAME = 0
 _MOST_NAME_BYTES = 255
+_CUT_OFF = "a field of the ClientHello is cut off"
 # The random of a ServerHello that asks the client for another hello: RFC 8446 4.1.3.
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 # Where it ends, counted from the start of the record: header, type and length, version, random.
@@ -116,7 +119,7 @@ class _Cursor:
     def take(self, count: int) -> bytes:
         found = self._data[self._at : self._at + count]
         if len(found) < count:
-            raise HelloError("a field of the ClientHello is cut off")
+            raise HelloError(_CUT_OFF)
         self._at += count
         return found
 
@@ -133,16 +136,27 @@ def _server_name(body: bytes) -> str | None:
         raise HelloError("a field of the ClientHello has a length that it can't have")
     if hello.is_at_end:
         return None
-    extensions = _Cursor(hello.vector(2))
+    found = _extensions(hello.vector(2))
     if not hello.is_at_end:
         raise HelloError("the ClientHello goes on behind its end")
+    return _host_name(found[_SERVER_NAME]) if _SERVER_NAME in found else None
+
+
+def _extensions(data: bytes) -> dict[int, bytes]:
+    """Each extension by its type. Without a cursor: there are a dozen of them in every hello."""
     found: dict[int, bytes] = {}
-    while not extensions.is_at_end:
-        kind = int.from_bytes(extensions.take(2))
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < _EXTENSION.size:
+            raise HelloError(_CUT_OFF)
+        kind, length = _EXTENSION.unpack_from(data, at)
+        at += _EXTENSION.size + length
+        if at > end:
+            raise HelloError(_CUT_OFF)
         if kind in found:
             raise HelloError("an extension of the ClientHello comes twice")
-        found[kind] = extensions.vector(2)
-    return _host_name(found[_SERVER_NAME]) if _SERVER_NAME in found else None
+        found[kind] = data[at - length : at]
+    return found
 
 
 def _host_name(extension: bytes) -> str:

@@ -8,7 +8,6 @@ It is separate from `guard` because it knows nothing of mitmproxy: a tunnel cost
 and the same `admission`. It must never pass a byte on before an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -20,7 +19,7 @@ from supervisor.core.actions import Network
 from supervisor.core.model_calls import is_model_host
 from supervisor.egress import checks, refusals, secrets
 from supervisor.egress.admission import Admission
-from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held
+from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.refusals import Refusal, RefusedError
 from supervisor.egress.sessions import Connection, Session, Sessions
@@ -151,14 +150,13 @@ class Front:
 async def _first_request(client: Held) -> h11.Request:
     """The head of the first request. What came behind a CONNECT stays in `client.data`; of another, all that came."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
-    read_bytes = 0
+    read_bytes, by = 0, in_s(HEAD_TIMEOUT_S)
     try:
-        async with asyncio.timeout(HEAD_TIMEOUT_S):
-            while (event := parser.next_event()) is h11.NEED_DATA:
-                if len(client.data) == read_bytes:
-                    await client.more()
-                parser.receive_data(bytes(client.data[read_bytes:]))
-                read_bytes = len(client.data)
+        while (event := parser.next_event()) is h11.NEED_DATA:
+            if len(client.data) == read_bytes:
+                await client.more(by)
+            parser.receive_data(bytes(client.data[read_bytes:]))
+            read_bytes = len(client.data)
     except h11.RemoteProtocolError as error:
         refusal = Refusal(why="this is not a request that can be read", remedy=_A_PROXY)
         raise RefusedError(refusal, error.error_status_hint) from None

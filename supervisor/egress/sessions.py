@@ -64,7 +64,7 @@ class Connection:
     transport: asyncio.Transport
     started_at: float
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
-    waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
+    waiting: set[asyncio.Future[Answer | str]] = field(default_factory=set)
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
     unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
@@ -85,7 +85,8 @@ class Connection:
     def leave(self) -> None:
         """The client went away: whatever it waits for is over."""
         for future in list(self.waiting):
-            future.cancel()
+            if not future.done():
+                future.set_result("the client went away")
 
 
 class Sessions:

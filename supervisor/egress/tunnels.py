@@ -14,9 +14,9 @@ from supervisor.core.actions import Network
 from supervisor.egress import checks, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
-from supervisor.egress.client_hello import HelloError, HelloReader, asks_again
+from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
 from supervisor.egress.dialler import PIN
-from supervisor.egress.ends import GoneError, Held, Tunnel
+from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
 from supervisor.egress.refusals import Refusal, RefusedError
 from supervisor.egress.sessions import Connection, Kind
 
@@ -73,10 +73,10 @@ class Tunnels:
     async def _greet(self, client: Held, origin: Held, connection: Connection, action: Network) -> None:
         """Let the hellos of both sides pass, and nothing else."""
         await self._pass_hello(client, origin, connection, action, HelloReader())
+        by = in_s(ANSWER_TIMEOUT_S)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                while (again := asks_again(bytes(origin.data))) is None:
-                    await origin.more()
+            while (again := asks_again(bytes(origin.data[:RETRY_BYTES]))) is None:
+                await origin.more(by)
         except GoneError:
             if client.is_gone:
                 raise
@@ -95,10 +95,10 @@ class Tunnels:
         self, client: Held, origin: Held, connection: Connection, action: Network, reader: HelloReader
     ) -> None:
         """Read a ClientHello, check its server name, and only then send it on."""
+        by = in_s(HELLO_TIMEOUT_S)
         try:
-            async with asyncio.timeout(HELLO_TIMEOUT_S):
-                while (hello := reader.read(client.data)) is None:
-                    await client.more()
+            while (hello := reader.read(client.data)) is None:
+                await client.more(by)
         except TimeoutError:
             raise self._refused(connection, action, "no TLS came in time; only TLS is tunnelled", b"") from None
         except HelloError as error:
