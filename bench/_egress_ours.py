@@ -23,6 +23,7 @@ import uvloop
 from supervisor.app import Supervisor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.settings import ROOT, from_environment
+from supervisor.store import sessions
 
 HOST = "127.0.0.1"
 
@@ -47,7 +48,8 @@ def policies(origins: dict[str, int]) -> dict[str, str]:
         "unread": f"version: 1\nallow:\n  - {rule['unread']}\n",
         # A rule that speaks of requests: everything at this address is looked into.
         "looked into": f"version: 1\nallow:\n  - {rule['looked into']}\ndeny:\n  - network(* https://{HOST}/never/**)\n",
-        "asked": f"version: 1\nask:\n  - {rule['asked']}\n",
+        # Both: an address that isn't public is reached only where a rule allows it by name, and the stricter one wins.
+        "asked": f"version: 1\nallow:\n  - {rule['asked']}\nask:\n  - {rule['asked']}\n",
     }
 
 
@@ -73,6 +75,8 @@ async def serve(origins: dict[str, int]) -> None:
                     id=SessionId(name), kind="agent", workspace=str(ROOT), command=("sh",), token_hash="", policy_text=text,
                     created_at=now, deadline_at=now + 3600,
                 )  # fmt: skip
+                with parts.engine.begin() as connection:  # the page names it
+                    sessions.add(connection, session)
                 parts.gate.rulings.open_session(session)
                 listener = listeners.enter_context(socket.create_server((HOST, 0), backlog=256))
                 await parts.network.open_session(name, listener)

@@ -1,17 +1,15 @@
-"""What egress costs: beside squid, tinyproxy, plain mitmdump and no proxy at all, taken in turns in one run on loopback.
+"""What egress costs: beside squid, tinyproxy, sandbox-runtime, plain mitmdump and no proxy at all, in turns in one run on loopback.
 
-Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump. Ours asks the real gate about each
+Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump and sandbox-runtime. Ours asks the real gate about each
 connection and request, with rules, audit and database; the others let everything through. Every proxy runs on one processor, ours with
 its supervisor, so that what it asks costs ours; the client and the origin share another. The origin is one small server: a figure says
-what the way costs. squid and tinyproxy are left out where they aren't installed.
+what the way costs.
 """
 
 import asyncio
 import contextlib
 import json
 import os
-import shutil
-import socket
 import ssl
 import statistics
 import subprocess
@@ -20,18 +18,18 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import trustme
 import uvloop
 
 from bench import Figure, interleaved_ms
+from bench._egress_answers import answer_figures
 from bench._egress_ours import HOST, Ours, memory_mb
+from bench._egress_peers import Way, mitmdump, rivals, sandbox_runtime
 from supervisor.core.actions import Network
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import Policy, evaluate
-from supervisor.process import spawn
 from supervisor.settings import ROOT
 
 ROUNDS = 5
@@ -41,15 +39,6 @@ PARALLEL = 64
 PARALLEL_REQUESTS = 40
 LARGE_BYTES = 100 * 1024 * 1024
 RULES = 1_000
-
-
-class Way(NamedTuple):
-    """How a client gets to the origins: by a proxy's port, None for directly, trusting this authority."""
-
-    name: str
-    port: int | None
-    trust: Path
-    pid: int | None = None
 
 
 type Origins = dict[str, int]
@@ -74,44 +63,48 @@ async def _measure(folder: Path) -> list[Figure]:
         origins = await stack.enter_async_context(_origins(authority))
         os.sched_setaffinity(0, proxies)  # inherited by what is started now
         ours = await stack.enter_async_context(_ours(folder, origins))
-        rivals = [await stack.enter_async_context(way) for way in _rivals(folder)]
+        peers = [await stack.enter_async_context(way) for way in rivals(folder)]
         began = time.perf_counter()
-        plain = await stack.enter_async_context(_mitmdump(folder))
+        plain = await stack.enter_async_context(mitmdump(folder))
         plain_s, plain_mb = time.perf_counter() - began, memory_mb(plain.pid, "VmRSS")
+        runtime = [await stack.enter_async_context(way) for way in sandbox_runtime(folder)]
         os.sched_setaffinity(0, others)
         direct = Way("direct", None, folder / "origin-ca.pem")
+        unread = _way(ours, "unread", direct.trust)
+        looked_into = _way(ours, "looked into", Path(ours.certificate))
         return [
             Figure("supervisor and egress start", ours.started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
             Figure("egress idles", ours.idle_mb, "MB", plain_mb, "mitmdump", limit=120),
-            *await _unread_figures(_way(ours, "unread", direct.trust), rivals, direct, origins["unread"]),
-            *await _looked_into_figures(
-                _way(ours, "looked into", Path(ours.certificate)), plain, origins["looked into"]
-            ),
+            *await _unread_figures(unread, peers, [*runtime[:1], direct], origins["unread"]),
+            *await _looked_into_figures(looked_into, plain, runtime[1:], origins["looked into"]),
+            *await answer_figures(ours, origins["asked"], origins["unread"]),
         ]
 
 
-async def _unread_figures(ours: Way, rivals: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
-    ways = [ours, *rivals, direct]
+async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way], origin: int) -> list[Figure]:
+    """Beside all; the limit holds against the best of the rivals. The last of the others is no proxy."""
+    ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
         taken = await _in_turns(ways, do)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
-        best = max(rivals, key=lambda way, rates=rates: rates[way.name], default=direct)
-        wanted = 0.9 if rivals else None
-        figures.append(
-            Figure(f"unread, {what}", rates[ours.name], "/s", rates[best.name], best.name, wanted, is_rate=True)
-        )
-        figures.append(Figure(f"unread, {what}", rates[ours.name], "/s", rates["direct"], "direct", None, is_rate=True))
+        best = max((way.name for way in rivals), key=rates.__getitem__, default=None)
+        for way in ways[1:]:
+            wanted = 0.9 if way.name == best else None
+            figures.append(_rate(f"unread, {what}", rates, way.name, wanted))
         if what.startswith("1 "):
             figures += _added(
                 what, {name: statistics.median(seconds) / count * 1000 for name, seconds in taken.items()}, rivals
             )
     taken = await _in_turns(ways, lambda way: _large(way, origin))
     rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
-    for name in rates.keys() - {ours.name}:
-        wanted = 0.8 if name == "squid" else None
-        figures.append(Figure("unread, 100 MB", rates[ours.name], "MB/s", rates[name], name, wanted, is_rate=True))
+    for way in ways[1:]:
+        figures.append(_rate("unread, 100 MB", rates, way.name, 0.8 if way.name == "squid" else None, "MB/s"))
     return figures
+
+
+def _rate(what: str, rates: dict[str, float], against: str, wanted: float | None, unit: str = "/s") -> Figure:
+    return Figure(what, rates["ours"], unit, rates[against], against, wanted, is_rate=True)
 
 
 def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figure]:
@@ -123,19 +116,19 @@ def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figur
     return [Figure(f"unread, {what}: added to each", ours, "ms", theirs, best.name, 1.2)]
 
 
-async def _looked_into_figures(ours: Way, plain: Way, origin: int) -> list[Figure]:
+async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], origin: int) -> list[Figure]:
     figures = []
-    for way in (ours, plain):  # certificates are made and caches filled before anything counts
+    ways = [ours, plain, *runtime]
+    for way in ways:  # certificates are made and caches filled before anything counts
         await _kept(way, origin, 3)
     for what, do, count in _cases(origin):
         if what.startswith("64 ") and "new" in what:
-            continue  # seconds each with either
-        taken = await _in_turns([ours, plain], do)
+            continue  # seconds each with any
+        taken = await _in_turns(ways, do)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
-        wanted = 0.9 if "kept" in what else None
-        figures.append(
-            Figure(f"looked into, {what}", rates["ours"], "/s", rates["mitmdump"], "mitmdump", wanted, is_rate=True)
-        )
+        is_kept = "kept" in what
+        figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
+        figures += [_rate(f"looked into, {what}", rates, way.name, None if is_kept else 4) for way in runtime]
     grown = {}
     seconds = {}
     for way in (ours, plain):
@@ -147,7 +140,7 @@ async def _looked_into_figures(ours: Way, plain: Way, origin: int) -> list[Figur
         Figure("looked into, 100 MB: memory added", grown["ours"], "MB", grown["mitmdump"], "mitmdump", limit=20)
     )
     rates = {name: LARGE_BYTES / 1e6 / one for name, one in seconds.items()}
-    figures.append(Figure("looked into, 100 MB", rates["ours"], "MB/s", rates["mitmdump"], "mitmdump", is_rate=True))
+    figures.append(_rate("looked into, 100 MB", rates, plain.name, None, "MB/s"))
     return figures
 
 
@@ -277,79 +270,6 @@ async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
     finally:
         for server in servers.values():
             server.close()
-
-
-def _rivals(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxies that pass TLS on, as far as they are installed; each lets everything through and logs nothing."""
-    found = []
-    squid, tinyproxy = (shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin") for name in ("squid", "tinyproxy"))
-    if squid:
-        settings = (
-            "http_port 127.0.0.1:{port}\nhttp_access allow all\ncache deny all\naccess_log none\ncache_log /dev/null\n"
-            "pid_filename none\nshutdown_lifetime 0 seconds\n"
-        )
-        found.append(_daemon(folder, "squid", [squid, "-N", "-f"], settings))
-    if tinyproxy:
-        settings = (
-            "Port {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 500\nDisableViaHeader Yes\nLogLevel Critical\n"
-        )
-        found.append(_daemon(folder, "tinyproxy", [tinyproxy, "-d", "-c"], settings))
-    for name, program in (("squid", squid), ("tinyproxy", tinyproxy)):
-        if not program:
-            print(f"{name} is not installed and left out", file=sys.stderr)
-    return found
-
-
-@contextlib.asynccontextmanager
-async def _daemon(folder: Path, name: str, command: list[str], settings: str) -> AsyncIterator[Way]:
-    port = _free_port()
-    file = folder / f"{name}.conf"
-    file.write_text(settings.format(port=port))
-    child = await spawn([*command, str(file)], env={"PATH": os.defpath, "HOME": str(folder)})
-    try:
-        await _listening(port)
-        yield Way(name, port, folder / "origin-ca.pem", child.pid)
-    finally:
-        child.kill_tree()
-        child.close()
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
-async def _listening(port: int) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(OSError):
-                _, writer = await asyncio.open_connection(HOST, port)
-                writer.close()
-                return
-            await asyncio.sleep(0.1)
-
-
-@contextlib.asynccontextmanager
-async def _mitmdump(folder: Path) -> AsyncIterator[Way]:
-    """Stock and quiet."""
-    port = _free_port()
-    program = Path(sys.executable).parent / "mitmdump"
-    options = (
-        "--set",
-        f"confdir={folder / 'mitm'}",
-        "--set",
-        f"ssl_verify_upstream_trusted_ca={folder / 'origin-ca.pem'}",
-    )
-    child = await spawn(
-        [program, "-q", "--listen-host", "127.0.0.1", "--listen-port", str(port), *options],
-        env={"PATH": os.defpath, "HOME": str(folder)},
-    )
-    try:
-        await _listening(port)
-        yield Way("mitmdump", port, folder / "mitm" / "mitmproxy-ca-cert.pem", child.pid)
-    finally:
-        child.close()
 
 
 @contextlib.asynccontextmanager

@@ -21,8 +21,9 @@ from websockets.asyncio.server import broadcast, serve
 
 from bench import Figure
 from supervisor.server.app import build_agent_app, build_operator_app
+from supervisor.server.listening import listen
 from supervisor.server.live import OutputGrew
-from supervisor.server.serve import Serving, _config, listen, serve_agent, serve_operator
+from supervisor.server.serve import Serving, _config, serve_agent, serve_operator
 from tests.fakes.parts import FakeParts
 
 ROUNDS = 200

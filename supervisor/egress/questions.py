@@ -40,13 +40,13 @@ def denied(why: str, remedy: str = "") -> Answer:
 
 
 class Questions:
-    """All open questions of this process. One that nobody waits for any more becomes the why, as text."""
+    """All open questions of this process."""
 
     def __init__(self, hold_s: float) -> None:
         self.link: Link | None = None
         self._hold_s = hold_s
         self._ids = itertools.count(1)
-        self._open: dict[int, asyncio.Future[Answer | str]] = {}
+        self._open: dict[int, asyncio.Future[Answer]] = {}
         self._per_session: Counter[str] = Counter()
 
     async def ask(
@@ -118,7 +118,7 @@ class Questions:
         if len(self._open) >= MOST_OPEN or self._per_session[session_id] >= MOST_OPEN_PER_SESSION:
             return denied("too many requests wait for an answer", "send fewer at a time")
         question_id = next(self._ids)
-        future: asyncio.Future[Answer | str] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[question_id] = future
         self._per_session[session_id] += 1
         try:
@@ -130,20 +130,18 @@ class Questions:
             del self._open[question_id]
             self._per_session[session_id] -= 1
 
-    async def _first(self, future: asyncio.Future[Answer | str], connection: Connection, question_id: int) -> Answer:
+    async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
         connection.waiting.add(future)
-        why = "the supervisor gave no answer in time"
-        timer = asyncio.get_running_loop().call_later(self._hold_s + GRACE_S, _give_up, future, why)
+        timer = asyncio.get_running_loop().call_later(self._hold_s + GRACE_S, _answer, future, _LATE)
         try:
             answer = await future
         finally:
             timer.cancel()
             connection.waiting.discard(future)
-        if isinstance(answer, Answer):
-            return answer
-        self._send(Abandoned(question_id=question_id))
-        return denied(answer, "try again")
+        if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
+            self._send(Abandoned(question_id=question_id))
+        return answer
 
     def answered(self, answer: Answer) -> None:
         """Take an answer in. One that nobody waits for gives its grant back unused."""
@@ -177,6 +175,9 @@ class Questions:
                 self.link.send(message)
 
 
-def _give_up(future: asyncio.Future[Answer | str], why: str) -> None:
+_LATE = denied("the supervisor gave no answer in time", "try again")
+
+
+def _answer(future: asyncio.Future[Answer], answer: Answer) -> None:
     if not future.done():
-        future.set_result(why)
+        future.set_result(answer)

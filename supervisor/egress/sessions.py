@@ -14,6 +14,8 @@ from supervisor.core.egress_wire import Answer, Credential
 from supervisor.egress.dialler import Pin
 
 MOST_CONNECTIONS_PER_SESSION = 512
+# What a connection waits for is answered so when its client goes away.
+_GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -64,7 +66,7 @@ class Connection:
     transport: asyncio.Transport
     started_at: float
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
-    waiting: set[asyncio.Future[Answer | str]] = field(default_factory=set)
+    waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
     unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class Connection:
         """The client went away: whatever it waits for is over."""
         for future in list(self.waiting):
             if not future.done():
-                future.set_result("the client went away")
+                future.set_result(_GONE)
 
 
 class Sessions:
