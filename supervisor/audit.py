@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from supervisor.clock import Clock
 from supervisor.core.redact import Redactor
 from supervisor.errors import StorageError
@@ -70,6 +72,15 @@ def line_hash(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+def _encoded(body: dict[str, Any]) -> bytes:
+    """One line, in ASCII whatever is in it. msgspec leaves other characters as they are, and takes a tenth of the time."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):  # half a surrogate pair: a name that isn't UTF-8
+        line = msgspec.json.encode(body)
+        if line.isascii():
+            return line
+    return _ENCODER.encode(body).encode()
+
+
 class Audit:
     """One writer of one file. `failure` says why the last write failed, None while all is well."""
 
@@ -104,7 +115,7 @@ class Audit:
             for (event, _), fields in zip(events, shown, strict=True):
                 seq += 1
                 body = {"seq": seq, "at": round(self._clock.now(), 6), "event": event} | fields | {"prev": previous}
-                line = _ENCODER.encode(body).encode()
+                line = _encoded(body)
                 lines.append(line + b"\n")
                 previous = line_hash(line)
             if lines:

@@ -155,3 +155,13 @@ def test_a_deleted_log_is_noticed(path: Path) -> None:
     path.unlink()
     with pytest.raises(StorageError, match="it was deleted"):
         audit.record("verdict_given")
+
+
+@pytest.mark.parametrize("text", ["plain", "grün", "\u202egnp.exe", "half \ud800", 'a "b" \\ \x01\x7f', 1 << 80])
+def test_a_line_is_ascii_whatever_is_in_it(path: Path, text: object) -> None:
+    audit = opened(path)
+    audit.record("effect_settled", path=text)
+    audit.close()
+    assert path.read_bytes().isascii()
+    assert json.loads(path.read_text())["path"] == text
+    assert verify(path) == 1

@@ -38,14 +38,21 @@ _SHAPES = re.compile(
     re.VERBOSE,
 )
 
-# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it. Looking for them takes a
-# hundredth of the time of the search.
-_PARTS = (
-    "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "npm_", "pypi-", "eyJ",
-    "PRIVATE KEY-----", "Bearer ", "://",
-)  # fmt: skip
+# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it, and each of them what it stands behind.
+# Looking for them takes a hundredth of the time of the search; most are looked for only where the rarer thing before them was found.
+_PARTS = {
+    "-": ("sk-", "glpat-", "pypi-", "PRIVATE KEY-----"),
+    "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    "_": ("github_pat_", "npm_"),
+    "x": ("xox",),
+    "A": ("AKIA", "ASIA"),
+    "J": ("eyJ",),
+    "B": ("Bearer ",),
+    "/": ("://",),
+}
 _encode = msgspec.json.Encoder().encode
-_MARKS = frozenset(_encode(part)[1:-1] for part in _PARTS)
+# JSON writes all of them as they are.
+_CODES = tuple((first.encode(), tuple(part.encode() for part in parts)) for first, parts in _PARTS.items())
 
 
 class Redactor:
@@ -53,7 +60,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
-        self._marks = set(_MARKS)
+        self._codes: set[bytes] = set()
         for secret in secrets:
             self.add(secret)
 
@@ -63,13 +70,13 @@ class Redactor:
             self._secrets.add(secret)
             # What can't be encoded is part of nothing that can, so there is nothing to look for.
             with contextlib.suppress(UnicodeEncodeError):
-                self._marks.add(_encode(secret)[1:-1])
+                self._codes.add(_encode(secret)[1:-1])
 
     def text(self, value: str) -> str:
         """`value` without secrets."""
         for secret in self._secrets:
             value = value.replace(secret, MARK)
-        return _SHAPES.sub(MARK, value) if any(part in value for part in _PARTS) else value
+        return _SHAPES.sub(MARK, value) if _has_part(value) else value
 
     def is_clean(self, value: Any) -> bool:
         """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has.
@@ -80,8 +87,14 @@ class Redactor:
             encoded = _encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
             return False
-        for mark in self._marks:  # noqa: SIM110 - a generator takes three times as long, several times for each verdict
-            if mark in encoded:
+        # Without generators, which take three times as long: this is done several times for each verdict.
+        for first, parts in _CODES:
+            if first in encoded:
+                for part in parts:
+                    if part in encoded:
+                        return False
+        for code in self._codes:  # noqa: SIM110
+            if code in encoded:
                 return False
         return True
 
@@ -101,6 +114,10 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self._data(item) for item in value]
         return value
+
+
+def _has_part(value: str) -> bool:
+    return any(first in value and any(part in value for part in parts) for first, parts in _PARTS.items())
 
 
 def _texts(value: Any) -> list[str]:

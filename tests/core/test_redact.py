@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec, FileChange
-from supervisor.core.redact import _SHAPES, MARK, Redactor, redacted
+from supervisor.core.redact import _PARTS, _SHAPES, MARK, Redactor, redacted
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -174,3 +174,13 @@ def test_what_cannot_be_encoded_is_never_said_to_be_clean() -> None:
     for value in ({"x": object()}, "\ud800", {"x": 1 << 70, (): "no key of JSON's"}, deep):
         assert not redactor.is_clean(value)
     assert redactor.data(["half \ud800 a pair"]) == [MARK]
+
+
+def test_each_part_has_in_it_what_is_looked_for_before_it() -> None:
+    for first, parts in _PARTS.items():
+        assert all(first in part and part.isascii() and '"' not in part for part in parts)
+
+
+@given(st.from_regex(_SHAPES))
+def test_nothing_that_a_shape_matches_is_said_to_be_clean(text: str) -> None:
+    assert not Redactor().is_clean({"a": ["b", text]})
