@@ -99,7 +99,7 @@ def main() -> None:
     """See the module's text."""
     quiet = structlog.make_filtering_bound_logger(logging.WARNING)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=quiet)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner() as runner:
         runner.run(serve(json.loads(sys.argv[1])))
 
 
