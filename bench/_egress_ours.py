@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 import structlog
-import uvloop
 
 from supervisor.app import Supervisor
 from supervisor.core.sessions import Session, SessionId
