@@ -18,6 +18,7 @@ from supervisor.server.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.time_words import clock_text
 
 TIMELINE_ROWS = 200
+_Skip = Annotated[int, QueryParameter(ge=0)]
 # Heard by the page: what is shown of requests and of the timeline is fetched anew.
 _CHANGED = {"HX-Trigger": "gatehouse:requests"}
 
@@ -27,9 +28,10 @@ async def get_timeline(
     request: AnyRequest,
     session_id: FromPath[str],
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = TIMELINE_ROWS,
+    skip: _Skip = 0,
 ) -> undoing.TimelineView:
-    """What a session applied to the host and can be taken back, newest first."""
-    return await undoing.timeline(parts_of(request), session_id, limit)
+    """What a session applied to the host and can be taken back, newest first, without the `skip` newest."""
+    return await undoing.timeline(parts_of(request), session_id, limit, skip)
 
 
 @post("/api/undo/preview", status_code=200)
@@ -48,14 +50,15 @@ async def undo(request: AnyRequest, data: JSONBody[undoing.UndoNowBody]) -> undo
 
 
 @get("/parts/timeline/{session_id:str}", include_in_schema=False)
-async def timeline_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """What was applied, newest first."""
+async def timeline_part(request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0) -> Response[str]:
+    """What was applied, newest first; a page of it."""
     try:
-        found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS)
+        found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip)
     except NotFoundError as error:
         return page_values.html("parts/timeline.html", session_id=session_id, timeline=None, gone=str(error))
     rows = [(row, clock_text(row.at)) for row in found.rows]
-    return page_values.html("parts/timeline.html", session_id=session_id, timeline=found, rows=rows, gone="")
+    values = {"session_id": session_id, "timeline": found, "rows": rows, "skip": skip, "gone": ""}
+    return page_values.html("parts/timeline.html", **values)
 
 
 @get("/parts/undo/{session_id:str}", include_in_schema=False)

@@ -88,7 +88,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest first. `forgotten` older changes can't be undone any more, and why."""
+    """Newest first, `more` older ones follow. `forgotten` older changes can't be undone any more, and why."""
 
     rows: list[TimelineRow]
     more: int
@@ -125,15 +125,15 @@ async def for_page(
         ]
 
 
-async def timeline(parts: Parts, session_id: str, limit: int) -> TimelineView:
-    """What a session applied, with the lines that each change added and removed."""
+async def timeline(parts: Parts, session_id: str, limit: int, skip: int = 0) -> TimelineView:
+    """What a session applied, with the lines that each change added and removed, without the `skip` newest."""
     async with parts.undoing(session_id) as undo:
         found = undo.timeline()
-        newest = found.rows[::-1][:limit]
-        rows = [_row(parts, row, undo.line_counts(row.id)) for row in newest]
+        shown_rows = found.rows[::-1][skip : skip + limit]
+        rows = [_row(parts, row, undo.line_counts(row.id)) for row in shown_rows]
     return TimelineView(
         rows=rows,
-        more=len(found.rows) - len(newest),
+        more=max(0, len(found.rows) - skip - len(rows)),
         forgotten=found.forgotten,
         forgotten_why=found.forgotten_why,
     )

@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
+from supervisor.server import undo_api
 from tests.browser.conftest import PATIENCE_MS
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
@@ -97,6 +99,28 @@ async def test_rewinding_to_a_point_takes_back_what_came_after(page: Page, sessi
     await expect(page.locator("[data-role=undo] summary")).to_contain_text(["<img src=x"])
     await page.locator("[data-role=undo-now]").click()
     await expect(page.locator("[data-role=undone]")).to_be_visible()
+    assert (workspace / "README.md").read_text() == "one\nagent\n"
+    assert not list(workspace.glob("<img*"))
+
+
+async def test_any_point_of_a_long_timeline_can_be_reached(
+    page: Page, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undo_api, "TIMELINE_ROWS", 1)
+    await page.reload()
+    rows = page.locator("#timeline tbody tr")
+    await expect(rows).to_contain_text(["<img src=x"])
+    await expect(page.locator("#timeline")).to_contain_text("1 older changes aren't shown")
+    await page.get_by_role("button", name="Show older").click()
+    await expect(rows).to_contain_text(["README.md"])
+    await expect(page.get_by_role("button", name="Show older")).to_have_count(0)
+    await page.get_by_role("button", name="Show the newest").click()
+    await expect(rows).to_contain_text(["<img src=x"])
+    await page.get_by_role("button", name="Show older").click()
+    await page.get_by_role("button", name="Rewind to just after README.md").click()
+    await page.locator("[data-role=undo-now]").click()
+    await expect(page.locator("[data-role=undone]")).to_be_visible()
+    workspace = Path(session.workspace)
     assert (workspace / "README.md").read_text() == "one\nagent\n"
     assert not list(workspace.glob("<img*"))
 
