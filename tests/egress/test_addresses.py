@@ -1,5 +1,8 @@
 """Private, metadata and own addresses, by every spelling, by name and by redirect: never dialled, whatever the answer says."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import trustme
 
 from supervisor.core.egress_wire import Answer, Question
 from supervisor.egress import addresses
+from supervisor.settings import ROOT
 from tests.egress.egress_harness import NAMES, Origin, Proxy, allow, body_of, status_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -179,3 +183,40 @@ async def test_only_literals_are_dialled(text: str) -> None:
 async def test_public_addresses_are_reached(authority: trustme.CA, tmp_path: Path) -> None:
     for text in ("93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"):
         assert addresses.refusal(text, 443, private_ok=False, forbidden=frozenset()) is None
+
+
+# In a network of its own: what the machine has changes while egress runs, and each answer is of that moment.
+_CHANGING = """
+import fcntl, json, os, socket, struct
+from supervisor.egress.addresses import refusal
+
+os.unshare(os.CLONE_NEWUSER | os.CLONE_NEWNET)
+control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+def has(address):  # netdevice(7): SIOCSIFADDR and SIOCSIFFLAGS
+    fcntl.ioctl(control, 0x8916, struct.pack("16sHH4s8x", b"lo", socket.AF_INET, 0, socket.inet_aton(address)))
+    fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1))
+
+def why(address, port):
+    return refusal(address, port, private_ok=True, forbidden=frozenset({("0.0.0.0", 3700)}))
+
+has("127.0.0.1")
+before = why("8.8.8.8", 443), why("10.1.2.3", 443), why("10.1.2.3", 3700)
+has("10.1.2.3")
+then = why("8.8.8.8", 443), why("10.1.2.3", 443), why("10.1.2.3", 3700)
+has("8.8.8.8")
+found = before, then, why("8.8.8.8", 443)
+print(json.dumps(found))
+"""
+
+
+async def test_what_is_this_machines_own_is_asked_anew_each_time() -> None:
+    done = subprocess.run([sys.executable, "-c", _CHANGING], cwd=ROOT, capture_output=True, text=True, check=False)
+    if "PermissionError" in done.stderr:
+        pytest.skip("this machine makes no network namespaces")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        [None, None, None],
+        [None, None, "`10.1.2.3` port 3700 is Gatehouse itself"],
+        "`8.8.8.8` is this machine's own address",
+    ]
