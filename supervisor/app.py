@@ -126,6 +126,7 @@ class Parts:
             spending=self.spending,
             ask_at_limit=settings.ask_at_limit,
             model_hosts=_model_hosts(settings),
+            keep_bodies=settings.keep_bodies,
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None

@@ -3,7 +3,7 @@
 It is fed by the network broker and read by the pages. It is separate from the audit log, which has every verdict for good: here
 are bytes, times and headers of the last exchanges, in memory, bounded. It decides nothing, and must never hold back an answer.
 
-INVARIANT: what is kept passed the redactor; bodies and what authenticates never come here.
+INVARIANT: what is kept passed the redactor, and what authenticates never comes here; bodies come only where it was asked for, and only their beginnings.
 """
 
 from collections import Counter, OrderedDict
@@ -12,13 +12,16 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.clock import Clock
-from supervisor.core.egress_wire import Answer, Question, Refused, Settled
-from supervisor.core.exchanges import Exchange
+from supervisor.core.egress_wire import Answer, Body, Question, Refused, Settled
+from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, KeptBody
 from supervisor.core.redact import Redactor
 
 MOST_EXCHANGES = 2000
 MOST_SESSIONS = 50
 MOST_HEADERS = 60
+# What is shown of a body, and of all that are kept, in characters.
+MOST_BODY_CHARS = 64 * 1024
+MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
 class NetworkLog:
@@ -30,6 +33,8 @@ class NetworkLog:
         self._sessions: OrderedDict[str, OrderedDict[int, Exchange]] = OrderedDict()
         self._open: dict[int, tuple[str, int]] = {}
         self._cut: Counter[str] = Counter()
+        self._bodies: OrderedDict[tuple[str, int], Bodies] = OrderedDict()
+        self._bodies_chars = 0
         self._number = 0
         self.on_change: Callable[[str], None] = lambda session_id: None
 
@@ -40,6 +45,26 @@ class NetworkLog:
     def cut(self, session_id: str) -> int:
         """How many of a session's exchanges, the oldest, are held no more."""
         return self._cut[session_id]
+
+    def bodies(self, session_id: str) -> dict[int, Bodies]:
+        """The bodies of its exchanges that are kept, by the exchanges' numbers."""
+        return {number: found for (owner, number), found in self._bodies.items() if owner == session_id}
+
+    def body(self, body: Body) -> None:
+        """The beginning of a body of an open exchange. Of all that are kept the oldest go where there are too many."""
+        session_id, number = self._open.get(body.question_id, ("", 0))
+        if not session_id:
+            return
+        key = (session_id, number)
+        text = self._redactor.text(_as_text(body.data))[:MOST_BODY_CHARS]
+        kept = KeptBody(
+            media_type=self._redactor.text(body.media_type), text=text, whole_bytes=max(0, body.whole_bytes)
+        )
+        self._bodies[key] = msgspec.structs.replace(self._bodies.get(key, NO_BODIES), **{body.of: kept})
+        self._bodies_chars += len(text)
+        while self._bodies_chars > MOST_BODIES_CHARS:
+            _, gone = self._bodies.popitem(last=False)
+            self._bodies_chars -= sum(len(one.text) for one in (gone.request, gone.response) if one is not None)
 
     def answered(self, question: Question, answer: Answer) -> None:
         """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange."""
@@ -117,6 +142,13 @@ class NetworkLog:
         if number in found:
             found[number] = msgspec.structs.replace(found[number], **facts)
             self.on_change(session_id)
+
+
+def _as_text(data: bytes) -> str:
+    """What can be read as text; of anything else nothing."""
+    if b"\0" in data:
+        return ""
+    return data.decode("utf-8", "replace")
 
 
 def _whole(value: object) -> int | None:

@@ -46,6 +46,11 @@ SETTINGS = (
     Setting("GATEHOUSE_DATA", "data", "the folder for the database, the audit log, saved rules, the CA and sessions"),
     Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
     Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
+    Setting(
+        "GATEHOUSE_KEEP_BODIES",
+        "no",
+        "yes: the Network page shows what the bodies of decrypted requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets redacted)",
+    ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
     Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: what git ignores comes into a session's private copy, too"),
     Setting("GATEHOUSE_MEMORY_MB", "4096", "the most memory that the processes of one sandbox may use together, in MB"),
@@ -96,6 +101,7 @@ class Settings(NamedTuple):
     ask_at_limit: bool = True
     prices_file: Path = ROOT / "policy/prices.yaml"
     credentials_file: Path | None = None
+    keep_bodies: bool = False
 
     @property
     def sessions_dir(self) -> Path:
@@ -140,6 +146,7 @@ def from_environment() -> Settings:
         max_cost_total=read["MAX_COST_TOTAL"],
         ask_at_limit=_one_of(read, "GATEHOUSE_AT_LIMIT", ("ask", "deny")) == "ask",
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
+        keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
         credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
     )
 

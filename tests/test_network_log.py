@@ -1,12 +1,14 @@
 """The network log: bounded, redacted, and never mixing one question up with another."""
 
+from typing import Literal
+
 import msgspec
 
 from supervisor import network_log
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Answer, Decision, Question, Refused, Settled
+from supervisor.core.egress_wire import Answer, Body, Decision, Question, Refused, Settled
 from supervisor.core.redact import Redactor
-from supervisor.network_log import MOST_EXCHANGES, MOST_SESSIONS, NetworkLog
+from supervisor.network_log import MOST_BODY_CHARS, MOST_EXCHANGES, MOST_SESSIONS, NetworkLog
 from tests.fakes.clock import FakeClock
 
 SECRET = "hunter2-hunter2"
@@ -101,3 +103,39 @@ def test_it_is_bounded() -> None:
     assert desk.log.of_session("one") == []
     desk.ask(20_000, headers=tuple((f"h{n}", "") for n in range(100)), session="last")
     assert len(desk.log.of_session("last")[0].headers) == network_log.MOST_HEADERS
+
+
+def body(question_id: int, data: bytes, of: Literal["request", "response"] = "response") -> Body:
+    return Body(question_id=question_id, of=of, media_type="text/plain", data=data, whole_bytes=len(data))
+
+
+def test_bodies_are_redacted_then_cut_and_only_text_is_shown() -> None:
+    desk = Desk()
+    desk.ask(1)
+    at_the_end = b"x" * (MOST_BODY_CHARS - 4) + SECRET.encode() + b"tail"
+    desk.log.body(body(1, at_the_end))
+    desk.log.body(body(1, b"\0\1\2", "request"))
+    (kept,) = desk.log.bodies("one").values()
+    assert kept.response is not None
+    assert kept.response.text == "x" * (MOST_BODY_CHARS - 4) + "[red"
+    assert kept.request is not None
+    assert (kept.request.text, kept.request.whole_bytes) == ("", 3)
+    assert desk.log.bodies("two") == {}
+
+
+def test_a_body_of_nothing_that_is_open_is_dropped() -> None:
+    desk = Desk()
+    desk.log.body(body(7, b"text"))
+    desk.ask(1)
+    desk.settle(1)
+    desk.log.body(body(1, b"text"))
+    assert desk.log.bodies("one") == {}
+
+
+def test_of_too_many_bodies_the_oldest_go() -> None:
+    desk = Desk()
+    fit = network_log.MOST_BODIES_CHARS // MOST_BODY_CHARS
+    for number in range(1, fit + 4):
+        desk.ask(number)
+        desk.log.body(body(number, b"y" * MOST_BODY_CHARS))
+    assert list(desk.log.bodies("one")) == list(range(4, fit + 4))

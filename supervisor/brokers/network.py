@@ -23,6 +23,7 @@ from supervisor.brokers.egress_questions import EgressQuestions, deny
 from supervisor.brokers.model_calls import ModelCalls
 from supervisor.core.egress_wire import (
     Abandoned,
+    Body,
     CloseListener,
     CloseSession,
     Configure,
@@ -97,6 +98,7 @@ class NetworkBroker:
         spending: Spending | None = None,
         ask_at_limit: bool = True,
         model_hosts: Sequence[str] = (),
+        keep_bodies: bool = False,
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "supervisor.egress"),
@@ -111,6 +113,7 @@ class NetworkBroker:
             hold_s=max(hold_s, LONGEST_HOLD_S),  # a policy may say more than the setting
             names=names,
             model_hosts=tuple(model_hosts),
+            keep_bodies=keep_bodies,
         )
         self._hold_s = hold_s
         self._spending = spending
@@ -345,6 +348,8 @@ class NetworkBroker:
                 run.calls.spent(message)
             case Used():
                 run.calls.used(message)
+            case Body() if self._configure.keep_bodies:
+                self._log.body(message)
 
     def _ask(self, run: _Run, question: Question | Reserve | Draw) -> None:
         if question.session_id not in self._sessions:

@@ -57,7 +57,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's.
 
-    `model_hosts` serve models, besides those that are known to.
+    `model_hosts` serve models, besides those that are known to. `keep_bodies`: say what the bodies of requests and responses begin with.
     """
 
     ca_directory: str
@@ -65,6 +65,7 @@ class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     hold_s: float
     names: dict[str, tuple[str, ...]] | None = None
     model_hosts: tuple[str, ...] = ()
+    keep_bodies: bool = False
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
@@ -221,7 +222,17 @@ class Used(_Message, frozen=True, kw_only=True, tag="used"):
     is_last: bool = False
 
 
-type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent | Draw | Used
+class Body(_Message, frozen=True, kw_only=True, tag="body"):
+    """What a body that was looked into begins with, decoded, without the secrets that egress knows; it came as `whole_bytes`. Before its `Settled`."""
+
+    question_id: int
+    of: Literal["request", "response"]
+    media_type: str
+    data: bytes
+    whole_bytes: int
+
+
+type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent | Draw | Used | Body
 
 _encoder = msgspec.msgpack.Encoder()
 _to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)

@@ -4,7 +4,7 @@ Pure: sums by host, and the HTTP Archive of a session (HAR 1.2, http://www.softw
 developer tools open. Texts come from agents and origins: whoever shows them escapes them; secrets were taken out before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -37,6 +37,21 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     up_bytes: int = 0
     down_bytes: int = 0
     duration_s: float | None = None
+
+
+class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What a body begins with, as text; empty where it is none. It came as `whole_bytes`."""
+
+    media_type: str
+    text: str
+    whole_bytes: int
+
+
+class Bodies(msgspec.Struct, frozen=True, kw_only=True):
+    """The bodies of one exchange, so far as they were kept."""
+
+    request: KeptBody | None = None
+    response: KeptBody | None = None
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +102,20 @@ def _sum(host: str, found: list[Exchange]) -> Host:
     )
 
 
-def har(exchanges: Iterable[Exchange], version: str) -> dict[str, Any]:
-    """The HTTP Archive of what was looked into. What was refused is in it with status 0 and the reason as its comment."""
-    entries = [_entry(one) for one in exchanges if one.action.operation == "request"]
+NO_BODIES = Bodies()
+
+
+def har(exchanges: Iterable[Exchange], version: str, bodies: Mapping[int, Bodies] | None = None) -> dict[str, Any]:
+    """The HTTP Archive of what was looked into. What was refused is in it with status 0 and the reason as its comment.
+
+    `bodies` are those that were kept, by the number of their exchange.
+    """
+    kept = bodies or {}
+    entries = [_entry(one, kept.get(one.number, NO_BODIES)) for one in exchanges if one.action.operation == "request"]
     return {"log": {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}, "entries": entries}}
 
 
-def _entry(one: Exchange) -> dict[str, Any]:
+def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
     took_ms = round((one.duration_s or 0.0) * 1000, 3)
     comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
     return {
@@ -107,15 +129,16 @@ def _entry(one: Exchange) -> dict[str, Any]:
             "headers": [{"name": name, "value": value} for name, value in one.headers],
             "queryString": [],
             "headersSize": -1,
-            "bodySize": -1,
-        },
+            "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
+        }
+        | _post_data(bodies.request),
         "response": {
             "status": one.status or 0,
             "statusText": "",
             "httpVersion": "unknown",
             "cookies": [],
             "headers": [],
-            "content": {"size": -1, "mimeType": ""},
+            "content": _content(bodies.response),
             "redirectURL": "",
             "headersSize": -1,
             "bodySize": -1,
@@ -124,3 +147,13 @@ def _entry(one: Exchange) -> dict[str, Any]:
         "timings": {"send": 0, "wait": took_ms, "receive": 0},
         "comment": comment,
     }
+
+
+def _post_data(body: KeptBody | None) -> dict[str, Any]:
+    return {} if body is None else {"postData": {"mimeType": body.media_type, "params": [], "text": body.text}}
+
+
+def _content(body: KeptBody | None) -> dict[str, Any]:
+    if body is None:
+        return {"size": -1, "mimeType": ""}
+    return {"size": body.whole_bytes, "mimeType": body.media_type, "text": body.text}

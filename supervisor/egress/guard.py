@@ -22,10 +22,11 @@ from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
 from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures
 from supervisor.egress.admission import Admission
+from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
 from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
-from supervisor.egress.meter import ERROR, Meter
+from supervisor.egress.meter import CALL, ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
 
@@ -97,11 +98,14 @@ def _refuse_layer(data: mitm_layer.NextLayer) -> None:
 class Guard:
     """See the module's text."""
 
-    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter) -> None:
+    def __init__(
+        self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies | None
+    ) -> None:
         self._sessions = sessions
         self._admission = admission
         self._clock = clock
         self._meter = meter
+        self._bodies = bodies
 
     # -- before anything is let through -----------------------------------------------------------------------------
 
@@ -162,12 +166,17 @@ class Guard:
             self._sign(flow, connection, action, None)
         elif flow.metadata.get(SIGNS):
             flow.metadata[WATCHED] = (secrets.BodyScan(frozenset()), action)
+        if self._bodies is not None and not is_upgrade:
+            held = CALL in flow.metadata or WATCHED in flow.metadata
+            self._bodies.begin(flow, connection, answer.question_id, swaps, held=held)
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
+        if self._bodies is not None:
+            self._bodies.requested(flow)
         watched = flow.metadata.pop(WATCHED, None)
         if watched is not None and watched[0].finds(flow.request.raw_content or b""):
             flow.metadata[ALLOWED] = False
@@ -246,6 +255,8 @@ class Guard:
         if not (length.isdigit() and int(length) <= BUFFERED_BYTES):
             response.stream = True
         self._meter.answered(flow)
+        if self._bodies is not None:
+            self._bodies.answered(flow)
 
     @closes(_kill_http)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
@@ -397,6 +408,8 @@ class Guard:
         question_id = flow.metadata.pop(QUESTION, None)
         if connection is None or question_id is None:
             return
+        if self._bodies is not None:
+            self._bodies.end(flow)
         if detail.get("status") != _SWITCHED:
             connection.sending.discard(flow.id)
         self._admission.ended(connection, question_id, outcome, detail)

@@ -20,6 +20,7 @@ from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
+from supervisor.egress.bodies import Bodies
 from supervisor.egress.ends import FAREWELL_S, Held
 from supervisor.egress.guard import Guard
 from supervisor.egress.meter import Meter
@@ -85,7 +86,8 @@ class Inspector:
     ) -> Self:
         """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
         meter = Meter(questions, configure.model_hosts)
-        master = _build(configure, sessions, Guard(sessions, admission, clock, meter))
+        bodies = Bodies(questions) if configure.keep_bodies else None
+        master = _build(configure, sessions, Guard(sessions, admission, clock, meter, bodies))
         await master.running()
         return cls(master, sessions, admission.allowances)
 

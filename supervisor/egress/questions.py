@@ -13,6 +13,7 @@ from supervisor.core.actions import Network
 from supervisor.core.egress_wire import (
     Abandoned,
     Answer,
+    Body,
     Draw,
     Outcome,
     Question,
@@ -111,6 +112,10 @@ class Questions:
         """Report what a session sent."""
         self._send(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
 
+    def body(self, body: Body) -> None:
+        """Report what a body begins with."""
+        self._send(body)
+
     async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
         session_id = connection.session.id
         if self.link is None:
@@ -169,7 +174,7 @@ class Questions:
             if not future.done():
                 future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
 
-    def _send(self, message: Abandoned | Settled | Refused | Spent | Used) -> None:
+    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body) -> None:
         if self.link is not None:
             with contextlib.suppress(LinkDownError, ValueError):
                 self.link.send(message)

@@ -14,7 +14,8 @@ from litestar.types import ControllerRouterHandler
 import supervisor
 from supervisor.core.actions import title
 from supervisor.core.display import visible
-from supervisor.core.exchanges import Exchange, Host, by_host, har, name_of
+from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host, har, name_of
+from supervisor.errors import NotFoundError
 from supervisor.server import page_values, spend_page
 from supervisor.server.operator_api import AnyRequest, parts_of
 from supervisor.server.page_views import workspace_name
@@ -26,6 +27,13 @@ from supervisor.server.views import shown_data
 MOST_SHOWN = 50
 _CLASS = {"allow": "good", "deny": "bad", "ask_timeout": "warn"}
 _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in time"}
+
+
+class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
+    """One exchange, and what was kept of its bodies (`GATEHOUSE_KEEP_BODIES`)."""
+
+    exchange: Exchange
+    bodies: Bodies
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +73,31 @@ def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkVie
     return msgspec.convert(shown_data(msgspec.to_builtins(view), parts.redactor), NetworkView)
 
 
+@get("/api/sessions/{session_id:str}/network/{number:int}", sync_to_thread=False)
+def show_exchange(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> ExchangeView:
+    """One of them, with the beginnings of its bodies where they are kept."""
+    parts = parts_of(request)
+    view = _one(parts, parts.sessions.get(session_id).id, number)
+    return msgspec.convert(shown_data(msgspec.to_builtins(view), parts.redactor), ExchangeView)
+
+
+@get("/network/{session_id:str}/{number:int}", include_in_schema=False, sync_to_thread=False)
+def exchange(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> Response[str]:
+    """The page of one exchange: headers and bodies, as text."""
+    parts = parts_of(request)
+    view = _one(parts, parts.sessions.get(session_id).id, number)
+    values = {"one": _exchange(parts, view.exchange), "bodies": view.bodies, "keeps": parts.settings.keep_bodies}
+    return page_values.page(request, "exchange.html", "network", **values)
+
+
 @get("/api/sessions/{session_id:str}/network.har", sync_to_thread=False)
 def archive(request: AnyRequest, session_id: FromPath[str]) -> Response[bytes]:
     """What was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer tools."""
     parts = parts_of(request)
     found = reversed(parts.network_log.of_session(parts.sessions.get(session_id).id))
-    text = msgspec.json.encode(parts.redactor.data(har(found, supervisor.__version__)))
+    text = msgspec.json.encode(
+        parts.redactor.data(har(found, supervisor.__version__, parts.network_log.bodies(session_id)))
+    )
     name = f"gatehouse-{session_id}-{datetime.fromtimestamp(parts.clock.now(), UTC):%Y%m%dT%H%M%S}.har"
     return Response(
         text, media_type="application/json", headers={"Content-Disposition": f'attachment; filename="{name}"'}
@@ -79,12 +106,19 @@ def archive(request: AnyRequest, session_id: FromPath[str]) -> Response[bytes]:
 
 def handlers() -> list[ControllerRouterHandler]:
     """The page and its part."""
-    return [network, network_part]
+    return [network, network_part, exchange]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
     """The same as data."""
-    return [list_exchanges, archive]
+    return [list_exchanges, show_exchange, archive]
+
+
+def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
+    for found in parts.network_log.of_session(session_id):
+        if found.number == number:
+            return ExchangeView(exchange=found, bodies=parts.network_log.bodies(session_id).get(number, NO_BODIES))
+    raise NotFoundError(f"no exchange has the number {number}", "the Network page lists those that are held")
 
 
 def _values(parts: Parts, session_id: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from supervisor.core.actions import Network
-from supervisor.core.exchanges import Exchange, Verdict, by_host, har, name_of
+from supervisor.core.exchanges import Bodies, Exchange, KeptBody, Verdict, by_host, har, name_of
 
 
 def connect(host: str, port: int = 443) -> Network:
@@ -98,3 +98,15 @@ def test_an_odd_request_is_in_the_archive_too() -> None:
         "entries"
     ]
     assert (entry["request"]["method"], entry["request"]["url"]) == ("", "http://a.example.org/")
+
+
+def test_the_archive_has_the_bodies_that_were_kept() -> None:
+    sent = KeptBody(media_type="application/json", text='{"a": 1}', whole_bytes=8)
+    came = KeptBody(media_type="text/plain", text="hel", whole_bytes=5)
+    found = [exchange(get("a.example.org"), number=1), exchange(get("a.example.org"), number=2)]
+    first, second = har(found, "1", {1: Bodies(request=sent, response=came)})["log"]["entries"]
+    assert first["request"]["postData"] == {"mimeType": "application/json", "params": [], "text": '{"a": 1}'}
+    assert first["request"]["bodySize"] == 8
+    assert first["response"]["content"] == {"size": 5, "mimeType": "text/plain", "text": "hel"}
+    assert "postData" not in second["request"]
+    assert second["response"]["content"] == {"size": -1, "mimeType": ""}

@@ -4,7 +4,7 @@ import httpx
 import msgspec
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Answer, Question, Settled
+from supervisor.core.egress_wire import Answer, Body, Question, Settled
 from tests.fakes.parts import SECRET, FakeParts
 
 RLO = "\u202e"
@@ -46,3 +46,34 @@ async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -
     for path in ("/api/sessions/none/network", "/api/sessions/none/network.har", "/network?session=none"):
         assert (await browser.get(path)).status_code == 404, path
     assert (await browser.get("/network")).status_code == 200
+
+
+async def test_the_page_of_an_exchange_shows_its_bodies_as_text(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="POST", path="/x")
+    question = Question(question_id=9, session_id="one", connection_id="c", action=action)
+    parts.network_log.answered(question, Answer(question_id=9, decision="allow"))
+    hostile = f"<script>alert(1)</script>{RLO}{SECRET}".encode()
+    parts.network_log.body(Body(question_id=9, of="request", media_type="text/<b>", data=hostile, whole_bytes=99))
+    (one,) = parts.network_log.of_session("one")
+    page = (await browser.get(f"/network/one/{one.number}")).text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "text/&lt;b&gt;" in page
+    found = (await browser.get(f"/api/sessions/one/network/{one.number}")).json()
+    assert found["bodies"]["request"]["text"].startswith("<script>")
+    archive = (await browser.get("/api/sessions/one/network.har")).text
+    for text in (page, str(found), archive):
+        assert SECRET not in text
+    assert RLO not in page + str(found)
+    assert "<script>alert" not in page
+    for path in ("/network/one/77", "/api/sessions/one/network/77", "/network/none/1"):
+        assert (await browser.get(path)).status_code == 404, path
+
+
+async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    send(parts, 1)
+    (one,) = parts.network_log.of_session("one")
+    assert "GATEHOUSE_KEEP_BODIES=yes" in (await browser.get(f"/network/one/{one.number}")).text
+    parts.settings = parts.settings._replace(keep_bodies=True)
+    assert "No body of it is kept" in (await browser.get(f"/network/one/{one.number}")).text

@@ -1,0 +1,140 @@
+"""The beginnings of bodies that are looked into, kept for a person to see where that was asked for (`GATEHOUSE_KEEP_BODIES`).
+
+It decides only how much of a body is kept, and takes out what must never be seen: the secrets that egress put into the request, and what stands
+for them. It is made only where bodies are kept. It never holds a body back, changes none, and what fails in it loses a body, not a request.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable
+
+import structlog
+from mitmproxy import http
+
+from supervisor.core.egress_wire import Body, Credential
+from supervisor.egress import secrets
+from supervisor.egress.failures import where
+from supervisor.egress.questions import Questions
+from supervisor.egress.sessions import Connection
+
+log = structlog.get_logger("egress")
+
+# So much of each body is shown; a little more is read, so that a secret that lies across the end is still known as a whole.
+MOST_BYTES = 64 * 1024
+MARGIN_BYTES = 4 * 1024
+MARK = b"[redacted]"
+KEPT = "gatehouse_bodies"
+_SHORTEST_SECRET = 8
+
+
+class _Taken:
+    """The beginning of one body as it goes by."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.whole_bytes = 0
+
+    def take(self, piece: bytes) -> None:
+        self.whole_bytes += len(piece)
+        self.data += piece[: max(0, MOST_BYTES + MARGIN_BYTES - len(self.data))]
+
+    def tap(self, stream: object) -> Callable[[bytes], Iterable[bytes] | bytes]:
+        """A stream function that takes a look and does what `stream` did."""
+
+        def look(piece: bytes) -> Iterable[bytes] | bytes:
+            self.take(piece)
+            passed: Iterable[bytes] | bytes = stream(piece) if callable(stream) else piece
+            return passed
+
+        return look
+
+
+class _Both:
+    """The bodies of one request and its response, and what is hidden in them."""
+
+    def __init__(self, question_id: int, hidden: list[bytes]) -> None:
+        self.question_id = question_id
+        self.hidden = hidden
+        self.request, self.response = _Taken(), _Taken()
+
+
+class Bodies:
+    """One per process."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    def begin(
+        self, flow: http.HTTPFlow, connection: Connection, question_id: int, swaps: list[secrets.Swap], *, held: bool
+    ) -> None:
+        """A request was let through. `held`: its body is held until it is whole."""
+        both = flow.metadata[KEPT] = _Both(question_id, _hidden(connection.session.credentials, swaps))
+        length = flow.request.headers.get("content-length")
+        if flow.request.stream or not (held or length is not None):
+            # A body of unknown length may begin to stream in its midst: it streams from the start, so that all of it is seen.
+            has_body = length is not None or "transfer-encoding" in flow.request.headers or flow.request.is_http2
+            flow.request.stream = both.request.tap(flow.request.stream) if has_body else flow.request.stream
+
+    def requested(self, flow: http.HTTPFlow) -> None:
+        """The request is whole; one that was held has its body now."""
+        both = flow.metadata.get(KEPT)
+        if isinstance(both, _Both) and not flow.request.stream:
+            both.request.take(flow.request.raw_content or b"")
+
+    def answered(self, flow: http.HTTPFlow) -> None:
+        """The head of the response: look at what streams."""
+        both = flow.metadata.get(KEPT)
+        if isinstance(both, _Both) and flow.response is not None and flow.response.stream:
+            flow.response.stream = both.response.tap(flow.response.stream)
+
+    def end(self, flow: http.HTTPFlow) -> None:
+        """It is over: hand over what was kept."""
+        both = flow.metadata.pop(KEPT, None)
+        if not isinstance(both, _Both):
+            return
+        try:
+            if flow.response is not None and not flow.response.stream:
+                both.response.take(flow.response.raw_content or b"")
+            self._send(both, "request", flow.request.headers, both.request)
+            if flow.response is not None:
+                self._send(both, "response", flow.response.headers, both.response)
+        except Exception as error:
+            log.error("bodies not kept", error=where(error))
+
+    def _send(self, both: _Both, of: str, headers: http.Headers, taken: _Taken) -> None:
+        if not taken.whole_bytes:
+            return
+        encoding = headers.get("content-encoding", "").strip().lower()
+        data = _decoded(bytes(taken.data), encoding)
+        for secret in both.hidden:
+            data = data.replace(secret, MARK)
+        self._questions.body(
+            Body(
+                question_id=both.question_id,
+                of="request" if of == "request" else "response",
+                media_type=headers.get("content-type", "")[:200],
+                data=data[: MOST_BYTES + MARGIN_BYTES],
+                whole_bytes=taken.whole_bytes,
+            )
+        )
+
+
+def _decoded(data: bytes, encoding: str) -> bytes:
+    """The beginning of a body as its reader sees it; nothing of one that can't be read."""
+    if encoding in ("", "identity"):
+        return data
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        return b""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, MOST_BYTES + MARGIN_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _hidden(credentials: tuple[Credential, ...], swaps: list[secrets.Swap]) -> list[bytes]:
+    """What must not be seen, the longest first: secrets, their parts, what stands for them, and what a header was set to."""
+    found: set[str] = set()
+    for one in credentials:
+        found |= {one.placeholder, one.secret, *one.secret.split(":")}
+    for swap in swaps:
+        found |= {swap.value, swap.value.rpartition(" ")[2]}
+    return sorted((text.encode() for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True)
