@@ -31,14 +31,24 @@ What = Literal["created", "changed", "deleted", "renamed"]
 WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
 
 
+# How the reason of a change begins that is asked again because it kept others from being carried out with it.
+HELD_UP = "could not be carried out before: "
+
+
+def problem_of(reason: str, origin: str) -> str:
+    """Why a change couldn't be carried out before; empty where it wasn't tried. What an agent says is no reason of ours."""
+    return reason if origin == "workspace" and reason.startswith(HELD_UP) else ""
+
+
 class Waiting(NamedTuple):
-    """A changed file that waits for an answer."""
+    """A changed file that waits for an answer. `problem`: see `problem_of`."""
 
     id: str
     fingerprint: str
     asked_at: float
     action: FileChange
     sticky: bool
+    problem: str = ""
 
     @property
     def what(self) -> What:
@@ -220,6 +230,8 @@ def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str,
     notes = [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
     # What the rules know of already isn't said twice.
     notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
+    # Together with it nothing would be carried out once more: it is left out unless somebody says otherwise.
+    notes += [one.problem] if one.problem else []
     if one.sticky and sticky_tells and not notes:
         notes.append("a rule asks for it every time, or it is protected")
     return tuple(notes)

@@ -5,10 +5,12 @@ It must never shorten what would take effect without saying so: a person approve
 """
 
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
 from supervisor.core.approvals import Request, explanation, status
+from supervisor.core.change_tree import problem_of
 from supervisor.core.duration import format_duration
 from supervisor.server import action_words
 from supervisor.server.change_views import change
@@ -53,14 +55,14 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "label": action_words.LABELS[category],
         "asks": action_words.asks(request.action),
         "title": text,
-        "warnings": [*action_words.warnings(request.action), *_text_warnings(text)],
+        "warnings": [*action_words.warnings(request.action), *_text_warnings(text), *_problems(request, redact)],
         "details": [(label, redact(value)) for label, value in action_words.details(request.action)],
         "status": current,
         "status_word": request.answer or ("allowed" if request.decision == "allow" else current),
         "status_class": _STATUS_CLASS.get(current, ""),
         "why": redact(request.why),
         "explanation": redact(explanation(request)),
-        "reason": redact(request.reason),
+        "reason": "" if _problems(request, redact) else redact(request.reason),
         "rule": redact(request.rule or ""),
         "may_always": may_always(request),
         "sticky_why": _sticky_why(request),
@@ -112,6 +114,11 @@ def odd_letters(text: str) -> str:
 def workspace_name(path: str) -> str:
     """The last part of a path: what people call a project."""
     return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str, str]]:
+    problem = problem_of(request.reason, request.origin)
+    return [("not possible", redact(problem))] if problem else []
 
 
 def _text_warnings(text: str) -> list[tuple[str, str]]:

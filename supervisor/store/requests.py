@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
-from supervisor.core.change_tree import Waiting
+from supervisor.core.change_tree import Waiting, problem_of
 from supervisor.store.tables import requests as table
 
 # A literal, not a parameter: only then does the index of those that wait serve (https://www.sqlite.org/partialindex.html).
@@ -141,12 +141,19 @@ def pending_ids_but(
 
 def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
     """The changed files of a session that wait: only what a card of many needs, since there can be 20,000."""
-    columns = (table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky)
+    columns = (
+        table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky, table.c.reason, table.c.origin
+    )  # fmt: skip
     rows = connection.execute(
         select(*columns).where(_PENDING, _IS_CHANGE, table.c.session_id == session_id).order_by(table.c.asked_at)
     )
     decode = msgspec.json.Decoder(FileChange).decode
-    return [Waiting(one.id, one.fingerprint, one.asked_at, decode(one.action), one.sticky) for one in rows]
+    return [
+        Waiting(
+            one.id, one.fingerprint, one.asked_at, decode(one.action), one.sticky, problem_of(one.reason, one.origin)
+        )
+        for one in rows
+    ]
 
 
 def denied(connection: Connection, session_id: str) -> list[Request]:

@@ -56,6 +56,7 @@ class BatchError(GatehouseError):
             text += f"; not put back: {'; '.join(left[:MOST_NAMED])}"
         super().__init__(text, known.remedy if known else "look at the path and try again")
         self.name = name
+        self.why = why
         self.is_stale = isinstance(cause, StaleError)
 
 

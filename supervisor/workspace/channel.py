@@ -352,9 +352,9 @@ class WorkspaceChannel:
         async with self._turn:
             await (await self._open()).effects.carry_out_all(requests)
 
-    def _ask_again(self, name: str) -> None:
-        """An answer came to nothing because of another path: the same is asked anew."""
-        self._now.comparison.forget(name)
+    def _ask_again(self, name: str, why: str = "") -> None:
+        """An answer came to nothing because of another path: the same is asked anew. `why`: because of this very path."""
+        self._now.comparison.ask_again(name, why)
         self._now.watcher.wake(name.rpartition("/")[0])
 
     def _settled(self, name: str, failed: bool) -> None:

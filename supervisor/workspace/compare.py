@@ -10,7 +10,7 @@ It must never read a path other than below the copy's descriptor, or judge a cha
 """
 
 import asyncio
-import stat
+import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ import msgspec
 
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
+from supervisor.core.change_tree import HELD_UP
 from supervisor.core.changes import (
-    PERMISSIONS,
     SPECIAL,
     Known,
     Seen,
@@ -36,10 +36,10 @@ from supervisor.gate import Gate, Grant
 from supervisor.workspace.ahead import LookedAhead
 from supervisor.workspace.bases import Bases
 from supervisor.workspace.beneath import PathError
+from supervisor.workspace.copy_side import CopySide
 from supervisor.workspace.findings import Finding, Renames
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
-from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
@@ -108,9 +108,10 @@ class Comparison:
         self._carry_out_all = carry_out_all
         self._asked: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
-        self._side = _Copy(sides, self._compared)
+        self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
         self._refused: dict[str, Refusal] = {}
+        self._problems: dict[str, str] = {}
         self._held: dict[str, Signature | None] = {}
         self._git = GitFolder(sides.copy, gate, session_id)
         self._bases = Bases(sides)
@@ -169,6 +170,13 @@ class Comparison:
         """The path was changed by us: look at it anew, with no memory of what was asked."""
         self._asked.pop(name, None)
         self._compared.pop(name, None)
+        self._problems.pop(name, None)
+
+    def ask_again(self, name: str, why: str) -> None:
+        """An answer about the path came to nothing: `why`, where it was this path that kept others from being carried out."""
+        self.forget(name)
+        if why:
+            self._problems[name] = f"{HELD_UP}{why}"
 
     def refused(self) -> dict[str, str]:
         """What is in the copy and is never carried over, and why."""
@@ -376,10 +384,15 @@ class Comparison:
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
                 asking.append(one)
-        actions = [one.action for one in asking]
-        requests, grants = self._gate.ask_and_claim_all(
-            actions, session_id=self._session_id, origin="workspace", reason=REASON
-        )
+        # Those that were in the way before come last, each with its why.
+        asking.sort(key=self._problem_of)
+        requests, grants = list[Request](), dict[str, Grant]()
+        for reason, some in itertools.groupby(asking, key=self._problem_of):
+            found, given = self._gate.ask_and_claim_all(
+                [one.action for one in some], session_id=self._session_id, origin="workspace", reason=reason or REASON
+            )
+            requests += found
+            grants |= given
         for one, request in zip(asking, requests, strict=True):
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
@@ -390,6 +403,9 @@ class Comparison:
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready, grants)
+
+    def _problem_of(self, asking: Asking) -> str:
+        return next((why for name in asking.names if (why := self._problems.get(name))), "")
 
     def _must_wait(self, asking: Asking, earlier: Request | None) -> bool:
         """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
@@ -442,40 +458,6 @@ class Comparison:
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
-
-
-class _Copy:
-    """What the walk must know of the copy's side. `compared` are the signatures of what was looked at since it was agreed on."""
-
-    def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
-        self.entries = sides.copy_entries
-        self.gone = sides.copy_gone
-        self._speak_of = sides.speak_of
-        self._compared = compared
-
-    def is_hidden(self, leaf: str) -> bool:
-        return leaf == ".git" or leaf.startswith(TEMPORARY_PREFIX)
-
-    def agreed(self, name: str, known: Known | None) -> Signature | None:
-        return self._compared.get(name) or (known.copy_signature if known is not None else None)
-
-    def differs(self, known: Known | None, mode: int) -> bool:
-        return known is None or known.kind != "dir" or known.mode != stat.S_IMODE(mode) & PERMISSIONS
-
-    def enters(self, known: Known | None) -> bool:
-        return False  # a new folder's tree may be large, and is watched from the first look on
-
-    def is_gone(self, name: str) -> None:
-        self._speak_of(name)
-
-    def ignored(self, name: str) -> None:
-        pass  # the agent's own
-
-    def found_git(self, folder: str) -> None:
-        pass  # the copy's repositories say nothing about what is ignored
-
-    def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
-        return True  # what was in it is looked at one by one, which tells
 
 
 def _still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:

@@ -46,7 +46,7 @@ type Settled = tuple[Granted, Outcome, dict[str, object]]
 
 
 class Effects:
-    """Of one session. `settled(name, failed)` is called after each, `ask_again(name)` for what failed only because
+    """Of one session. `settled(name, failed)` is called after each, `ask_again(name, why)` for what failed only because
     something else of the same answer did; `at` is `Applier`'s, for tests."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Effects:
         session_id: str,
         settled: Callable[[str, bool], None],
         at: Callable[[str], None],
-        ask_again: Callable[[str], None] = lambda name: None,
+        ask_again: Callable[[str, str], None] = lambda name, why: None,
     ) -> None:
         self._sides = sides
         self._gate = gate
@@ -105,7 +105,8 @@ class Effects:
             granted, refused = self._claim(answered)
             if refused:
                 why = f"nothing of this was carried out: {refused[0].why}"
-                await self._settle_all([(one, "failed", {"error": why}) for one in granted], self._ask_again)
+                again = lambda name: self._ask_again(name, "")  # noqa: E731
+                await self._settle_all([(one, "failed", {"error": why}) for one in granted], again)
             elif granted:
                 await self._as_one(BatchBegun(secrets.token_hex(8), tuple(one.id for one in answered)), granted)
 
@@ -133,7 +134,9 @@ class Effects:
             applied = await to_end(lambda: self._batch.carry_out(batch, changes))
         except GatehouseError as error:
             facts = _failure(error) | {"batch": batch.id}
-            await self._settle_all([(one, "failed", facts) for one in granted], self._ask_again)
+            at_fault, why = (error.name, error.why) if isinstance(error, BatchError) else ("", "")
+            again = lambda name: self._ask_again(name, why if name == at_fault else "")  # noqa: E731
+            await self._settle_all([(one, "failed", facts) for one in granted], again)
         else:
             await self._confirm(list(zip(granted, applied, strict=True)))
 

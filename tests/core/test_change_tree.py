@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, fingerprint
-from supervisor.core.change_tree import FLAG_NOTES, MOST_LISTED, ChangeSet, Waiting, digest
+from supervisor.core.change_tree import FLAG_NOTES, HELD_UP, MOST_LISTED, ChangeSet, Waiting, digest, problem_of
 
 
 def waiting(path: str, *, at: float = 1.0, sticky: bool = False, **fields: object) -> Waiting:
@@ -31,6 +31,17 @@ def test_a_level_has_folders_with_counts_and_its_files() -> None:
     assert [one.name for one in inner.folders] == ["deep"]
     assert [one.name for one in inner.files] == ["b.py"]
     assert inner.folder.files == 3
+
+
+def test_what_was_in_the_way_before_needs_a_look_of_its_own() -> None:
+    why = problem_of(f"{HELD_UP}`a.txt` is a folder on the host", "workspace")
+    found = ChangeSet([TREE[0]._replace(problem=why), *TREE[1:]], {})
+    assert [(leaf.path, leaf.notes) for leaf in found.careful()] == [("a.txt", (why,))]
+
+
+@pytest.mark.parametrize(("reason", "origin"), [("changed in the copy", "workspace"), (f"{HELD_UP}x", "agent_api")])
+def test_an_agents_words_are_no_problem_of_ours(reason: str, origin: str) -> None:
+    assert problem_of(reason, origin) == ""
 
 
 def test_a_rename_is_counted_as_one() -> None:

@@ -222,6 +222,42 @@ async def test_a_stale_file_leaves_all_of_it_and_the_card_says_which(world: Worl
     assert (await seen(browser))["waiting"] == 30
 
 
+async def test_what_was_in_the_way_is_named_and_the_rest_goes_without_it(
+    world: World, browser: httpx.AsyncClient
+) -> None:
+    reformat(world.copy)
+    (world.copy / "new").mkdir()
+    (world.copy / "new/late.py").write_text("x\n")
+    await world.look()
+    view = await seen(browser)
+    async with world.channel._turn:
+        (world.host / "new/late.py").mkdir(parents=True)
+        await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    await world.settled()
+    assert all((world.host / name).read_text() == FILES[name] for name in FILES)
+    await world.look()
+    view = await seen(browser)
+    assert view["waiting"] == 31
+    (leaf,) = view["careful"]
+    assert leaf["path"] == "new/late.py"
+    assert any("could not be carried out before: `new/late.py`" in note for note in leaf["notes"]), leaf
+    assert "could not be carried out before: `new/late.py`" in (await browser.get("/parts/changes/one")).text
+    await browser.post("/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)})
+    await world.settled()
+    assert all((world.host / name).read_text() != FILES[name] for name in FILES)
+    (left,) = world.parts.queue.pending("one")
+    page = (await browser.get("/")).text
+    assert "not possible" in page
+    assert "could not be carried out before" in page
+    # With the way free it goes like any other, and nothing more is said.
+    (world.host / "new/late.py").rmdir()
+    await world.look()
+    (left,) = world.parts.queue.pending("one")
+    world.parts.gate.resolve(left.id, "approved", by="tester")
+    await world.settled()
+    assert (world.host / "new/late.py").read_text() == "x\n"
+
+
 async def test_the_body_must_say_what_was_shown(world: World, browser: httpx.AsyncClient) -> None:
     reformat(world.copy)
     await world.look()
