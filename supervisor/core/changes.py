@@ -43,7 +43,7 @@ class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, an
     copy_signature: Signature | None = None
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """What is at a path now, on one side. `digest` is set for every file that is compared."""
 
     kind: Kind

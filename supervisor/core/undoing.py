@@ -19,7 +19,7 @@ from supervisor.core.changes import Kind, Seen, link_token
 ANY_MODE = -1
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1: not known.
 
     `mode` is what stat gives but for the kind: set-id bits are in it.
@@ -168,21 +168,39 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
     Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
     it took back, whatever that was: so an undo of an undo brings back what that one took.
     """
-    of = {undo: frozenset(ids) for undo, ids in undos.items()}  # of thousands, each is looked for in all
-    past: dict[str, list[tuple[str, _Stack | None]]] = {}
-    stacks: dict[str, _Stack | None] = {}
-    for effect in history:
-        before = past.setdefault(effect.name, [])
-        stack = beneath = stacks.get(effect.name)
-        ids = of.get(effect.request)
-        if ids is not None:
-            taken = [request in ids or request == effect.request for request, _ in before]
-            if True in taken:
-                first = taken.index(True)
-                beneath = before[first][1] if all(taken[first:]) else _without(stack, ids)
-        before.append((effect.request, stack))
-        stacks[effect.name] = _Stack(effect.request, beneath)
-    return {request for stack in stacks.values() for request in _requests(stack)}
+    return _Laid(undos).with_more(history)
+
+
+def in_force_until(
+    history: Iterable[Effect], then: Iterable[Effect], undos: Mapping[str, Collection[str]]
+) -> tuple[set[str], set[str]]:
+    """`in_force` after the history, and after what was done `then`."""
+    laid = _Laid(undos)
+    return laid.with_more(history), laid.with_more(then)
+
+
+class _Laid:
+    """Effects as they lie on each other, path by path, and what each path was like before each of its own."""
+
+    def __init__(self, undos: Mapping[str, Collection[str]]) -> None:
+        self._of = {undo: frozenset(ids) for undo, ids in undos.items()}  # of thousands, each is looked for in all
+        self._past: dict[str, list[tuple[str, _Stack | None]]] = {}
+        self._stacks: dict[str, _Stack | None] = {}
+
+    def with_more(self, effects: Iterable[Effect]) -> set[str]:
+        """What is in force after these, too."""
+        for effect in effects:
+            before = self._past.setdefault(effect.name, [])
+            stack = beneath = self._stacks.get(effect.name)
+            ids = self._of.get(effect.request)
+            if ids is not None:
+                taken = [request in ids or request == effect.request for request, _ in before]
+                if True in taken:
+                    first = taken.index(True)
+                    beneath = before[first][1] if all(taken[first:]) else _without(stack, ids)
+            before.append((effect.request, stack))
+            self._stacks[effect.name] = _Stack(effect.request, beneath)
+        return {request for stack in self._stacks.values() for request in _requests(stack)}
 
 
 def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:

@@ -22,7 +22,7 @@ BASELINE = "baseline.msgpack"
 JOURNAL = "workspace.journal"
 
 
-class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True):
+class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=False):
     """An effect was about to happen: `temporary` is the leaf name of its file beside the target, `before` what was
     there, whose content is kept by then, `after` what will be. Names are base64. `folders` are missing ones on the way
     that it makes, outermost first; `at` is in seconds since the epoch. Without `operation`: from before there was undo.
@@ -43,7 +43,7 @@ class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True):
         return (self.request, self.name)
 
 
-class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
+class Agreed(msgspec.Struct, frozen=True, tag="agreed", gc=False):
     """Host and copy agree on this about a path now (None: it is gone). `request` names the effect that made it so."""
 
     name: str
@@ -51,7 +51,7 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     request: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True, tag="done"):
+class Done(msgspec.Struct, frozen=True, tag="done", gc=False):
     """The host was changed as an intent says, and the copy is none of its business."""
 
     request: str
@@ -65,7 +65,7 @@ class Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
     why: str
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A path of an undo: base64, what it is to hold again, and what it must hold before that."""
 
     name: str

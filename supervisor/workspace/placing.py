@@ -60,6 +60,29 @@ class Applied(NamedTuple):
     changed: bool = True
 
 
+class _StagingIn:
+    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`."""
+
+    __slots__ = ("_fd", "_name", "_parent", "_temporary", "_there")
+
+    def __init__(self, root: Root, name: str, temporary: str, there: set[str]) -> None:
+        self._parent = root.parent(name, create=True)
+        self._name, self._temporary, self._there = name, temporary, there
+
+    def __enter__(self) -> tuple[int, str]:
+        self._fd, leaf = self._parent.__enter__()
+        self._there.add(self._name.rpartition("/")[0])
+        return self._fd, leaf
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._temporary, dir_fd=self._fd)
+        finally:
+            self._parent.__exit__()
+
+
 class Placer:
     """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept.
 
@@ -154,18 +177,9 @@ class Placer:
         """A leaf name that nobody has."""
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
-    @contextlib.contextmanager
-    def staging(self, name: str, temporary: str) -> Iterator[tuple[int, str]]:
-        """(folder, leaf); the temporary file stays for `place`, unless this fails."""
-        with self.root.parent(name, create=True) as (fd, leaf):
-            if self._staging is not None:
-                self._there.add(name.rpartition("/")[0])
-            try:
-                yield fd, leaf
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=fd)
-                raise
+    def staging(self, name: str, temporary: str) -> "_StagingIn":
+        """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
+        return _StagingIn(self.root, name, temporary, self._there if self._staging is not None else set())
 
     def was_there(self, name: str) -> bool:
         """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""
@@ -305,16 +319,18 @@ def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
         raise GatehouseError("the snapshot of this request is damaged", "make the change again")
 
 
-def keep_owner(writing: int, fd: int, leaf: str) -> None:
-    """Give the new file the old one's owner, where there is one and we may."""
+def keep_owner(writing: int, fd: int, leaf: str) -> int:
+    """Give the new file the old one's owner, where there is one and we may; whose it is then."""
+    made = os.fstat(writing)
     try:
         old = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
-        return
-    made = os.fstat(writing)
+        return made.st_uid
     if stat.S_ISREG(old.st_mode) and (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
         with contextlib.suppress(PermissionError):
             os.fchown(writing, old.st_uid, old.st_gid)
+            return old.st_uid
+    return made.st_uid
 
 
 def _link_new(fd: int, temporary: str, leaf: str) -> None:

@@ -132,9 +132,8 @@ class Restorer:
                 self._at("created")
                 for block in self._history.kept.blocks(held.digest or ""):
                     write_all(writing, block)
-                if host is not None:
-                    keep_owner(writing, fd, leaf)
-                os.fchmod(writing, _mode_for(held, os.fstat(writing).st_uid))
+                uid = keep_owner(writing, fd, leaf) if host is not None else os.fstat(writing).st_uid
+                os.fchmod(writing, _mode_for(held, uid))
                 if held.mtime_ns:
                     os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))
                 self._placer.sync(writing)

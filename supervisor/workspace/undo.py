@@ -24,7 +24,7 @@ import structlog
 
 from supervisor.core.change_card import ChangeCard
 from supervisor.core.changes import name_fields
-from supervisor.core.undoing import Effect, Held, Selection, held_of, in_force, is_same
+from supervisor.core.undoing import Effect, Held, Selection, held_of, in_force_until, is_same
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
@@ -268,7 +268,7 @@ class Undo:
             Effect(0, undo.id, decode_name(step.name), OPERATION, step.expected, step.to, undo.at)
             for step in undo.steps
         ]
-        before, after = in_force(earlier, undos), in_force([*earlier, *done], undos)
+        before, after = in_force_until(earlier, done, undos)
         gone = [one for one in before - after if one not in undos]
         again = [one for one in after - before if one not in undos]
         why = f"taken back by {undo.by}; it is not applied again unless you change it again"

@@ -27,7 +27,7 @@ from supervisor.workspace.sides import Sides
 Doing = Literal["restored", "brought back", "removed", "mode", "merged", "stays", "nothing", "refused"]
 
 
-class UndoFile(msgspec.Struct, frozen=True, kw_only=True):
+class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an undo would do to one path. `problem` says why it can't."""
 
     name: str

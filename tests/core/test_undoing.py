@@ -16,6 +16,7 @@ from supervisor.core.undoing import (
     held_link,
     held_of,
     in_force,
+    in_force_until,
     is_as,
     is_same,
     made_folders,
@@ -130,6 +131,8 @@ def test_selections() -> None:
 )
 def test_what_is_in_force(history: list[Effect], undos: dict[str, tuple[str, ...]], forced: set[str]) -> None:
     assert in_force(history, undos) == forced
+    for at in range(len(history) + 1):
+        assert in_force_until(history[:at], history[at:], undos) == (in_force(history[:at], undos), forced)
 
 
 STATES = st.sampled_from([None, A, B, C, held_link("t")])
