@@ -15,7 +15,7 @@ from watchfiles import awatch
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.watch import Watcher
 
-# Within which watchfiles says that it watches. It doesn't say so by itself: a first file tells.
+# watchfiles doesn't say from when on it watches: that this file was copied does.
 FIRST = "first"
 
 
