@@ -60,6 +60,10 @@ INSIDE = [
     "addresses.refusal",
     "GuardedTls.tls_start_client",
     "GuardedTls.tls_start_server",
+    "Allowances.take",
+    "Allowances.cover",
+    "Session.use",
+    "Handler._is_covered",
 ]
 # The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.
 UNREAD = [
@@ -82,15 +86,18 @@ UNREAD = [
     "Tunnel.run",
     "Tunnel._begin",
     "Tunnel._tick",
+    "Allowances.take",
+    "Session.use",
     *(
         f"{how}{end}"
         for how in ("", "Raw.")
-        for end in ("Held.connection_made", "Held.data_received", "Relay.data_received")
+        for end in ("Held.connection_made", "Held.data_received", "Relay.data_received", "Counted.data_received")
     ),
 ]
 # What ends a tunnel, or holds it up: where it raises, both ends are cut, and nobody else's.
 ENDS = [
     "Relay.eof_received",
+    "Counted.eof_received",
     "Relay.pause_writing",
     "Relay.resume_writing",
     "Relay.connection_lost",
