@@ -2,7 +2,7 @@
 
 It decides what is a ClientHello and which server name it carries; whether that name may be is `checks.server_name`'s. What could be
 read in two ways (two names, an extension twice, bytes that belong to nothing) is no ClientHello. Of an encrypted one the outer
-name counts: it is the only one there is on the wire. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
+name counts: it is the only one there is on the wire, and a decoy of one (draft-ietf-tls-esni 6.2) looks the same. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
 """
 
 import struct

@@ -6,8 +6,9 @@ imports knows of mitmproxy. It decides nothing: `guard` asks, and `layers` refus
 
 import asyncio
 import contextlib
+import logging
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from mitmproxy import options
 from mitmproxy.addons import core, proxyserver
@@ -50,6 +51,12 @@ class Handler(ProxyConnectionHandler):
             elif not await self._is_covered(self.counted, len(event.data)):
                 return
         await super().server_event(event)
+
+    def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
+        """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""
+        super().log(message, level, exc_info)
+        if exc_info is not None and self.counted is not None:
+            self.counted.cut()
 
     async def _is_covered(self, connection: Connection, count: int) -> bool:
         """Whether what the client sent may be passed on to the layers; where not, it is cut off."""

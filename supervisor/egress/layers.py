@@ -10,14 +10,17 @@ mitmproxy no longer calls them.
 """
 
 import re
+from typing import Any
 
+import h11
 import msgspec
+from h11._readers import ChunkedReader
 from mitmproxy import flow, http
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http1
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -139,6 +142,21 @@ class GuardedStream(HttpStream):
             self.drained_bytes += len(event.data)
             if self.drained_bytes > MOST_DROPPED_BYTES:
                 yield commands.CloseConnection(self.context.client)
+
+
+class TrailerlessReader(ChunkedReader):
+    """A chunked body without what follows its last chunk, which mitmproxy can't pass on and would hang for (`_http1.read_body`).
+
+    Who takes the chunks apart may drop it: RFC 9112 7.1.2.
+    """
+
+    def __call__(self, buf: Any) -> Any:
+        event = super().__call__(buf)
+        return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
+
+
+# mitmproxy gives no way to choose the reader; both of its ends, to the client and to the origin, find it by this name.
+_http1.ChunkedReader = TrailerlessReader  # type: ignore[attr-defined]
 
 
 class BoundedHttp1Server(Http1Server):

@@ -95,6 +95,7 @@ OWNERS = {
     "secrets": secrets,
     "addresses": addresses,
     "layers": layers,
+    "TrailerlessReader": layers.TrailerlessReader,
 }
 
 if __name__ == "__main__":

@@ -65,6 +65,18 @@ def with_extensions(
     return record(b"\x01" + len(body).to_bytes(3) + body)
 
 
+def with_extension(hello: bytes, more: bytes) -> bytes:
+    """A ClientHello of one record with one extension more, the first."""
+    body = message(hello)[4:]
+    at = 2 + 32
+    at += 1 + body[at]
+    at += 2 + int.from_bytes(body[at : at + 2])
+    at += 1 + body[at]
+    listed = more + body[at + 2 :]
+    body = body[:at] + len(listed).to_bytes(2) + listed
+    return record(b"\x01" + len(body).to_bytes(3) + body)
+
+
 RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 
