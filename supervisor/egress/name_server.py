@@ -1,0 +1,133 @@
+"""The name server of one sandbox: it answers from `names`, and asks nobody.
+
+    A, AAAA        the addresses that stand for the name; of `localhost` the sandbox's own
+    anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would lead to HTTP/3 or hide the server name
+
+It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error, or no answer where even that can't be
+formed. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
+dnspython reads and writes the messages; it is imported with the first session that has a name server.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.opcode
+import dns.rcode
+import dns.rdataclass
+import dns.rdatatype
+import dns.rrset
+import structlog
+
+from supervisor.core import hosts
+from supervisor.egress.ends import GoneError, Held, in_s
+from supervisor.egress.failures import where
+from supervisor.egress.names import Given, Names
+
+log = structlog.get_logger("egress")
+
+# What a query with one question and EDNS needs is less than half of it.
+MOST_QUERY_BYTES = 1024
+_HEAD_BYTES = 12
+_TTL_S = 60
+# Queries answered before connections get their turn again.
+_QUERIES_PER_TURN = 8
+# A connection over which nothing is asked for so long is over.
+_IDLE_S = 10.0
+_OWN = Given(ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
+
+
+class NameServer:
+    """Answers on a datagram socket until it is closed, and on connections that it is handed."""
+
+    def __init__(self, sock: socket.socket, names: Names) -> None:
+        self._sock = sock
+        self._names = names
+        sock.setblocking(False)
+        asyncio.get_running_loop().add_reader(sock, self._receive)
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._sock.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(OSError):  # nothing more to read, or nobody to answer
+            for _ in range(_QUERIES_PER_TURN):
+                query, asker = self._sock.recvfrom(MOST_QUERY_BYTES + 1)
+                said = answer(query, self._names)
+                if said:
+                    self._sock.sendto(said, asker)
+
+
+async def serve_stream(client: Held, names: Names) -> None:
+    """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that isn't one. `GoneError` when it goes."""
+    while True:
+        by = in_s(_IDLE_S)
+        try:
+            while len(client.data) < 2 or len(client.data) < 2 + _length(client.data):
+                await client.more(by)
+        except TimeoutError:
+            raise GoneError from None
+        query = client.take(2 + _length(client.data))[2:]
+        said = answer(query, names)
+        if not said:
+            raise GoneError
+        client.send(len(said).to_bytes(2) + said)
+        await asyncio.sleep(0)  # one that asks without end gets no more than its turn
+
+
+def _length(data: bytearray) -> int:
+    """How long the query is that begins here. `GoneError` where it is longer than any."""
+    length = int.from_bytes(data[:2])
+    if length > MOST_QUERY_BYTES:
+        raise GoneError
+    return length
+
+
+def answer(query: bytes, names: Names) -> bytes:
+    """The answer to one message; empty where there is none. Never raises."""
+    # A response is no query, and an update or a notification asks for nothing that is answered here.
+    if not _HEAD_BYTES < len(query) <= MOST_QUERY_BYTES or query[2] & 0xF8:
+        return b""
+    try:
+        # What follows the question (EDNS, signatures) changes nothing of the answer, and is not read.
+        return _answer(dns.message.from_wire(query, question_only=True), names)
+    except dns.exception.DNSException:
+        return b""
+    except Exception as error:
+        log.error("query failed", error=where(error))
+        return b""
+
+
+def _answer(query: dns.message.Message, names: Names) -> bytes:
+    response = dns.message.make_response(query, recursion_available=True)
+    if len(query.question) != 1:
+        response.set_rcode(dns.rcode.FORMERR)
+        return response.to_wire()
+    (asked,) = query.question
+    if asked.rdclass != dns.rdataclass.IN:
+        response.set_rcode(dns.rcode.REFUSED)
+        return response.to_wire()
+    host = _host(asked.name.to_text(omit_final_dot=True))
+    if host is None:
+        response.set_rcode(dns.rcode.NXDOMAIN)
+    elif asked.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
+        given = _OWN if host == "localhost" or host.endswith(".localhost") else names.give(host)
+        address = given.v4 if asked.rdtype == dns.rdatatype.A else given.v6
+        response.answer.append(dns.rrset.from_text(asked.name, _TTL_S, asked.rdclass, asked.rdtype, str(address)))
+    return response.to_wire()
+
+
+def _host(text: str) -> str | None:
+    """The canonical name; None for what no rule could name, such as an address written as a name."""
+    try:
+        host = hosts.canonical_host(text)
+    except ValueError:
+        return None
+    return host if hosts.as_address(host) is None else None

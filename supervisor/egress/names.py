@@ -1,0 +1,74 @@
+"""Addresses that stand for names, for programs that know no proxy: what their name server says, and what is dialled is another matter.
+
+A program that looks a name up and connects to what it was told says nothing of the name when it connects. So its name server gives every
+name an address of its own, from ranges that are routed nowhere, and remembers which; a connection to that address is then judged as a CONNECT
+to the name. INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a connection to it was allowed.
+
+It decides only which address means which name. An address is not given to another name for as long as that can be helped: it goes round the
+whole range first. Where a program still holds one from before, TLS and Host name the old name, and the connection is refused.
+"""
+
+import ipaddress
+import secrets
+from collections import OrderedDict
+from typing import NamedTuple
+
+from supervisor.core import hosts
+
+# Networks for benchmarks (RFC 2544), and a unique local prefix of ours (RFC 4193): the same number in both means the same name.
+V4_RANGE = ipaddress.IPv4Network("198.18.0.0/15")
+V6_RANGE = ipaddress.IPv6Network("fd67:6174:6568:6f75::/64")
+# The first are left alone: the sandbox's own interface has one of them (`sandbox.redirect`).
+_FIRST, _END = 256, V4_RANGE.num_addresses - 256
+MOST_NAMES = 8192
+
+
+class Given(NamedTuple):
+    """The addresses of a name."""
+
+    v4: ipaddress.IPv4Address
+    v6: ipaddress.IPv6Address
+
+
+def is_given(address: hosts.Address) -> bool:
+    """Whether an address can only stand for a name."""
+    return address in (V4_RANGE if address.version == 4 else V6_RANGE)
+
+
+class Names:
+    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first."""
+
+    def __init__(self) -> None:
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._names: dict[int, str] = {}
+        self._next = secrets.randbelow(_END - _FIRST)
+
+    def give(self, name: str) -> Given:
+        """The addresses of a canonical name."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._unused()
+            self._names[number] = name
+            if len(self._names) > MOST_NAMES:
+                _, forgotten = self._numbers.popitem(last=False)
+                del self._names[forgotten]
+        self._numbers[name] = number
+        self._numbers.move_to_end(name)
+        return Given(V4_RANGE[number], V6_RANGE[number])
+
+    def name_of(self, address: hosts.Address) -> str | None:
+        """The name that an address stands for; None where it stands for none (any more)."""
+        if not is_given(address):
+            return None
+        base = V4_RANGE if address.version == 4 else V6_RANGE
+        name = self._names.get(int(address) - int(base.network_address))
+        if name is not None:
+            self._numbers.move_to_end(name)
+        return name
+
+    def _unused(self) -> int:
+        while True:
+            number = _FIRST + self._next
+            self._next = (self._next + 1) % (_END - _FIRST)
+            if number not in self._names:
+                return number

@@ -1,0 +1,199 @@
+"""Addresses that stand for names, and the name server that gives them: whatever is asked, nothing is looked up and nothing raises."""
+
+import asyncio
+import ipaddress
+import socket
+
+import dns.flags
+import dns.message
+import dns.opcode
+import dns.rcode
+import dns.rdatatype
+import dns.update
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.egress import names as module
+from supervisor.egress.name_server import MOST_QUERY_BYTES, NameServer, answer
+from supervisor.egress.names import V4_RANGE, V6_RANGE, Names, is_given
+
+
+def asked(names: Names, name: str, kind: str, **options: object) -> dns.message.Message:
+    query = dns.message.make_query(name, kind, **options)  # type: ignore[arg-type]
+    response = dns.message.from_wire(answer(query.to_wire(), names))
+    assert query.is_response(response)
+    return response
+
+
+def address(names: Names, name: str, kind: str = "A") -> str:
+    (records,) = asked(names, name, kind).answer
+    (record,) = records
+    return str(record)
+
+
+@pytest.fixture
+def no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object, **options: object) -> None:
+        raise AssertionError("a name was looked up")
+
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "create_connection"):
+        monkeypatch.setattr(socket, name, never)
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_keeps_its_addresses_and_they_mean_it() -> None:
+    names = Names()
+    first, again = names.give("a.test"), names.give("a.test")
+    assert first == again
+    assert first.v4 in V4_RANGE
+    assert first.v6 in V6_RANGE
+    assert names.name_of(first.v4) == names.name_of(first.v6) == "a.test"
+    assert names.give("b.test").v4 != first.v4
+
+
+@pytest.mark.parametrize(
+    "text", ["198.17.255.255", "198.20.0.0", "127.0.0.1", "::1", "fd67:6174:6568:6f76::1", "10.1.2.3"]
+)
+def test_other_addresses_mean_no_name(text: str) -> None:
+    assert not is_given(ipaddress.ip_address(text))
+    assert Names().name_of(ipaddress.ip_address(text)) is None
+
+
+def test_an_address_that_was_not_given_means_nothing() -> None:
+    names = Names()
+    given_one = names.give("a.test").v4
+    assert names.name_of(given_one + 1) is None
+    # A number that only the second range has.
+    assert names.name_of(V6_RANGE[1 << 40]) is None
+
+
+def test_two_sessions_share_no_addresses() -> None:
+    one, other = Names(), Names()
+    one.give("a.test")
+    assert all(other.name_of(given_one) is None for given_one in one.give("a.test"))
+
+
+def test_what_was_used_longest_ago_is_forgotten_first_and_its_address_not_given_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_NAMES", 3)
+    names = Names()
+    old, kept = names.give("old.test").v4, names.give("kept.test").v4
+    seen = {old, kept}
+    for number in range(50):
+        fresh = names.give(f"n{number}.test").v4
+        assert fresh not in seen
+        seen.add(fresh)
+        assert names.name_of(kept) == "kept.test"
+    assert names.name_of(old) is None
+
+
+def test_round_the_whole_range_no_name_has_another_ones_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END", module._FIRST + 8)
+    monkeypatch.setattr(module, "MOST_NAMES", 4)
+    names = Names()
+    kept = names.give("kept.test")
+    for number in range(40):
+        fresh = names.give(f"n{number}.test")
+        assert names.give("kept.test") == kept
+        assert fresh != kept
+        assert names.name_of(fresh.v4) == f"n{number}.test"
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_look_up")
+def test_each_name_has_an_address_of_each_family() -> None:
+    names = Names()
+    v4, v6 = address(names, "Origin.TEST"), address(names, "origin.test", "AAAA")
+    assert names.name_of(ipaddress.ip_address(v4)) == names.name_of(ipaddress.ip_address(v6)) == "origin.test"
+    assert address(names, "origin.test.") == v4
+    assert asked(names, "origin.test", "A", use_edns=True).rcode() == dns.rcode.NOERROR
+
+
+@pytest.mark.usefixtures("no_look_up")
+@pytest.mark.parametrize("kind", ["TXT", "HTTPS", "SVCB", "MX", "SRV", "CNAME", "NS", "ANY", "NULL"])
+def test_there_is_nothing_else_to_be_had(kind: str) -> None:
+    names = Names()
+    response = asked(names, "c2VjcmV0IGRhdGE.evil.test", kind)
+    assert (response.rcode(), response.answer, response.authority, response.additional) == (0, [], [], [])
+    assert not names._names, "only what can be connected to takes an address"
+
+
+@pytest.mark.parametrize("name", [".", "a_b.test", "1.2.3.4", "0x7f.1", "-a.test", "a.test-"])
+def test_what_no_rule_could_name_does_not_exist(name: str) -> None:
+    names = Names()
+    response = asked(names, name, "A")
+    assert (response.rcode(), response.answer) == (dns.rcode.NXDOMAIN, [])
+    assert not names._names
+
+
+def test_localhost_is_the_sandbox_itself() -> None:
+    names = Names()
+    assert address(names, "localhost") == address(names, "app.localhost") == "127.0.0.1"
+    assert address(names, "localhost", "AAAA") == "::1"
+    assert not names._names
+
+
+def test_other_classes_are_refused() -> None:
+    response = asked(Names(), "version.bind", "TXT", rdclass="CH")
+    assert response.rcode() == dns.rcode.REFUSED
+
+
+def test_what_is_no_query_gets_no_answer() -> None:
+    names = Names()
+    query = dns.message.make_query("a.test", "A")
+    whole = query.to_wire()
+    response = dns.message.make_response(query).to_wire()
+    notification = dns.message.make_query("a.test", "SOA")
+    notification.set_opcode(dns.opcode.NOTIFY)
+    update = dns.update.UpdateMessage("test").to_wire()
+    loop = whole[:12] + b"\xc0\x0c\x00\x01\x00\x01"
+    far = whole[:12] + b"\xc3\xff\x00\x01\x00\x01"
+    for data in (b"", whole[:5], whole[:12], whole[:-1], response, notification.to_wire(), update, loop, far):
+        assert answer(data, names) == b""
+    assert answer(whole + bytes(MOST_QUERY_BYTES), names) == b""
+    none = whole[:4] + b"\0\0" + whole[6:]
+    two = whole[:4] + b"\0\2" + whole[6:] + b"\x01b\x00\x00\x01\x00\x01"
+    for data in (none, two):
+        assert dns.message.from_wire(answer(data, names), ignore_trailing=True).rcode() == dns.rcode.FORMERR
+    assert not names._names
+
+
+@given(data=st.binary(max_size=MOST_QUERY_BYTES + 16))
+def test_no_message_raises(data: bytes) -> None:
+    answer(data, Names())
+
+
+@given(data=st.binary(max_size=300), kind=st.sampled_from([1, 28, 16, 65, 255]))
+def test_no_question_raises(data: bytes, kind: int) -> None:
+    head = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"
+    said = answer(head + data + b"\0" + kind.to_bytes(2) + b"\0\x01", Names())
+    assert said == b"" or said[:2] == b"\x12\x34"
+
+
+async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> None:
+    loop = asyncio.get_running_loop()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        ours.bind(("127.0.0.1", 0))
+        client.setblocking(False)
+        client.connect(ours.getsockname())
+        names = Names()
+        server = NameServer(ours, names)
+        for data in (b"rubbish", b"", bytes(2000)):
+            client.send(data)
+        query = dns.message.make_query("a.test", "A")
+        client.send(query.to_wire())
+        async with asyncio.timeout(10):
+            response = dns.message.from_wire(await loop.sock_recv(client, 4096))
+        assert query.is_response(response)
+        server.close()
+        server.close()
+        assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == "a.test"
