@@ -19,6 +19,9 @@ MERGED = "/workspace/merged"
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
 JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"
+# Where a sandbox with `Spec.redirected` has its door and its name server (`host` writes that into its resolv.conf).
+DOOR_PORT = 3129
+NAMES_PORT = 53
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -55,7 +58,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows read-only at LOWER,
     `workspace_merged` writable at MERGED. `masked` are host paths that must show nowhere inside (the data directory), also
     where they lie below the workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
-    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `tty` gives the command a terminal.
+    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `redirected`: every TCP connection but those to loopback
+    comes to a listening socket at DOOR_PORT, and queries of names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal.
     `within` are descriptors of a user and a mount namespace to make the sandbox in: those where `workspace_merged` is
     mounted (`overlay_mount`). Whoever gives them keeps them open until the sandbox has started.
     """
@@ -70,6 +74,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ca_bundle: Path | None = None
     java_store: Path | None = None
     ports: tuple[int, ...] = ()
+    redirected: bool = False
     limits: Limits = Limits()
     hostname: str = "gatehouse"
     tty: bool = False
@@ -161,9 +166,11 @@ class Sandbox(Protocol):
 
 __all__ = [
     "CA_BUNDLE",
+    "DOOR_PORT",
     "HOME",
     "LOWER",
     "MERGED",
+    "NAMES_PORT",
     "Limits",
     "OnListeners",
     "OnOutput",

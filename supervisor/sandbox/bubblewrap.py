@@ -23,7 +23,18 @@ from pathlib import Path
 from supervisor.errors import SandboxError, UserError
 from supervisor.process import Child, children, spawn
 from supervisor.sandbox import paths, seccomp
-from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, OnListeners, OnOutput, Spec, ToolResult
+from supervisor.sandbox.base import (
+    CA_BUNDLE,
+    DOOR_PORT,
+    HOME,
+    JAVA_STORE,
+    LOWER,
+    MERGED,
+    OnListeners,
+    OnOutput,
+    Spec,
+    ToolResult,
+)
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.findings import Finding
 from supervisor.sandbox.host import GID, UID, Host, read_host
@@ -268,6 +279,7 @@ class _Start:
             if await asyncio.get_running_loop().sock_recv(gate, 16) != b"\n":
                 raise SandboxError(f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`")
             await self._close_devices(init_pid, inodes)
+            await self._redirect(init_pid, inodes)
             assert self._running is not None
             self._running.listeners = self._listeners
             self._running.limits_in_force = self._bound(init_pid)
@@ -366,10 +378,16 @@ class _Start:
         return init_pid, inodes
 
     async def _listen(self, init_pid: int, inodes: dict[str, int]) -> dict[int, socket.socket]:
-        if not self._spec.ports:
+        if not self._spec.ports and not self._spec.redirected:
             return {}
         with self._entered(init_pid, "net", inodes) as namespaces:
-            return await self._opener.open(namespaces, self._spec.ports)
+            return await self._opener.open(namespaces, self._spec.ports, redirected=self._spec.redirected)
+
+    async def _redirect(self, init_pid: int, inodes: dict[str, int]) -> None:
+        """Lead every connection to the door, now that bubblewrap has set up the loopback interface, and nothing runs yet."""
+        if self._spec.redirected:
+            with self._entered(init_pid, "net", inodes) as namespaces:
+                await self._opener.redirect(namespaces, self._listeners[DOOR_PORT])
 
     async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
         """Where the supervisor is root, the agent owns the host's device files in its /dev: keep it from changing them.

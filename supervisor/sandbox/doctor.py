@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from supervisor.errors import GatehouseError
 from supervisor.process import run
 from supervisor.sandbox import seccomp
@@ -39,6 +41,7 @@ async def check(backend: "Bubblewrap") -> list[Finding]:
         filters(),
         cgroups(),
         await trial(backend),
+        await redirection(backend),
     ]
 
 
@@ -106,6 +109,19 @@ async def trial(backend: "Bubblewrap") -> Finding:
             why = (result.killed_why or (result.stdout + result.stderr).decode(errors="replace").strip())[-200:]
             return bad(name, f"it started, but isn't as it must be: {why}", "report this")
     return Finding(name=name, ok=True, detail="started, isolated and ended")
+
+
+async def redirection(backend: "Bubblewrap") -> Finding:
+    """Whether connections of programs that know no proxy can be redirected: nftables, in a sandbox's own network."""
+    name = "transparent network"
+    with tempfile.TemporaryDirectory(prefix="gatehouse-trial-", ignore_cleanup_errors=True) as folder:
+        spec = msgspec.structs.replace(_trial_spec(Path(folder)), redirected=True)
+        try:
+            await backend.run_tool(spec, timeout_s=TIMEOUT_S)
+        except GatehouseError as error:
+            modules = "`sudo modprobe -a nf_tables nft_chain_nat nft_redir` (CONFIG_NF_TABLES_INET, CONFIG_NFT_REDIR)"
+            return bad(name, error.message, f"only `--network=transparent` needs it: {modules}", needed=False)
+    return Finding(name=name, ok=True, detail="every TCP connection can be led to the door", needed=False)
 
 
 def _trial_spec(folder: Path) -> Spec:

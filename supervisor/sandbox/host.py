@@ -131,7 +131,7 @@ def _texts() -> dict[str, str]:
         "group": f"root:x:0:\ntty:x:5:\nagent:x:{GID}:\nnogroup:x:65534:\n",
         "hosts": "127.0.0.1 localhost gatehouse\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-        # Nothing answers on port 53: names are resolved by the proxy, and a direct look-up fails at once.
+        # But in a sandbox with `Spec.redirected` nothing answers on port 53: the proxy resolves names, and a direct look-up fails at once.
         "resolv.conf": "nameserver 127.0.0.1\noptions attempts:1 timeout:1\n",
         "shells": "/bin/sh\n/bin/bash\n",
     }

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from supervisor.errors import SandboxError
 from supervisor.process import Child, spawn
+from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT
+from supervisor.sandbox.redirect import steps
 from supervisor.settings import for_our_python
 
 NSENTER = "/usr/bin/nsenter"  # util-linux, as `setsid`
@@ -75,25 +77,37 @@ class PortOpener:
         self._child: Child | None = None
         self._channel: socket.socket | None = None
 
-    async def open(self, namespaces: Namespaces, ports: Sequence[int]) -> dict[int, socket.socket]:
-        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then none is left open."""
-        if not ports:
-            return {}
+    async def open(
+        self, namespaces: Namespaces, ports: Sequence[int], *, redirected: bool = False
+    ) -> dict[int, socket.socket]:
+        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then none is left open.
+
+        `redirected`: the door and the socket for names, too; `redirect` leads connections there.
+        """
         if len(ports) > MAX_PORTS or len(set(ports)) != len(ports) or not all(0 < port < 65536 for port in ports):
             raise SandboxError(f"can't listen on `{list(ports)}`", f"name up to {MAX_PORTS} different ports")
-        listeners = await self._asked(namespaces, {"ports": list(ports)}, len(ports))
-        return dict(zip(ports, listeners, strict=True))
+        door, names = (DOOR_PORT, NAMES_PORT) if redirected else (None, None)
+        opened = [*ports, *([DOOR_PORT, NAMES_PORT] if redirected else [])]
+        request: dict[str, object] = {"ports": list(ports), "door": door, "names": names}
+        listeners = await self._asked(namespaces, request, len(opened))
+        return dict(zip(opened, listeners, strict=True))
+
+    async def redirect(self, namespaces: Namespaces, door: socket.socket) -> None:
+        """Lead every TCP connection inside to its door, and prove it. Raises SandboxError; then it isn't to be relied on."""
+        await self._asked(namespaces, {"redirect": steps(DOOR_PORT)}, 0, door.fileno())
 
     async def close_mounts(self, namespaces: Namespaces, paths: Sequence[str]) -> None:
         """Make mounts inside read-only. Raises SandboxError."""
         await self._asked(namespaces, {"read_only": list(paths)}, 0)
 
-    async def _asked(self, namespaces: Namespaces, request: dict[str, object], count: int) -> list[socket.socket]:
+    async def _asked(
+        self, namespaces: Namespaces, request: dict[str, object], count: int, *more_fds: int
+    ) -> list[socket.socket]:
         """One request at a time; the sockets of its answer, of which there are `count`."""
         async with self._lock:
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    return await self._ask(namespaces, json.dumps(request).encode(), count)
+                    return await self._ask(namespaces, json.dumps(request).encode(), count, more_fds)
             except (OSError, TimeoutError) as error:
                 self._stop()
                 raise SandboxError(
@@ -133,9 +147,11 @@ class PortOpener:
         self._channel = ours
         return ours
 
-    async def _ask(self, namespaces: Namespaces, request: bytes, count: int) -> list[socket.socket]:
+    async def _ask(
+        self, namespaces: Namespaces, request: bytes, count: int, more_fds: Sequence[int]
+    ) -> list[socket.socket]:
         channel = await self._started()
-        socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.fd])
+        socket.send_fds(channel, [request], [namespaces.user_fd, namespaces.fd, *more_fds])
         await readable(channel)
         answer, descriptors, flags, _ = socket.recv_fds(channel, ANSWER_BYTES, MAX_PORTS, socket.MSG_CMSG_CLOEXEC)
         listeners = [socket.socket(fileno=descriptor) for descriptor in descriptors]

@@ -5,7 +5,10 @@ fork to do it. This process has one thread and imports little; it forks once per
 one thing, answers and is gone. It never runs anything, and ends when the supervisor's end of the channel closes.
 
 A request is one packet of JSON with two descriptors, the owning user namespace and the one to work in:
-- `{"ports": [..]}` with a network namespace: listen on 127.0.0.1. The answer carries one descriptor per port, in order.
+- `{"ports": [..], "door": null, "names": null}` with a network namespace: listen on 127.0.0.1 at `ports`, at every address at `door`, and
+  for datagrams on 127.0.0.1 at `names`. The answer carries one descriptor per port, in order.
+- `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third descriptor: set up what `redirect.steps`
+  says, and try that it leads to the door.
 - `{"read_only": [..]}` with a mount namespace: close these mounts for writing to what they hold.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 """
@@ -13,39 +16,103 @@ The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 import ctypes
 import json
 import os
+import select
 import socket
+import struct
 import sys
+from typing import Any
 
 BACKLOG = 512
-REQUEST_BYTES = 4096
+REQUEST_BYTES = 16384
+ANSWER_BYTES = 65536
+WAIT_S = 2.0
 # linux/in.h; the socket module has no name for it.
 IP_FREEBIND = 15
 # The same number on every architecture; linux/mount.h; linux/fcntl.h.
 MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY = 1
 AT_FDCWD = -100
+# linux/netlink.h
+NLMSG_ERROR = 2
+# Nothing listens there, in any sandbox: what answers is the door.
+PROBED_PORT = 9
 
 
-def open_inside(user_fd: int, net_fd: int, ports: list[int]) -> list[socket.socket]:
-    """Enter both namespaces and listen on 127.0.0.1 at each port."""
+def enter(user_fd: int, other_fd: int, kind: int) -> None:
+    """Enter both namespaces."""
     os.setns(user_fd, os.CLONE_NEWUSER)
-    os.setns(net_fd, os.CLONE_NEWNET)
-    listeners = []
-    for port in ports:
+    os.setns(other_fd, kind)
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that listens on 127.0.0.1."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # The loopback interface may not be up yet: bubblewrap sets it up while this runs.
+    listener.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def door(port: int) -> socket.socket:
+    """A socket that listens at every address, of both families where there are two."""
+    if not socket.has_dualstack_ipv6():
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # The loopback interface may not be up yet: bubblewrap sets it up while this runs.
-        listener.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen(BACKLOG)
-        listeners.append(listener)
-    return listeners
+    else:
+        listener = socket.socket(socket.AF_INET6, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    listener.bind(("", port))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def datagrams(port: int) -> socket.socket:
+    """A socket for datagrams on 127.0.0.1."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    sock.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+    sock.bind(("127.0.0.1", port))
+    return sock
+
+
+def redirect(steps: list[list[Any]], door_fd: int) -> None:
+    """Set up each step, and try that its probe leads to the door. Whatever isn't so is an OSError."""
+    with socket.socket(fileno=door_fd) as listener:
+        for packets, probe, needed in steps:
+            try:
+                for protocol, data, acks in packets:
+                    tell_kernel(protocol, bytes.fromhex(data), acks)
+            except OSError:
+                if needed:
+                    raise
+                continue
+            if probe is not None:
+                with socket.create_connection((probe, PROBED_PORT), WAIT_S):
+                    if not select.select([listener], [], [], WAIT_S)[0]:
+                        raise OSError(f"a connection to {probe} isn't redirected")
+                    listener.accept()[0].close()
+
+
+def tell_kernel(protocol: int, messages: bytes, acks: int) -> None:
+    """Send messages and wait until each was acknowledged."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol) as sock:
+        sock.settimeout(WAIT_S)
+        sock.sendto(messages, (0, 0))
+        while acks > 0:
+            answers, at = sock.recv(ANSWER_BYTES), 0
+            while at < len(answers):
+                length, kind = struct.unpack_from("=IH", answers, at)
+                if kind == NLMSG_ERROR:
+                    (error,) = struct.unpack_from("=i", answers, at + 16)
+                    if error:
+                        raise OSError(-error, os.strerror(-error))
+                    acks -= 1
+                at += length + -length % 4
 
 
 def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
     """Enter both namespaces and make each of these mounts read-only, its other flags untouched (mount_setattr(2))."""
-    os.setns(user_fd, os.CLONE_NEWUSER)
-    os.setns(mount_fd, os.CLONE_NEWNS)
+    enter(user_fd, mount_fd, os.CLONE_NEWNS)
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
     for path in paths:
@@ -59,13 +126,19 @@ def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
 def answer(channel: socket.socket, request: bytes, descriptors: list[int]) -> None:
     """Do one request, in the fork. Whatever goes wrong is the answer."""
     try:
-        user_fd, other_fd = descriptors
+        user_fd, other_fd, *more = descriptors
         wanted = json.loads(request)
         listeners = []
-        if "ports" in wanted:
-            listeners = open_inside(user_fd, other_fd, wanted["ports"])
-        else:
+        if "read_only" in wanted:
             close_mounts(user_fd, other_fd, wanted["read_only"])
+        else:
+            enter(user_fd, other_fd, os.CLONE_NEWNET)
+            if "redirect" in wanted:
+                redirect(wanted["redirect"], *more)
+            else:
+                listeners = [listening(port) for port in wanted["ports"]]
+                listeners += [door(wanted["door"])] if wanted["door"] else []
+                listeners += [datagrams(wanted["names"])] if wanted["names"] else []
     except Exception as error:  # it is all told to the one who asked, and this process ends
         channel.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
@@ -76,7 +149,7 @@ def main() -> None:
     """Serve requests until the channel closes."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     while True:
-        request, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 2)
+        request, descriptors, _, _ = socket.recv_fds(channel, REQUEST_BYTES, 3)
         if not request:
             return
         pid = os.fork()

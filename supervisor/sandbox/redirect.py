@@ -1,0 +1,174 @@
+"""What makes a sandbox's network hand every TCP connection to one door: the messages that set it up, in its own namespace. Pure.
+
+Two things are needed. Every address has to be routable, or connect(2) fails before anything can be redirected: a route of type `local`
+for everything (AnyIP) makes each address the sandbox's own, so that nothing is ever on the way out, and UDP fails at once. And one nftables
+rule for each family redirects TCP, so that one socket takes every port and the kernel tells where a connection was for.
+
+    table inet gatehouse {
+        chain out {
+            type nat hook output priority dstnat
+            meta l4proto tcp tcp dport 53 redirect to :3129
+            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 redirect to :3129
+            meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 redirect to :3129
+        }
+    }
+
+Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535 ports. The rules are written in netlink's
+own form because `nft` isn't on every machine, and because who runs it in the namespace would have to keep capabilities across exec; they
+never change, and `bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo none of it: it has no
+capability in the namespace, can make no other, and its filter knows no netlink but the routing table's, to be read.
+
+Numbers: linux/netlink.h, rtnetlink.h, if_addr.h, netfilter/nfnetlink.h, netfilter/nf_tables.h.
+"""
+
+import socket
+import struct
+from typing import NamedTuple
+
+_REQUEST, _ACK, _CREATE, _APPEND = 0x1, 0x4, 0x400, 0x800
+_NESTED = 0x8000
+_NETLINK_ROUTE, _NETLINK_NETFILTER = 0, 12
+_LOOPBACK = 1  # the first interface of every network namespace
+
+_NEW_ADDRESS, _NEW_ROUTE = 20, 24
+_ADDRESS, _LOCAL_ADDRESS, _OUTPUT_INTERFACE = 1, 2, 4
+_TABLE_LOCAL, _BY_ADMINISTRATOR, _SCOPE_HOST, _SCOPE_ALL, _TYPE_LOCAL = 255, 4, 254, 0, 2
+# An address that isn't loopback's: without one getaddrinfo's AI_ADDRCONFIG finds that the machine speaks neither family.
+_OWN_ADDRESSES = {socket.AF_INET: ("198.18.0.1", 32), socket.AF_INET6: ("fd67:6174:6568:6f75::1", 128)}
+
+_BATCH_BEGIN, _BATCH_END, _NFTABLES = 0x10, 0x11, 10
+_NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
+_INET, _IPV4, _IPV6 = 1, 2, 10
+_HOOK_OUTPUT, _DSTNAT = 3, -100
+_NFPROTO, _L4PROTO = 15, 16
+_NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
+_EQUAL, _NOT_EQUAL = 0, 1
+_REGISTER = 1
+_NAMES_PORT = 53
+_RULESET_ACKS = 5  # of a table, a chain and three rules
+
+
+class Packet(NamedTuple):
+    """Messages to the netlink `protocol`, in hexadecimal; the last of them are acknowledged, `acks` in all."""
+
+    protocol: int
+    data: str
+    acks: int
+
+
+class Step(NamedTuple):
+    """What is set up together; `probe` is an address that leads to the door then. Where it isn't `needed`, the kernel may say no:
+    nothing has a route then, and nothing can be reached."""
+
+    packets: tuple[Packet, ...]
+    probe: str | None = None
+    needed: bool = True
+
+
+def steps(port: int) -> tuple[Step, ...]:
+    """All of it, in order: every TCP connection that isn't to loopback, or that is to port 53, goes to `port`."""
+    rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
+    return (
+        Step((rules,)),
+        Step(_routed(socket.AF_INET), probe="192.0.2.1"),
+        Step(_routed(socket.AF_INET6), probe="2001:db8::1", needed=False),  # there are machines without IPv6
+    )
+
+
+def _routed(family: int) -> tuple[Packet, ...]:
+    return tuple(Packet(_NETLINK_ROUTE, data.hex(), 1) for data in (_address(family), _route(family)))
+
+
+def _attribute(kind: int, *content: bytes) -> bytes:
+    data = b"".join(content)
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def _nested(kind: int, *content: bytes) -> bytes:
+    return _attribute(kind | _NESTED, *content)
+
+
+def _message(kind: int, flags: int, *content: bytes) -> bytes:
+    data = b"".join(content)
+    return struct.pack("=IHHII", 16 + len(data), kind, _REQUEST | flags, 1, 0) + data
+
+
+def _address(family: int) -> bytes:
+    text, bits = _OWN_ADDRESSES[socket.AddressFamily(family)]
+    packed = socket.inet_pton(family, text)
+    head = struct.pack("=BBBBI", family, bits, 0, _SCOPE_ALL, _LOOPBACK)
+    return _message(
+        _NEW_ADDRESS, _ACK | _CREATE, head, _attribute(_LOCAL_ADDRESS, packed), _attribute(_ADDRESS, packed)
+    )
+
+
+def _route(family: int) -> bytes:
+    scope = _SCOPE_HOST if family == socket.AF_INET else _SCOPE_ALL
+    head = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _TABLE_LOCAL, _BY_ADMINISTRATOR, scope, _TYPE_LOCAL, 0)
+    return _message(_NEW_ROUTE, _ACK | _CREATE, head, _attribute(_OUTPUT_INTERFACE, struct.pack("=I", _LOOPBACK)))
+
+
+def _ruleset(port: int) -> bytes:
+    """One batch: the kernel takes all of it or nothing."""
+    tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP])))
+    to_door = _redirect(port)
+    names = (*tcp, _payload(_TRANSPORT_HEADER, 2, 2), _compare(struct.pack("!H", _NAMES_PORT)))
+    # The first byte of the destination, and all of it.
+    v4 = (
+        _meta(_NFPROTO),
+        _compare(bytes([_IPV4])),
+        *tcp,
+        _payload(_NETWORK_HEADER, 16, 1),
+        _compare(b"\x7f", _NOT_EQUAL),
+    )
+    own = socket.inet_pton(socket.AF_INET6, "::1")
+    v6 = (_meta(_NFPROTO), _compare(bytes([_IPV6])), *tcp, _payload(_NETWORK_HEADER, 24, 16), _compare(own, _NOT_EQUAL))
+    hook = _nested(4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", _DSTNAT)))
+    return b"".join(
+        (
+            _message(_BATCH_BEGIN, 0, struct.pack("!BBH", 0, 0, _NFTABLES)),
+            _nft(_NEW_TABLE, _attribute(1, b"gatehouse\0")),
+            _nft(_NEW_CHAIN, _attribute(1, b"gatehouse\0"), _attribute(3, b"out\0"), hook, _attribute(7, b"nat\0")),
+            *(_rule(*matches, *to_door) for matches in (names, v4, v6)),
+            _message(_BATCH_END, 0, struct.pack("!BBH", 0, 0, _NFTABLES)),
+        )
+    )
+
+
+def _be32(number: int) -> bytes:
+    return struct.pack("!I", number)
+
+
+def _nft(kind: int, *attributes: bytes, flags: int = 0) -> bytes:
+    return _message(_NFTABLES << 8 | kind, _ACK | _CREATE | flags, struct.pack("!BBH", _INET, 0, 0), *attributes)
+
+
+def _rule(*expressions: bytes) -> bytes:
+    where = (_attribute(1, b"gatehouse\0"), _attribute(2, b"out\0"))
+    return _nft(_NEW_RULE, *where, _nested(4, *expressions), flags=_APPEND)
+
+
+def _expression(name: bytes, *attributes: bytes) -> bytes:
+    return _nested(1, _attribute(1, name + b"\0"), _nested(2, *attributes))
+
+
+def _meta(key: int) -> bytes:
+    return _expression(b"meta", _attribute(1, _be32(_REGISTER)), _attribute(2, _be32(key)))
+
+
+def _payload(base: int, offset: int, length: int) -> bytes:
+    numbers = (_REGISTER, base, offset, length)
+    return _expression(b"payload", *(_attribute(kind, _be32(number)) for kind, number in enumerate(numbers, 1)))
+
+
+def _compare(value: bytes, operation: int = _EQUAL) -> bytes:
+    parts = (_attribute(1, _be32(_REGISTER)), _attribute(2, _be32(operation)), _nested(3, _attribute(1, value)))
+    return _expression(b"cmp", *parts)
+
+
+def _redirect(port: int) -> tuple[bytes, bytes]:
+    value = _nested(2, _attribute(1, struct.pack("!H", port)))
+    return (
+        _expression(b"immediate", _attribute(1, _be32(_REGISTER)), value),
+        _expression(b"redir", _attribute(1, _be32(_REGISTER))),
+    )
