@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -31,6 +32,7 @@ from supervisor.core.egress_wire import (
     Draw,
     ForbidEndpoints,
     FromEgress,
+    Listener,
     OpenListener,
     PutCredentials,
     Question,
@@ -67,7 +69,14 @@ class _Session:
     """`listeners` are our own copies: they outlive any one egress process."""
 
     credentials: tuple[Credential, ...] = ()
-    listeners: dict[int, socket.socket] = field(default_factory=dict)
+    listeners: dict[int, "_Lent"] = field(default_factory=dict)
+
+
+class _Lent(NamedTuple):
+    """Our own copy of a session's socket, and what it is."""
+
+    socket: socket.socket
+    kind: Listener
 
 
 @dataclass(eq=False)
@@ -170,29 +179,34 @@ class NetworkBroker:
             await self.close_session(session_id)
 
     async def open_session(
-        self, session_id: str, listener: socket.socket, credentials: Sequence[Credential] = ()
+        self,
+        session_id: str,
+        listener: socket.socket,
+        credentials: Sequence[Credential] = (),
+        *,
+        kind: Listener = "proxy",
     ) -> None:
-        """Serve a listening socket: whoever connects to it is this session. The socket stays the caller's to close.
+        """Serve a socket: whoever connects to it is this session. The socket stays the caller's to close.
 
         Called again for the same session it serves one more socket; credentials are only replaced by others.
         """
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
-        ours = session.listeners[listener_id] = listener.dup()
-        ours.setblocking(False)
+        lent = session.listeners[listener_id] = _Lent(listener.dup(), kind)
+        lent.socket.setblocking(False)
         if credentials:
             session.credentials = tuple(credentials)
         if self._run is not None and self._run.serves:
             self._run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
-            self._run.channel.send(OpenListener(session_id=session_id, listener_id=listener_id), ours)
+            self._run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
         else:
-            _refuse_on(ours)
+            _refuse_on(lent)
 
     async def close_listener(self, session_id: str, listener: socket.socket) -> None:
         """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens where it isn't served."""
         session = self._sessions.get(session_id)
-        for listener_id, ours in list(session.listeners.items()) if session is not None else ():
-            if session is not None and _is_same(ours, listener):
+        for listener_id, lent in list(session.listeners.items()) if session is not None else ():
+            if session is not None and _is_same(lent.socket, listener):
                 _give_up(session.listeners.pop(listener_id))
                 if self._run is not None:
                     self._run.channel.send(CloseListener(session_id=session_id, listener_id=listener_id))
@@ -202,8 +216,8 @@ class NetworkBroker:
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
-        for listener in session.listeners.values():
-            _give_up(listener)
+        for lent in session.listeners.values():
+            _give_up(lent)
         if self._run is not None:
             self._run.channel.send(CloseSession(session_id=session_id))
 
@@ -284,9 +298,9 @@ class NetworkBroker:
         run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
         for session_id, session in self._sessions.items():
             run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
-            for listener_id, listener in session.listeners.items():
-                asyncio.get_running_loop().remove_reader(listener)
-                run.channel.send(OpenListener(session_id=session_id, listener_id=listener_id), listener)
+            for listener_id, lent in session.listeners.items():
+                asyncio.get_running_loop().remove_reader(lent.socket)
+                run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
         run.serves = True
         self.starts += 1
         self._record("egress_started", pid=self.pid)
@@ -297,8 +311,8 @@ class NetworkBroker:
         """Egress is gone: refuse on its sockets, settle what it left."""
         run, self._run = self._run, None
         for session in self._sessions.values():
-            for listener in session.listeners.values():
-                _refuse_on(listener)
+            for lent in session.listeners.values():
+                _refuse_on(lent)
         if run is not None:
             run.questions.settle_all("egress ended")
             self._log.egress_ended()
@@ -372,9 +386,14 @@ class NetworkBroker:
         self._log.answered(question, answer)
 
 
-def _refuse_on(listener: socket.socket) -> None:
-    """While egress is down clients get a refusal at once instead of a connection that hangs."""
-    asyncio.get_running_loop().add_reader(listener, _accept_and_refuse, listener)
+def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:
+    return OpenListener(session_id=session_id, listener_id=listener_id, kind=lent.kind)
+
+
+def _refuse_on(lent: _Lent) -> None:
+    """While egress is down clients get a refusal at once instead of a connection that hangs. Queries of names wait for the next one."""
+    if lent.kind != "names":
+        asyncio.get_running_loop().add_reader(lent.socket, _accept_and_refuse, lent.socket)
 
 
 def _accept_and_refuse(listener: socket.socket) -> None:
@@ -390,9 +409,9 @@ def _accept_and_refuse(listener: socket.socket) -> None:
         client.shutdown(socket.SHUT_WR)
 
 
-def _give_up(listener: socket.socket) -> None:
-    asyncio.get_running_loop().remove_reader(listener)
-    listener.close()
+def _give_up(lent: _Lent) -> None:
+    asyncio.get_running_loop().remove_reader(lent.socket)
+    lent.socket.close()
 
 
 def _is_same(one: socket.socket, other: socket.socket) -> bool:

@@ -21,6 +21,9 @@ MAX_MESSAGE_BYTES = 128 * 1024
 
 Decision = Literal["allow", "deny", "ask_timeout"]
 Outcome = Literal["done", "failed"]
+# What a socket of a session's is. `proxy`: clients name their host. `door`: connections of clients that know no proxy are redirected to it.
+# `names`: it takes queries of names, and says for which name an address stands at the door.
+Listener = Literal["proxy", "door", "names"]
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
@@ -69,10 +72,11 @@ class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
-    """Serve the listening socket that comes with this message: whoever connects to it is this session."""
+    """Serve the socket that comes with this message: whoever connects to it is this session."""
 
     session_id: str
     listener_id: int = 0
+    kind: Listener = "proxy"
 
 
 class CloseListener(_Message, frozen=True, kw_only=True, tag="close_listener"):

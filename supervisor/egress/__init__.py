@@ -12,6 +12,8 @@ of any other part ends in a refusal.
     front      reads each connection's head, finds its way  tunnels    TLS passed on unread, its server name checked
     ends       the two ends of a connection as protocols    client_hello  the first message of a TLS client (pure)
     secrets    credentials in place of placeholders         app        puts it together and obeys the supervisor
+    redirected where a client that knows no proxy meant to go    names      the addresses that stand for names at its door
+    name_server  gives those addresses; with dnspython, which is imported with the first session that has one
 
 Only these import mitmproxy, and they are imported when the first connection is to be looked into:
 

@@ -31,10 +31,11 @@ from supervisor.egress.front import Front
 from supervisor.egress.link import Link, LinkDownError
 from supervisor.egress.questions import Questions
 from supervisor.egress.resolver import Resolver
-from supervisor.egress.sessions import Session, Sessions, listening_socket
+from supervisor.egress.sessions import Server, Session, Sessions, Starting, own_socket
 
 if TYPE_CHECKING:
     from supervisor.egress.inspector import Inspector
+    from supervisor.egress.name_server import NameServer
 
 log = structlog.get_logger("egress")
 
@@ -146,24 +147,38 @@ class Egress:
             log.error("listener out of place", session=session.id)
             return
         try:
-            sock = listening_socket(fd)
+            sock = own_socket(fd, message.kind)
         except OSError:
-            log.error("not a listening socket", session=session.id)
+            log.error("not a socket of this kind", session=session.id, kind=message.kind)
             return
-        listen = self._listen(self._front, self._tasks, session, message.listener_id, sock)
+        listen = self._listen(self._front, self._tasks, session, message, sock)
         self._tasks.create_task(listen, name=f"listen-{session.id}")
 
     async def _listen(
-        self, front: Front, tasks: asyncio.TaskGroup, session: Session, listener_id: int, sock: socket.socket
+        self, front: Front, tasks: asyncio.TaskGroup, session: Session, message: OpenListener, sock: socket.socket
     ) -> None:
-        def serve(client: Client) -> None:
-            tasks.create_task(front.serve(session, client), name=f"client-{session.id}")
+        starting = session.servers[message.listener_id] = Starting()
 
-        server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
-        if session.closed:
+        def serve(client: Client) -> None:
+            served = front.serve(session, client, is_redirected=message.kind == "door")
+            tasks.create_task(served, name=f"client-{session.id}")
+
+        server: Server
+        if message.kind == "names":
+            # In a thread, so that tunnels go on while dnspython is imported.
+            server = (await asyncio.to_thread(_import_name_server))(sock, session.names)
+        else:
+            server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
+        if starting.is_closed:
             server.close()
         else:
-            session.servers[listener_id] = server
+            session.servers[message.listener_id] = server
+
+
+def _import_name_server() -> "type[NameServer]":
+    from supervisor.egress.name_server import NameServer
+
+    return NameServer
 
 
 def _import_inspector() -> "type[Inspector]":

@@ -4,6 +4,9 @@
     tunnelled     a CONNECT to a host that nothing wants to look into (`tunnels`)
     looked into   everything else, by mitmproxy (`inspector`), which is started when the first connection needs it
 
+Of a client that knows no proxy, and was redirected here, the kernel tells where it meant to go (`redirected`): TLS goes the ways of a
+CONNECT to there, HTTP that of a request through the proxy, a query the way to the name server, and all else is refused.
+
 It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than its bytes. Both judge by the same `checks`
 and the same `admission`. It must never pass a byte on before an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
@@ -17,7 +20,7 @@ import structlog
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.model_calls import is_model_host
-from supervisor.egress import checks, refusals, secrets
+from supervisor.egress import checks, redirected, refusals, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
@@ -30,6 +33,8 @@ log = structlog.get_logger("egress")
 # How long a client may take for its first head.
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
+_NAMES_PORT = 53
+_STALE = "this address stands for no name, or for none any more"
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 
 
@@ -58,7 +63,7 @@ class Front:
         self._model_hosts = frozenset(model_hosts)
         self._tunnels = Tunnels(admission)
 
-    async def serve(self, session: Session, client: Held) -> None:
+    async def serve(self, session: Session, client: Held, *, is_redirected: bool = False) -> None:
         """Serve one client to its end. Never raises but when it is cancelled."""
         try:
             connection = self._sessions.connect(session, client.transport, self._clock.monotonic())
@@ -67,7 +72,7 @@ class Front:
                 return
             try:
                 client.on_gone = connection.leave
-                await self._serve(client, connection)
+                await self._serve(client, connection, self._find_redirected_way if is_redirected else self._find_way)
             finally:
                 self._sessions.disconnect(connection)
                 self._admission.ended_all(connection)
@@ -76,10 +81,12 @@ class Front:
             client.cut()
             log.error("connection failed", error=where(error))
 
-    async def _serve(self, client: Held, connection: Connection) -> None:
+    async def _serve(
+        self, client: Held, connection: Connection, find_way: Callable[[Held, Connection], Awaitable[None]]
+    ) -> None:
         """Find the way and go it, or say why not."""
         try:
-            await self._find_way(client, connection)
+            await find_way(client, connection)
         except GoneError:
             return
         except RefusedError as refused:
@@ -93,7 +100,36 @@ class Front:
         if request.method != b"CONNECT":
             await self._look_into(client, connection)
             return
-        action = self._judge_head(connection, request)
+        await self._connect(client, connection, self._judge_head(connection, request), ESTABLISHED)
+
+    async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
+        host, port, is_stale = redirected.destination(client.transport, connection.session.names)
+        if port == _NAMES_PORT:
+            from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
+
+            await serve_stream(client, connection.session.names)
+            return
+        action = Network(operation="connect", host=host, port=port)
+        try:
+            speech = await redirected.speech(client)
+        except redirected.SpeechError as error:
+            self._admission.refused(connection, action, str(error))
+            raise RefusedError(Refusal(why=str(error)), said=b"") from None
+        try:
+            if is_stale:
+                self._admission.refused(connection, action, _STALE)
+                raise RefusedError(Refusal(why=_STALE, remedy="look the name up again"))
+            if speech == "HTTP":
+                connection.target, connection.is_plain = (host, port), True
+                await self._look_into(client, connection)
+            else:
+                await self._connect(client, connection, action, b"")
+        except RefusedError as refused:
+            refused.said = refused.said_in_tls if speech == "TLS" else refused.said
+            raise
+
+    async def _connect(self, client: Held, connection: Connection, action: Network, established: bytes) -> None:
+        """Ask for a connection that the client wants for itself, and serve it. `established` is what it is told then."""
         client.can_wait = False
         if client.is_gone or len(client.data) > MOST_HELD_BYTES:
             raise GoneError
@@ -104,10 +140,10 @@ class Front:
         try:
             if answer.look_inside or self._looks_inside(connection, action):
                 connection.target = (action.host, action.port)
-                client.send(ESTABLISHED)
+                client.send(established)
                 await self._look_into(client, connection)
             else:
-                end = await self._tunnels.run(client, connection, action)
+                end = await self._tunnels.run(client, connection, action, established)
                 self._admission.ended(connection, answer.question_id, "done", {"way": "tunnel", "end": end})
         except RefusedError as refused:
             self._admission.ended(connection, answer.question_id, "failed", {"error": refused.refusal.why})

@@ -148,7 +148,7 @@ class Guard:
         answer = connection.over or await self._admission.admit(
             connection,
             action,
-            in_tunnel=flow.metadata[TUNNEL],
+            in_tunnel=_is_inside(flow, connection),
             headers=checks.shown_headers(head),
             body_bytes=_whole(flow.request.headers.get("content-length", "")),
         )
@@ -319,7 +319,7 @@ class Guard:
         return target, None if head.scheme == "http" else "https goes through CONNECT"
 
     def _action(self, flow: http.HTTPFlow, connection: Connection, head: checks.Head, host: str, port: int) -> Network:
-        pin = connection.pins.get((host, port)) if flow.metadata[TUNNEL] else None
+        pin = connection.pins.get((host, port)) if _is_inside(flow, connection) else None
         said = head.values(b"host")
         return Network(
             operation="request",
@@ -413,6 +413,11 @@ class Guard:
         if detail.get("status") != _SWITCHED:
             connection.sending.discard(flow.id)
         self._admission.ended(connection, question_id, outcome, detail)
+
+
+def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
+    """Whether the request is inside of what was judged when the connection began."""
+    return bool(flow.metadata[TUNNEL]) and not connection.is_plain
 
 
 def _head(flow: http.HTTPFlow) -> checks.Head:

@@ -23,13 +23,23 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
 
 
+# Fatal alerts `access_denied` and `internal_error`: RFC 8446 6.2.
+_ACCESS_DENIED = b"\x15\x03\x03\x00\x02\x02\x31"
+_NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
+
+
 class RefusedError(Exception):
-    """Raised where a connection can't go on. `said` is what the client reads: by default the refusal as HTTP, with this status."""
+    """Raised where a connection can't go on. `said` is what the client reads: by default the refusal as HTTP, with this status.
+
+    `said_in_tls` is that for a client that waits for the answer to its first TLS message.
+    """
 
     def __init__(self, refusal: Refusal, status: int = 403, *, said: bytes | None = None) -> None:
         super().__init__()
         self.refusal = refusal
         self.said = as_http(refusal, status) if said is None else said
+        in_tls = _ACCESS_DENIED if status == http.HTTPStatus.FORBIDDEN else _NOT_REACHED
+        self.said_in_tls = in_tls if said is None else said
 
 
 def of_answer(answer: Answer) -> Refusal:

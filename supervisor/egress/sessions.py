@@ -8,10 +8,11 @@ import itertools
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from supervisor.core.egress_wire import Answer, Credential
+from supervisor.core.egress_wire import Answer, Credential, Listener
 from supervisor.egress.dialler import Pin
+from supervisor.egress.names import Names
 
 MOST_CONNECTIONS_PER_SESSION = 512
 # What a connection waits for is answered so when its client goes away.
@@ -20,15 +21,33 @@ _GONE = Answer(question_id=0, decision="deny", why="the client went away", remed
 Kind = Literal["requests", "bytes_out"]
 
 
+class Server(Protocol):
+    """What serves one socket."""
+
+    def close(self) -> None:
+        """Serve no more."""
+
+
+class Starting:
+    """Stands for a server that is being started: closed meanwhile, it never serves."""
+
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 @dataclass(eq=False)
 class Session:
-    """One session and the servers of its listening sockets: its sandbox's, and those of tool sandboxes of its own.
+    """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its own.
 
-    `left` is what it may still send of what was drawn for it; `used` what it sent since that was reported.
+    `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
+    it sent since that was reported.
     """
 
     id: str
-    servers: dict[int, asyncio.Server] = field(default_factory=dict)
+    servers: dict[int, Server] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     credentials: tuple[Credential, ...] = ()
     connections: set["Connection"] = field(default_factory=set)
     closed: bool = False
@@ -56,7 +75,8 @@ class Connection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
 
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
-    then named the same. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each. `cut_for` is
+    then named the same. `is_plain`: it was redirected to the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
+    request comes. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
     last, where a budget doesn't cover that; `sending` are the flows of it whose request may still go on.
     """
@@ -69,6 +89,7 @@ class Connection:
     waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
+    is_plain: bool = False
     unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
     up_bytes: int = 0
     down_bytes: int = 0
@@ -167,10 +188,12 @@ class Sessions:
             self.close(session_id)
 
 
-def listening_socket(fd: int) -> socket.socket:
-    """Our own copy of a listening socket that the supervisor passed. `OSError` where it isn't one."""
+def own_socket(fd: int, kind: Listener) -> socket.socket:
+    """Our own copy of a socket that the supervisor passed. `OSError` where it isn't of this kind."""
     sock = socket.socket(fileno=socket.dup(fd))
-    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) or sock.type != socket.SOCK_STREAM:
+    listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    expected = (socket.SOCK_DGRAM, 0) if kind == "names" else (socket.SOCK_STREAM, 1)
+    if (sock.type, listens) != expected:
         sock.close()
-        raise OSError("the descriptor isn't a listening stream socket")
+        raise OSError("the descriptor isn't a socket of this kind")
     return sock

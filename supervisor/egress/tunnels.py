@@ -36,15 +36,18 @@ class Tunnels:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
 
-    async def run(self, client: Held, connection: Connection, action: Network) -> str:
-        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel."""
+    async def run(self, client: Held, connection: Connection, action: Network, established: bytes) -> str:
+        """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel.
+
+        `established` is what the client reads once it has its tunnel, nothing where it knows of none.
+        """
         await self._take(connection, "requests", 1)
         origin = await self._dial(connection, action)
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:
                 raise GoneError
-            client.send(ESTABLISHED)
+            client.send(established)
             await self._greet(client, origin, connection, action)
             tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
             try:

@@ -1,0 +1,100 @@
+"""Where a redirected connection was for, and what it speaks. The rest is `tests/scenarios/test_transparent.py`, in real sandboxes."""
+
+import asyncio
+import ipaddress
+
+import pytest
+
+from supervisor.egress import redirected
+from supervisor.egress.ends import GoneError, Held
+from supervisor.egress.names import Names
+from supervisor.egress.redirected import Destination, SpeechError, speech
+
+
+def held(data: bytes, *, is_gone: bool = False) -> Held:
+    client = Held()
+    client.data += data
+    client.is_gone = is_gone
+    return client
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\x16", "TLS"),
+        (b"\x16\x03\x01\x02\x00", "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"M-SEARCH * HTTP/1.1\r\n", "HTTP"),
+        (b"CONNECT a:443 HTTP/1.1\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n", "HTTP"),
+    ],
+)
+async def test_what_it_speaks(data: bytes, expected: str) -> None:
+    assert await speech(held(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00",
+        b" GET /",
+        b"get / HTTP/1.1",
+        b"SSH-2.0-x",
+        b"EHLO\r\n",
+        b"GET\r\n",
+        b"\x80\x2e\x01",
+        b"A" * 33,
+        b"\r\nGET / HTTP/1.1",
+    ],
+)
+async def test_all_else_is_refused(data: bytes) -> None:
+    with pytest.raises(SpeechError, match="neither TLS nor HTTP"):
+        await speech(held(data))
+
+
+async def test_who_says_nothing_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redirected, "FIRST_WORD_S", 0.01)
+    for data in (b"", b"GET"):
+        with pytest.raises(SpeechError, match="waits for the other side"):
+            await speech(held(data))
+
+
+async def test_who_leaves_is_gone() -> None:
+    with pytest.raises(GoneError):
+        await speech(held(b"", is_gone=True))
+    with pytest.raises(SpeechError, match="before it said"):
+        await speech(held(b"GET", is_gone=True))
+
+
+def test_where_it_was_for() -> None:
+    names = Names()
+    v4, v6 = names.give("a.test")
+    meant = redirected._meant
+    assert meant(v4, 443, names) == meant(v6, 443, names) == Destination("a.test", 443, is_stale=False)
+    assert meant(v4 + 1, 443, names) == Destination(str(v4 + 1), 443, is_stale=True)
+    for text, host in (("192.0.2.1", "192.0.2.1"), ("2001:DB8::1", "2001:db8::1")):
+        assert meant(ipaddress.ip_address(text), 1, names).host == host
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(address: str) -> None:
+    """Where the kernel tracks connections it says where this one went; where it doesn't, that it knows nothing."""
+    loop = asyncio.get_running_loop()
+    accepted: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
+
+    class Door(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.set_result(transport)
+
+    async with await loop.create_server(Door, address, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection(address, port)
+        transport = await accepted
+        assert isinstance(transport, asyncio.Transport)
+        try:
+            assert redirected.destination(transport, Names())[:2] == (address, port)
+        except OSError:
+            pass
+        finally:
+            transport.close()
+            writer.close()
