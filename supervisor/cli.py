@@ -338,6 +338,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         )
         parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
         parser.add_argument("--copy", metavar="MODE", help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)")
+        parser.add_argument("--network", metavar="MODE", help="proxy or transparent: the way out (GATEHOUSE_NETWORK)")
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
         if name != "up":
             parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
@@ -427,11 +428,13 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     from pathlib import Path
 
     from supervisor.core.duration import parse_duration
-    from supervisor.settings import copy_mode, from_environment
+    from supervisor.settings import copy_mode, from_environment, network_mode
 
     settings = from_environment()
     if getattr(options, "copy", None):
         settings = settings._replace(copy_mode=copy_mode(options.copy, "--copy"))
+    if getattr(options, "network", None):
+        settings = settings._replace(network_mode=network_mode(options.network, "--network"))
     if options.data_dir:
         settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
     if policy and getattr(options, "policy", None):

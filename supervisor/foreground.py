@@ -73,6 +73,7 @@ def supervise(
             "budget": settings.max_cost or None,
             "include_ignored": settings.include_ignored,
             "copy": settings.copy_mode,
+            "network": settings.network_mode,
         }
         return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
     _check(settings)

@@ -28,7 +28,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
-from supervisor.core.sessions import Kind, Session, SessionId
+from supervisor.core.sessions import Kind, NetworkMode, Session, SessionId
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.sandbox.base import Running, Sandbox, Spec
 from supervisor.settings import CopyMode
@@ -44,9 +44,8 @@ WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in th
 
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person asks for. `command` is empty for a review; None means the setting's.
-
-    `include_ignored`: what git ignores comes into the private copy, too; `copy`: how that is made.
+    """What a person asks for. `command` is empty for a review; None means the setting's. `include_ignored`: what git ignores
+    comes into the private copy, too; `copy`: how that is made; `network`: which of its programs can ask to get out.
     """
 
     workspace: Path
@@ -58,6 +57,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     include_ignored: bool | None = None
     tty: bool = False
     copy: CopyMode | None = None
+    network: NetworkMode | None = None
 
 
 class Surroundings(Protocol):

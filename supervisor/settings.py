@@ -11,6 +11,7 @@ from supervisor.core.duration import parse_duration
 from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]
+type NetworkMode = Literal["proxy", "transparent"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,6 +63,11 @@ SETTINGS = (
         "auto",
         "how the private copy is made: copy, overlay (at once, whatever the size), or auto: overlay from 5,000 files on",
     ),
+    Setting(
+        "GATEHOUSE_NETWORK",
+        "proxy",
+        "how programs in a sandbox get out: proxy (those that go by HTTP_PROXY), or transparent (every TCP connection is judged)",
+    ),
     Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts besides the system's"),
     Setting("GATEHOUSE_REVIEW_MODEL", "", "the model that the review agent uses; its own default where empty"),
     Setting(
@@ -102,6 +108,7 @@ class Settings(NamedTuple):
     prices_file: Path = ROOT / "policy/prices.yaml"
     credentials_file: Path | None = None
     keep_bodies: bool = False
+    network_mode: NetworkMode = "proxy"
 
     @property
     def sessions_dir(self) -> Path:
@@ -148,6 +155,7 @@ def from_environment() -> Settings:
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
         keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
         credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
+        network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
     )
 
 
@@ -156,6 +164,14 @@ def copy_mode(text: str, what: str) -> CopyMode:
     modes: dict[str, CopyMode] = {"auto": "auto", "copy": "copy", "overlay": "overlay"}
     if text not in modes:
         raise UserError(f"{what}: `{text}` is no way to make a copy", "choose auto, copy or overlay")
+    return modes[text]
+
+
+def network_mode(text: str, what: str) -> NetworkMode:
+    """How programs in a sandbox are to get out, as `what` says it."""
+    modes: dict[str, NetworkMode] = {"proxy": "proxy", "transparent": "transparent"}
+    if text not in modes:
+        raise UserError(f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent")
     return modes[text]
 
 

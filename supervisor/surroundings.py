@@ -23,14 +23,14 @@ from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_settled
 from supervisor.core.budget import format_budget, parse_budget
-from supervisor.core.egress_wire import Credential
+from supervisor.core.egress_wire import Credential, Listener
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.process import Completed, run
-from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, Limits, Spec
+from supervisor.sandbox.base import CA_BUNDLE, DOOR_PORT, HOME, JAVA_STORE, MERGED, NAMES_PORT, Limits, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
 from supervisor.settings import ROOT, Settings
@@ -41,6 +41,8 @@ from supervisor.workspace.undo import Undo, reopened
 
 PROXY_PORT = 3128
 AGENT_PORT = 3701
+# What serves programs that know no proxy, where the session's network is transparent.
+_FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
 INSIDE = "/opt/gatehouse"
 GIT_S = 30.0
@@ -149,12 +151,16 @@ class Surroundings:
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """The facts of a session that its kind brings; `UserError` where it can't be started so."""
         limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
-        budget = format_budget(limits)
+        common = {
+            "remotes": await self._remotes(wanted.workspace),
+            "budget": format_budget(limits),
+            "network": wanted.network or self._settings.network_mode,
+        }
         if wanted.kind == "agent":
             if not wanted.command:
                 raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
             find_program(wanted.command[0], environment.search_path(), Path.home())
-            return {"remotes": await self._remotes(wanted.workspace), "budget": budget}
+            return common
         notices = []
         base = await self._checked_base(wanted.workspace, wanted.base)
         if base is None:
@@ -163,13 +169,12 @@ class Surroundings:
         if recorded:
             notices.append(RECORDED_NOTICE)
         return {
+            **common,
             "command": ("gatehouse-review", "--base", base or "none"),
             "base": base,
-            "remotes": await self._remotes(wanted.workspace),
             "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
             "policy_text": "" if recorded else _model_policy(self._model_url()),
             "notices": tuple(notices),
-            "budget": budget,
         }
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
@@ -231,22 +236,30 @@ class Surroundings:
         credentials = self._credentials() if self._settings.anthropic_api_key else ()
         named = self._named_secrets.credentials
         await self._network.open_session(session.id, listeners[PROXY_PORT], (*credentials, *named))
+        for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
+            if port in listeners:
+                await self._network.open_session(session.id, listeners[port], kind=kind)
         parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
 
     async def lend_proxy(
         self, session_id: str, listeners: Mapping[int, socket.socket]
     ) -> Callable[[], Awaitable[None]]:
-        """Serve the proxy's socket of a tool sandbox as its session's, until what is given back is called."""
-        listener = listeners[PROXY_PORT].dup()  # the sandbox closes its own before we can name it to egress again
+        """Serve the sockets of a tool sandbox as its session's, until what is given back is called."""
+        lent: list[socket.socket] = []
 
         async def take_back() -> None:
-            await self._network.close_listener(session_id, listener)
-            listener.close()
+            for ours in lent:
+                await self._network.close_listener(session_id, ours)
+                ours.close()
 
         try:
-            await self._network.open_session(session_id, listener)
+            for port, listener in listeners.items():
+                ours = listener.dup()  # the sandbox closes its own before we can name it to egress again
+                lent.append(ours)
+                await self._network.open_session(session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy"))
         except BaseException:
-            listener.close()
+            for ours in lent:
+                ours.close()
             raise
         return take_back
 
@@ -324,6 +337,7 @@ class Surroundings:
             ca_bundle=self._ca_bundle,
             java_store=self._java_store,
             ports=ports,
+            redirected=session.network == "transparent",
             limits=Limits(
                 cpu_s=int(settings.cpu_s),
                 memory_bytes=settings.memory_bytes,

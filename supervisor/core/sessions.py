@@ -7,6 +7,7 @@ import msgspec
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "waiting", "stopping", "ended"]
 Kind = Literal["agent", "review"]
+NetworkMode = Literal["proxy", "transparent"]
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +16,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
     process with the same number for it. `notices` are lines that the page shows above all else. `remotes` are
     the names and URLs that the host's repository knew at the start: git rules speak of no others. `budget` is the session's own, as
-    `core.budget` reads it.
+    `core.budget` reads it. `network` says whether only what goes by the proxy gets out when allowed, or every TCP connection.
     """
 
     id: SessionId
@@ -40,6 +41,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[str, ...] = ()
     review: dict[str, Any] | None = None
     budget: str = ""
+    network: NetworkMode = "proxy"
 
 
 def state(session: Session) -> State:

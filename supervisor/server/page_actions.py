@@ -23,7 +23,7 @@ from supervisor.server.page_views import card
 from supervisor.server.parts import Parts
 from supervisor.server.session_views import session_data
 from supervisor.session_manager import StartSession
-from supervisor.settings import copy_mode
+from supervisor.settings import copy_mode, network_mode
 
 Form = URLEncodedBody[dict[str, str]]
 type YesOrNo = Literal["allow", "deny"]
@@ -275,4 +275,5 @@ def _wanted(data: dict[str, str]) -> StartSession:
         budget=data.get("budget", "").strip() or None,
         include_ignored="include_ignored" in data,
         copy=copy_mode(data["copy"], "the private copy") if data.get("copy") else None,
+        network=network_mode(data["network"], "the network") if data.get("network") else None,
     )

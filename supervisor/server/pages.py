@@ -49,6 +49,7 @@ def sessions(request: AnyRequest) -> Response[str]:
         "include_ignored": parts.settings.include_ignored,
         "default_budget": parts.settings.max_cost or "no limit",
         "default_copy": parts.settings.copy_mode,
+        "default_network": parts.settings.network_mode,
         "default_uptime": format_duration(parts.settings.max_uptime_s).replace(" ", ""),
     }
     return page_values.page(request, "sessions.html", "sessions", **values)

@@ -49,6 +49,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "command": redact(shlex.join(session.command)),
         "base": redact(session.base or ""),
         "model": redact(session.model or ""),
+        "network": session.network,
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],

@@ -11,7 +11,7 @@ from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
 from supervisor.core.display import visible
 from supervisor.core.redact import Redactor
-from supervisor.core.sessions import Kind, Session, State, remaining_s, state
+from supervisor.core.sessions import Kind, NetworkMode, Session, State, remaining_s, state
 from supervisor.server.spend_views import SpendView
 
 
@@ -80,6 +80,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     base: str | None
     model: str | None
+    network: NetworkMode
     created_at: float
     started_at: float | None
     deadline_at: float
@@ -163,6 +164,7 @@ def session_view(
         command=tuple(shown(word, redactor) for word in session.command),
         base=session.base,
         model=session.model,
+        network=session.network,
         created_at=session.created_at,
         started_at=session.started_at,
         deadline_at=session.deadline_at,

@@ -29,6 +29,7 @@ sessions = Table(
     Column("notices", JSON, nullable=False),
     Column("review", JSON),
     Column("budget", Text, nullable=False, server_default=""),
+    Column("network", String(16), nullable=False, server_default="proxy"),
 )
 
 requests = Table(

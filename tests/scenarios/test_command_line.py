@@ -54,7 +54,16 @@ def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> No
     one_line(product.run("approvals"), "no Gatehouse runs")
     one_line(product.run("approve", "../../x"), "not an id")
     one_line(product.run("up", "--port", "70000"), "not a port")
+    one_line(product.run("up", "--network", "open"), "--network", "`open`", "choose proxy or transparent")
+    one_line(product.run("up", GATEHOUSE_NETWORK="none"), "GATEHOUSE_NETWORK", "`none`")
     one_line(product.run("up", GATEHOUSE_MEMORY_MB="lots"), "GATEHOUSE_MEMORY_MB", "`lots`")
+
+
+def test_the_way_out_is_chosen_on_the_command_line(product: Gatehouse, tmp_path: Path) -> None:
+    look_up = ("--workspace", str(tmp_path / "workspace"), "--", "getent", "ahostsv4", "some.example.org")
+    transparent = product.run("run", "--network=transparent", *look_up)
+    assert (transparent.returncode, transparent.stdout.startswith("198.1")) == (0, True), transparent
+    assert product.run("run", *look_up).stdout == ""
 
 
 def test_a_folder_that_can_not_be_read_is_said(product: Gatehouse, tmp_path: Path) -> None:

@@ -1,0 +1,176 @@
+"""Hostile programs in a sandbox whose network is transparent: nothing goes out that wasn't judged, and of what is refused no byte arrives."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from supervisor.core.sessions import Session
+from tests.egress.egress_harness import Origin, running_origin
+from tests.fakes.site import Site
+from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+
+NAMES = dict.fromkeys(("site.test", "looked.test", "other.test", "supervisor.test"), ("127.0.0.1",)) | {
+    "inner.test": ("10.1.2.3",),
+    "metadata.test": ("169.254.169.254",),
+}
+ATTACKS = Path(__file__).with_name("transparent_attacks.py")
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def whole_site(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Site(tmp_path_factory.mktemp("site"), authority, tuple(NAMES)) as site:
+        yield site
+
+
+@pytest.fixture
+def site(whole_site: Site) -> Site:
+    whole_site.forget()
+    return whole_site
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    whole_site: Site, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Supervised]:
+    folder = tmp_path_factory.mktemp("attacks")
+    authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
+    settings = settings_in(folder, upstream_ca=folder / "upstream.pem", network_mode="transparent")
+    async with supervised(settings, names=NAMES) as running, running_origin() as origin:
+        running.operator_port = urlsplit(running.supervisor.login_url()).port  # type: ignore[attr-defined]
+        running.origin = origin  # type: ignore[attr-defined]
+        policy = f"""
+version: 1
+modes: {{filesystem: deny, network: deny}}
+allow:
+  - network(127.0.0.1:{whole_site.https_port})
+  - network(127.0.0.1:{whole_site.http_port})
+  - network(site.test:{whole_site.https_port})
+  - network(site.test:{whole_site.http_port})
+  - network(127.0.0.1:{origin.port})
+  - network(site.test:{origin.port})
+  - network(other.test:{origin.port})
+  - network(looked.test:{origin.port})
+  - network(site.test:22)
+  - network(other.test:{whole_site.https_port})
+  - network(other.test:{whole_site.http_port})
+  - network(GET,HEAD {whole_site.https("looked.test", "/**")})
+  - network(inner.test)
+  - network(metadata.test)
+  - network(supervisor.test:{running.operator_port})
+  - network(127.0.0.1:{running.operator_port})
+"""
+        settings.policy_file.write_text(policy)
+        running.parts.policies.current()
+        yield running
+
+
+async def attack(running: Supervised, folder: Path, name: str, *ports: int) -> tuple[Session, dict[str, Any]]:
+    """Run one attack as the agent, with no proxy to be seen."""
+    workspace = make_repository(folder / "project", {ATTACKS.name: ATTACKS.read_text()})
+    words = " ".join(map(str, ports))
+    script = f"unset HTTP_PROXY HTTPS_PROXY http_proxy https_proxy; /usr/bin/python3 {ATTACKS.name} {name} {words}"
+    session, output = await running.run(workspace, "bash", "-c", script)
+    assert session.exit_code == 0, output
+    return session, json.loads(output.splitlines()[-1])
+
+
+def denied(running: Supervised, session: Session) -> list[str]:
+    return [one["why"] for one in running.audit("verdict_given", session=session.id, verdict="deny")]
+
+
+async def test_without_a_lie_they_get_there(running: Supervised, tmp_path: Path, site: Site) -> None:
+    _, came = await attack(running, tmp_path, "truth", site.https_port, site.http_port)
+    assert all(answer.startswith("HTTP/1.1 200") for answer in came.values()), came
+
+
+async def test_tls_that_names_another_host_than_the_address_stands_for(
+    running: Supervised, tmp_path: Path, site: Site
+) -> None:
+    origin: Origin = running.origin  # type: ignore[attr-defined]
+    session, came = await attack(running, tmp_path, "lies", origin.port, site.http_port)
+    assert not any("HTTP/1.1" in answer for answer in came.values()), came
+    assert origin.received == b"", "no byte arrived"
+    whys = denied(running, session)
+    assert sum("TLS names `other.test`, but the connection goes to `site.test`" in why for why in whys) == 2, whys
+    assert sum("TLS names no host" in why for why in whys) == 1
+    assert len(whys) == len(came), "each is on record"
+
+
+async def test_http_that_names_another_host_than_the_address_stands_for(
+    running: Supervised, tmp_path: Path, site: Site
+) -> None:
+    session, came = await attack(running, tmp_path, "hosts", site.https_port, site.http_port)
+    second = came.pop("second")
+    assert second.startswith("HTTP/1.1 200")
+    assert second.count("HTTP/1.1 200") == 1
+    assert "the request names `other.test`" in second
+    assert all(answer.startswith(("HTTP/1.1 403", "HTTP/1.1 400")) for answer in came.values()), came
+    assert "the request names `other.test`" in came["lying"]
+    assert "names port" in came["port"]
+    assert "absolute" in came["absolute"]
+    assert "upgrade to HTTP/2 is refused" in came["upgrade"]
+    assert site.requests == ["GET /"]
+    assert len(denied(running, session)) >= 5
+
+
+async def test_addresses_that_nobody_may_reach(running: Supervised, tmp_path: Path, site: Site) -> None:
+    session, came = await attack(running, tmp_path, "addresses", site.https_port, site.http_port)
+    for name, answer in came.items():
+        if name.startswith(("tls", "lying")):
+            assert "HTTP/1.1" not in answer, name
+        else:
+            assert answer.startswith("HTTP/1.1 403"), (name, answer)
+    for name in ("169.254.169.254", "64:ff9b::a9fe:a9fe", "metadata.test"):
+        assert "metadata" in came[name], came[name]
+    assert "stands for no name" in came["198.18.0.1"]
+    assert site.untouched
+    assert len(denied(running, session)) == len(came)
+
+
+async def test_the_hosts_own_listeners(running: Supervised, tmp_path: Path, site: Site) -> None:
+    operator: int = running.operator_port  # type: ignore[attr-defined]
+    _, came = await attack(running, tmp_path, "loopback", site.https_port, site.http_port, operator)
+    own = {name: answer for name, answer in came.items() if " " in name and name[0] in "0123456789:"}
+    assert len(own) == 15
+    assert set(own.values()) == {"ConnectionRefusedError"}, "that is the sandbox's own loopback"
+    assert "is Gatehouse itself" in came["supervisor"]
+    assert "HTTP/1.1" not in came["supervisor tls"]
+    assert all(came[f"own {port}"].startswith("HTTP/1.1 403") for port in (3128, 3129, 3701))
+    assert site.untouched
+
+
+async def test_what_is_neither_tls_nor_http_is_refused_and_on_record(
+    running: Supervised, tmp_path: Path, site: Site
+) -> None:
+    session, came = await attack(running, tmp_path, "raw", site.https_port, site.http_port)
+    assert came["ssh"] == came["binary"] == came["lower"] == came["blank"] == came["names by tcp"] == ""
+    assert came["tls rubbish"].startswith("15"), "an alert"
+    assert "200" not in came["h2c"]
+    assert sum("neither TLS nor HTTP" in why for why in denied(running, session)) == 4
+    assert site.requests == []
+
+
+async def test_names_and_datagrams_are_no_way_out(running: Supervised, tmp_path: Path, site: Site) -> None:
+    session, came = await attack(running, tmp_path, "datagrams", site.https_port, site.http_port)
+    kinds = {name: tuple(answer) for name, answer in came.items() if name.startswith("kind")}
+    assert kinds.pop("kind 1") == (0, 1)
+    assert set(kinds.values()) == {(0, 0)}, "nothing but an address, which stands for the name in this sandbox alone"
+    assert came["by tcp"] is True
+    assert {answer for name, answer in came.items() if name.startswith("udp")} == {"ConnectionRefusedError"}
+    assert came["took_s"] < 10
+    verdicts = running.audit("verdict_given", session=session.id, category="network")
+    assert verdicts == [], "to know an address is no connection: nobody was asked, and nothing was looked up"
+    assert site.untouched
