@@ -53,6 +53,14 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
     return 0
 
 
+def lift(client: "Client", request_id: str) -> int:
+    """Let what was denied be asked again at once."""
+    lifted = client.post(f"/api/requests/{request_id}/lift")
+    for one in lifted:
+        print(f"may be asked again: {visible(one['title'], one_line=True)}")
+    return 0
+
+
 def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace) -> int:
     """Approve the changes with these numbers; the rest waits on, or is denied."""
     numbers, drop_rest = options.hunks, options.drop_rest

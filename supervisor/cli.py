@@ -130,6 +130,8 @@ def deny(options: argparse.Namespace) -> int:
     from supervisor import card_verbs
 
     request_id = _id(options.id)
+    if options.lift:
+        return card_verbs.lift(_client(options), request_id)
     return card_verbs.answer(_client(options), request_id, options, "deny")
 
 
@@ -354,6 +356,7 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     approving, denying = verb("approve", approve), verb("deny", deny)
     approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")
     approving.add_argument("--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)")
+    denying.add_argument("--lift", action="store_true", help="the reverse: what was denied may be asked again at once")
     for parser in (approving, denying):
         parser.add_argument("id", metavar="ID", help="of a request; with --changes, of a session")
         parser.add_argument("--changes", action="store_true", help="the session's changed files that wait, all at once")
