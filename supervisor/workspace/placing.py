@@ -164,6 +164,8 @@ class Placer:
         if self._history is not None:
             self._history.intend(request_id, name, temporary, operation, before, after, folders)
         self.at("intended")
+        if not set(folders).issuperset(self._missing_folders(name)):
+            raise stale(name)  # moved away since: to make it anew would be an effect that isn't on record
         return Applied(None, before, after, folders)
 
     def done_before(self, request_id: str, name: str, known: Known | None) -> Applied:

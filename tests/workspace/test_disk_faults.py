@@ -176,3 +176,27 @@ def test_a_folder_that_may_not_be_written(open_place: Path, kind: str) -> None:
         code = 0
     finally:
         os._exit(code)
+
+
+async def test_a_folder_that_goes_in_the_instant_is_not_made_anew(tmp_path: Path) -> None:
+    """It would be on the host again with nobody's word for it, and no undo would take it away."""
+    host = tmp_path / "host"
+    (host / "d/e").mkdir(parents=True)
+    desk = Desk(tmp_path / "data", host)
+
+    def moved(step: str) -> None:
+        if step == "intended" and (host / "d").exists():
+            (host / "d").rename(host / "elsewhere")
+
+    desk.new_channel(moved)
+    async with desk.running(start=False):
+        (desk.copy / "d/e/new.txt").write_text("agent\n")
+        await desk.compared()
+        request = desk.pending()["d/e/new.txt"]
+        desk.approve(request)
+        done = await desk.settled(request)
+        assert done.outcome is not None
+        assert not done.outcome["ok"]
+        assert not (host / "d").exists()
+        assert list((host / "elsewhere/e").iterdir()) == []
+    desk.close()
