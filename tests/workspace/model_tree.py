@@ -53,12 +53,16 @@ def read_tree(root: Path, contents: dict[str, bytes] | None = None) -> Tree:
     waiting = [""]
     while waiting:
         folder = waiting.pop()
-        with os.scandir(root / folder) as listing:
+        with contextlib.ExitStack() as opened:
+            # Where somebody looked for it before, an overlay lists what is new on the host, but doesn't find it yet.
+            with contextlib.suppress(FileNotFoundError):
+                listing = opened.enter_context(os.scandir(root / folder))
             for one in listing:
                 name = f"{folder}/{one.name}" if folder else one.name
-                found[name] = _entry(one, contents)
-                if found[name].kind == "dir":
-                    waiting.append(name)
+                with contextlib.suppress(FileNotFoundError):
+                    found[name] = _entry(one, contents)
+                    if found[name].kind == "dir":
+                        waiting.append(name)
     return {name: entry for name, entry in found.items() if not name.rpartition("/")[2].startswith(".gatehouse-")}
 
 

@@ -4,7 +4,7 @@ Both sides edit; the person answers in every way there is, takes back what was d
 the supervisor ends, or is killed (a real process, kill -9 before a random system call) and starts anew. `model_world` says
 what must hold after each step, and at the end both sides meet once everything is approved.
 
-The loops aren't running: each look is a step of its own, so a script is the same each time and shrinks.
+Each in both modes: over a plain copy, and over an overlay. The loops aren't running: each look is a step of its own, so a script is the same each time and shrinks.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from supervisor.audit import verify
@@ -27,6 +28,8 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.changes import names_of
 from supervisor.core.undoing import Selection
 from supervisor.errors import GatehouseError
+from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
+from supervisor.workspace.sides import COPY
 from tests.workspace.conftest import SESSION, Desk
 from tests.workspace.model_steps import (
     FIRST,
@@ -313,13 +316,32 @@ class Points:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Place(NamedTuple):
+    """Where one script is played, and how the copy is made."""
+
+    folder: Path
+    is_overlay: bool
+
+    @property
+    def host(self) -> Path:
+        return self.folder / "host"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def session(self) -> Path:
+        return self.data / "sessions" / SESSION
+
+
 type Tell = Callable[[World, int], None]
 
 
-async def live(place: Path, script: Sequence[Step], world: World, start: int, meanwhile: Change, tell: Tell) -> int:
+async def live(place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change, tell: Tell) -> int:
     """Carry out the script from a step on until the supervisor ends; where to go on. A crash ends this very process."""
-    points = Points(place / "host")
-    desk = Desk(place / "data", place / "host")
+    points = Points(place.host)
+    desk = Desk(place.data, place.host, is_overlay=place.is_overlay)
     desk.new_channel(points.at)
     try:
         async with desk.running(start=False, copy=start == 0):
@@ -351,16 +373,16 @@ async def live(place: Path, script: Sequence[Step], world: World, start: int, me
     return len(script) + 1
 
 
-def play(script: Sequence[Step]) -> None:
+def play(script: Sequence[Step], mode: str) -> None:
     """The whole script, life after life, in folders of its own."""
     fast = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="gatehouse-model-", dir=fast) as folder:
-        place = Path(folder)
-        for name, mode in FIRST.items():
-            path = place / "host" / name
+        place = Place(Path(folder), mode == "overlay")
+        for name, permissions in FIRST.items():
+            path = place.host / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(f"line {number}\n" for number in range(LINES)))
-            path.chmod(mode)
+            path.chmod(permissions)
         world, at = World(), 0
         meanwhile: Change = {}
         while at <= len(script):
@@ -374,10 +396,13 @@ def play(script: Sequence[Step]) -> None:
             else:
                 world, at = live_and_die(place, script, world, at, meanwhile)
                 meanwhile = go_on_without(place, world, crash.meanwhile)
-        verify(place / "data" / "audit.log")
+        verify(place.data / "audit.log")
+        make_removable(place.session)
 
 
-def live_and_die(place: Path, script: Sequence[Step], world: World, start: int, meanwhile: Change) -> tuple[World, int]:
+def live_and_die(
+    place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change
+) -> tuple[World, int]:
     """One life in a process of its own, which ends by kill -9; the world as it was told last, and where to go on."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -410,34 +435,53 @@ def live_and_die(place: Path, script: Sequence[Step], world: World, start: int, 
     return told
 
 
-def go_on_without(place: Path, world: World, ops: Sequence[Op]) -> Change:
+def go_on_without(place: Place, world: World, ops: Sequence[Op]) -> Change:
     """Nothing is torn; then both sides go on. What the person changed."""
-    host = place / "host"
-    before = read_tree(host)
+    before = read_tree(place.host)
     for name, entry in difference(world.host, before).items():
         if entry is not None and entry.kind == "file":
             assert entry.token in world.contents or is_snapshot(place, entry.token), f"`{name}` is torn: {entry}"
     for op in ops:
-        do(host if op.who == "person" else place / "data" / "sessions" / SESSION / "merged", op, world.text())
-    return difference(before, read_tree(host, world.contents))
+        if op.who == "person":
+            do(place.host, op, world.text())
+        else:
+            in_copy(place, op, world.text())
+    return difference(before, read_tree(place.host, world.contents))
 
 
-def is_snapshot(place: Path, digest: str) -> bool:
-    return any((place / "data" / "sessions" / SESSION).rglob(f"*{digest[-60:]}*"))
+def in_copy(place: Place, op: Op, text: str) -> None:
+    """What the agent did last, which nobody saw any more. An overlay is mounted for it, as it was a moment before."""
+    if not place.is_overlay:
+        do(place.session / COPY, op, text)
+        return
+    mounted = asyncio.run(mount_overlay(place.host, place.session))
+    try:
+        do(Path(f"/proc/self/fd/{mounted.merged_fd}"), op, text)
+    finally:
+        mounted.close()
+
+
+def is_snapshot(place: Place, digest: str) -> bool:
+    return any(place.session.rglob(f"*{digest[-60:]}*"))
 
 
 # --- the tests ---------------------------------------------------------------------------------------------------------
 
 SHARE = settings.default.max_examples if settings.default else 100
+MODES = pytest.mark.parametrize("mode", ["copy", "overlay"])
 
 
-@settings(max_examples=max(20, SHARE // 2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(QUIET)
-def test_nothing_happens_that_nobody_approved(script: Script) -> None:
-    play(script)
+@MODES
+@pytest.mark.timeout(600)
+@settings(max_examples=max(10, SHARE // 4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(script=QUIET)
+def test_nothing_happens_that_nobody_approved(mode: str, script: Script) -> None:
+    play(script, mode)
 
 
-@settings(max_examples=max(10, SHARE // 5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(ROUGH)
-def test_over_kills_and_restarts(script: Script) -> None:
-    play(script)
+@MODES
+@pytest.mark.timeout(600)
+@settings(max_examples=max(5, SHARE // 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(script=ROUGH)
+def test_over_kills_and_restarts(mode: str, script: Script) -> None:
+    play(script, mode)
