@@ -4,6 +4,8 @@ It is separate from `egress_questions`: the request itself was allowed by the ru
 cost. Whatever fails in here is a denial (law 3).
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -20,6 +22,8 @@ log = structlog.get_logger("spending")
 AT_LIMIT = "stop here, or ask the operator to add to the budget"
 # A call that needs more raises than this is denied: somebody answers, but something else spends.
 MOST_RAISES = 20
+# How long the end of Gatehouse waits for the last word about what sessions sent.
+TOLD_S = 1.0
 
 
 class ModelCalls:
@@ -33,6 +37,8 @@ class ModelCalls:
         self._ask_at_limit = ask_at_limit
         self._reservations: dict[int, str] = {}
         self._refused: dict[str, str] = {}
+        self._untold: set[str] = set()
+        self._told = asyncio.Event()
 
     async def answer(self, wanted: Reserve | Draw) -> Answer:
         """Whether the call may go out, or so much traffic. Never raises but when it is cancelled."""
@@ -60,8 +66,23 @@ class ModelCalls:
         except StorageError as error:  # it stays at what was reserved, and is settled so at the next start
             log.error("not settled", error=str(error), reservation=reservation)
 
+    def closing(self, session_id: str) -> None:
+        """A session is closed: egress says for the last time what it sent."""
+        self._untold.add(session_id)
+
+    async def all_told(self) -> None:
+        """Until that was said of every closed session, or it takes too long: what was handed out to those then counts as sent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TOLD_S):
+                while self._untold:
+                    self._told.clear()
+                    await self._told.wait()
+
     def used(self, used: Used) -> None:
         """Record what a session sent."""
+        if used.is_last:
+            self._untold.discard(used.session_id)
+            self._told.set()
         if self._spending is None:
             return
         try:
@@ -71,6 +92,8 @@ class ModelCalls:
 
     def lose_all(self) -> None:
         """Egress is gone: what its calls used, and what it sent, isn't known."""
+        self._untold.clear()
+        self._told.set()
         for question_id in list(self._reservations):
             self.spent(Spent(question_id=question_id, usage=None))
         if self._spending is not None:

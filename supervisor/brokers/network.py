@@ -172,6 +172,8 @@ class NetworkBroker:
         """End egress. Its connections end; whatever is asked meanwhile is denied."""
         self._stopping.set()
         if self._run is not None:
+            await self._run.calls.all_told()
+        if self._run is not None:
             self._run.channel.cut()
         if self._task is not None:
             await self._task
@@ -219,6 +221,7 @@ class NetworkBroker:
         for lent in session.listeners.values():
             _give_up(lent)
         if self._run is not None:
+            self._run.calls.closing(session_id)
             self._run.channel.send(CloseSession(session_id=session_id))
 
     def end_connections(self) -> None:

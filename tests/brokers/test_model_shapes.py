@@ -5,14 +5,16 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import signal
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.brokers.conftest import Setting
 from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
-from tests.egress.egress_harness import Proxy, answer_of, status_of
+from tests.egress.egress_harness import Proxy, answer_of, server_context, status_of
 from tests.fakes.model_api import MODEL, ModelApi
 
 BEDROCK = f"/model/us.anthropic.{MODEL}-20251001-v1%3A0"
@@ -216,3 +218,25 @@ async def test_a_body_longer_than_any_call_is_refused(desk: Setting, api: ModelA
     assert status_of(answer) == 403
     assert b"longer than 32 MB" in answer
     assert api.requests == []
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+@pytest.mark.parametrize("streams", [False, True])
+async def test_over_http2_it_is_the_same(desk: Setting, api: ModelApi, authority: trustme.CA, streams: bool) -> None:
+    server = await asyncio.start_server(
+        api.serve, "127.0.0.1", 0, ssl=server_context(authority, "models.test", "127.0.0.1")
+    )
+    port = server.sockets[0].getsockname()[1]
+    desk.office.policy(f"allow:\n  - network(127.0.0.1:{port})\n  - network(models.test:{port})\n")
+    body = json.dumps(HAIKU_4 | {"stream": streams})
+    words = ["curl", "-sS", "--http2", "-x", desk.url, "--cacert", str(desk.ca_file), "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "-d", body]  # fmt: skip
+    try:
+        curl = await asyncio.create_subprocess_exec(
+            *words, f"https://models.test:{port}/v1/messages", stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await curl.communicate()
+    finally:
+        server.close()
+    assert said == b"2 200"
+    (line,) = await settled(desk, 1)
+    assert (line["cost_picousd"], line["flags"]) == (api.billed, [])

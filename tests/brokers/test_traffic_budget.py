@@ -245,6 +245,14 @@ async def test_what_is_left_of_a_portion_is_given_back_when_the_session_ends(pla
     assert 0 < used(place, mine).bytes_out < 1000
 
 
+async def test_at_the_end_of_gatehouse_it_is_given_back_too(place: Setting, http: Origin) -> None:
+    mine = let(place, http.port, budget="1000requests")
+    assert status_of(await get(place, http)) == 200
+    await place.broker.close_session(place.session_id)
+    await place.broker.stop()
+    assert used(place, mine).requests == 1
+
+
 async def test_when_egress_is_killed_what_it_held_counts_as_sent(place: Setting, http: Origin) -> None:
     mine = let(place, http.port, budget="1000requests")
     assert status_of(await get(place, http)) == 200
