@@ -10,13 +10,13 @@ import os
 import shutil
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import Figure, _workspace_loops, _workspace_tree
+from bench._workspace_prober import Prober
 from supervisor.core.actions import FileChange
 from supervisor.core.undoing import Selection
 from supervisor.workspace.apply import Applier
@@ -82,11 +82,17 @@ async def _in_turns(place: Path) -> dict[str, Taken]:
     """What each way takes."""
     ones: dict[str, list[float]] = {way: [] for way in WAYS}
     bursts: dict[str, list[float]] = {way: [] for way in WAYS}
-    for turn in range(ROUNDS):
-        for way, opened in WAYS.items():
-            async with opened(place / f"{way}{turn}") as (source, target):
-                ones[way] += [await _one(source, target, f"one{number}") for number in range(WRITES)]
-                bursts[way] += [await _burst(source, target, f"burst{number}") for number in range(BURSTS)]
+    async with Prober() as prober:
+        for turn in range(ROUNDS):
+            for way, opened in WAYS.items():
+                async with opened(place / f"{way}{turn}") as sides:
+                    for number in range(WRITES):
+                        await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
+                        ones[way].append(await prober.taken_ms(*sides, [f"one{number}"], "content\n" * 20))
+                    for number in range(BURSTS):
+                        await asyncio.sleep(LONGEST_BATCH_S)
+                        names = [f"burst{number}-{one}.txt" for one in range(BURST)]
+                        bursts[way].append(await prober.taken_ms(*sides, names, ""))
     return {way: Taken(statistics.median(ones[way]), statistics.median(bursts[way])) for way in WAYS}
 
 
@@ -130,36 +136,6 @@ WAYS: dict[str, Way] = {
     "watchfiles": _bare(_workspace_loops.watchfiles),
     "watchfiles-step": _bare(lambda source, target: _workspace_loops.watchfiles(source, target, STEP_MS)),
 }
-
-
-async def _one(source: Path, target: Path, name: str) -> float:
-    """Until one file is there, in ms. The prober is a thread of its own."""
-    await asyncio.sleep(LONGEST_BATCH_S)  # what came of the one before is over
-    started = time.perf_counter()
-    (source / name).write_text("content\n" * 20)
-    await asyncio.to_thread(_wait_for, target / name)
-    return (time.perf_counter() - started) * 1000
-
-
-async def _burst(source: Path, target: Path, name: str) -> float:
-    """Until all of a burst is there, in ms."""
-    await asyncio.sleep(LONGEST_BATCH_S)
-    started = time.perf_counter()
-    for number in range(BURST):
-        (source / f"{name}-{number}.txt").write_text(f"{number}\n")
-    await asyncio.to_thread(_wait_for, *(target / f"{name}-{number}.txt" for number in range(BURST)))
-    return (time.perf_counter() - started) * 1000
-
-
-def _wait_for(*paths: Path) -> None:
-    pause = threading.Event()
-    for path in paths:
-        for _ in range(60_000):
-            if path.exists():
-                break
-            pause.wait(0.001)
-        else:
-            raise TimeoutError(path)
 
 
 async def _undo(place: Path) -> list[Figure]:
