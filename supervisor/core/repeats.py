@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from supervisor.core.actions import Action, BudgetRaise, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.actions import Action, Exec, Git, Network, Packages, Proposal
 from supervisor.core.duration import format_duration
 from supervisor.core.hosts import canonical_host
 from supervisor.core.shell import parse
@@ -46,8 +46,7 @@ def likeness(action: Action) -> Likeness | None:
             return ("packages", action.manager, action.operation, *sorted(action.flags), "", *sorted(action.names))
         case Proposal():
             return ("sandbox", action.effect, "".join(action.rule.split()))
-        case FileChange() | BudgetRaise():
-            return None
+    return None
 
 
 def standing(denied_at: Iterable[float]) -> Standing:
