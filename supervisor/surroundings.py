@@ -258,8 +258,7 @@ class Surroundings:
                 lent.append(ours)
                 await self._network.open_session(session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy"))
         except BaseException:
-            for ours in lent:
-                ours.close()
+            await take_back()
             raise
         return take_back
 
