@@ -6,6 +6,7 @@ Each hook runs inside `closes`, which turns whatever is raised into a refusal: m
 request go through (`addonmanager.safecall`).
 """
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -25,7 +26,7 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
-from supervisor.egress.layers import ALLOWED, AUTHORITY, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
+from supervisor.egress.layers import ALLOWED, AUTHORITY, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
 from supervisor.egress.meter import CALL, ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
@@ -132,6 +133,7 @@ class Guard:
         if flow.error is not None:
             return  # mitmproxy found it malformed and answers 400
         connection = self._connection(flow)
+        _let_leave(flow, connection)
         head = _head(flow)
         target, why = self._target(flow, connection, head)
         if target is None:
@@ -162,6 +164,9 @@ class Guard:
         self._let_through(flow, connection, answer, host, port, swaps)
         self._watch_body(flow, connection, action)
         self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
+        if _is_open_ended(flow):
+            # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
+            flow.request.stream = True
         if flow.request.stream:
             self._sign(flow, connection, action, None)
         elif flow.metadata.get(SIGNS):
@@ -187,6 +192,7 @@ class Guard:
             self._sign(flow, self._connection(flow), watched[1], flow.request.raw_content or b"")
             if flow.metadata[ALLOWED] is not True:
                 return
+        _let_leave(flow, self._connection(flow))
         error = await self._meter.reserve(flow)
         if error is not None:
             flow.metadata[ALLOWED] = False
@@ -418,6 +424,17 @@ class Guard:
 def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
     """Whether the request is inside of what was judged when the connection began."""
     return bool(flow.metadata[TUNNEL]) and not connection.is_plain
+
+
+def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
+    """What this hook waits for is over when the client gives up its request, though the connection goes on."""
+    flow.metadata[LEAVE] = functools.partial(connection.leave, asyncio.current_task())
+
+
+def _is_open_ended(flow: http.HTTPFlow) -> bool:
+    """Whether nothing says how long the body will be, and nobody has to see it whole before it goes out."""
+    is_read_first = any(key in flow.metadata for key in (CALL, SIGNS, WATCHED))
+    return not is_read_first and not flow.request.stream and "content-length" not in flow.request.headers
 
 
 def _head(flow: http.HTTPFlow) -> checks.Head:

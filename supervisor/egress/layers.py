@@ -46,6 +46,8 @@ ALLOWED = "gatehouse_allowed"
 REFUSAL = "gatehouse_refusal"
 AUTHORITY = "gatehouse_authority"
 TUNNEL = "gatehouse_tunnel"
+# What to call when the client gives a request up while a hook looks at it.
+LEAVE = "gatehouse_leave"
 TLS_PREFIX_BYTES = 3
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
@@ -67,6 +69,12 @@ class GuardedStream(HttpStream):
 
     refused = False
     drained_bytes = 0
+
+    def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
+        if self._paused and isinstance(event, RequestProtocolError) and LEAVE in self.flow.metadata:
+            self.flow.metadata[LEAVE]()
+        yield from super().handle_event(event)
 
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
         if (yield from super().check_invalid(request)):

@@ -137,13 +137,13 @@ class Questions:
 
     async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
-        connection.waiting.add(future)
+        connection.waiting[future] = asyncio.current_task()
         timer = asyncio.get_running_loop().call_later(self._hold_s + GRACE_S, _answer, future, _LATE)
         try:
             answer = await future
         finally:
             timer.cancel()
-            connection.waiting.discard(future)
+            connection.waiting.pop(future, None)
         if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
             self._send(Abandoned(question_id=question_id))
         return answer

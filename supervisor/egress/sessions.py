@@ -76,7 +76,8 @@ class Connection:
 
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
     then named the same. `is_plain`: it was redirected to the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
-    request comes. `unsettled` are allowed questions whose outcome wasn't reported yet, with the time of each. `cut_for` is
+    request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
+    outcome wasn't reported yet, with the time of each. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
     last, where a budget doesn't cover that; `sending` are the flows of it whose request may still go on.
     """
@@ -86,7 +87,7 @@ class Connection:
     transport: asyncio.Transport
     started_at: float
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
-    waiting: set[asyncio.Future[Answer]] = field(default_factory=set)
+    waiting: dict[asyncio.Future[Answer], asyncio.Task[object] | None] = field(default_factory=dict)
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
     is_plain: bool = False
@@ -105,10 +106,10 @@ class Connection:
         if self.cut_origin is not None:
             self.cut_origin()
 
-    def leave(self) -> None:
-        """The client went away: whatever it waits for is over."""
-        for future in list(self.waiting):
-            if not future.done():
+    def leave(self, waiter: asyncio.Task[object] | None = None) -> None:
+        """The client went away: whatever it waits for is over; with `waiter` only what this task waits for, a stream's."""
+        for future, task in list(self.waiting.items()):
+            if (waiter is None or task is waiter) and not future.done():
                 future.set_result(_GONE)
 
 

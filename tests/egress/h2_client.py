@@ -1,0 +1,124 @@
+"""An HTTP/2 client through the proxy that shows streams as they are: several at once, pieces as they come, trailers, resets."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
+
+from tests.egress.egress_harness import Proxy
+
+
+@dataclass
+class Stream:
+    """What came of one request so far. `over`: it ended or was reset."""
+
+    status: int = 0
+    body: bytes = b""
+    trailers: dict[str, str] = field(default_factory=dict)
+    over: bool = False
+
+
+class H2Client:
+    """One connection inside of CONNECT. `lost`: the other side ended the connection."""
+
+    def __init__(self, authority: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._authority, self._reader, self._writer = authority, reader, writer
+        config = H2Configuration(validate_outbound_headers=False, header_encoding="latin-1")
+        self._h2 = H2Connection(config)
+        self._h2.initiate_connection()
+        self._streams: defaultdict[int, Stream] = defaultdict(Stream)
+        self._changed = asyncio.Condition()
+        self.lost = False
+        self._flush()
+
+    def ask(
+        self, path: str, *, method: str = "GET", end: bool = True, more: Iterable[tuple[str, str]] = ()
+    ) -> tuple[int, Stream]:
+        """Begin a request: its number and what will come of it."""
+        number = self._h2.get_next_available_stream_id()
+        pseudo = [(":method", method), (":scheme", "https"), (":authority", self._authority), (":path", path)]
+        self._h2.send_headers(number, [*pseudo, *more], end_stream=end)
+        self._flush()
+        return number, self._streams[number]
+
+    def send(self, number: int, data: bytes, *, end: bool = False) -> None:
+        self._h2.send_data(number, data, end_stream=end)
+        self._flush()
+
+    def send_trailers(self, number: int, trailers: list[tuple[str, str]]) -> None:
+        self._h2.send_headers(number, trailers, end_stream=True)
+        self._flush()
+
+    def reset(self, number: int) -> None:
+        self._h2.reset_stream(number)
+        self._flush()
+
+    async def until(self, found: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20), self._changed:
+            await self._changed.wait_for(lambda: found() or self.lost)
+        assert found(), "the connection was lost first"
+
+    async def answered(self, path: str, **options: str) -> Stream:
+        """A whole GET."""
+        _, stream = self.ask(path, **options)
+        await self.until(lambda: stream.over)
+        return stream
+
+    async def read(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await self._reader.read(65536):
+                for event in self._h2.receive_data(data):
+                    self._take(event)
+                self._flush()
+                async with self._changed:
+                    self._changed.notify_all()
+        self.lost = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _flush(self) -> None:
+        self._writer.write(self._h2.data_to_send())
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, ConnectionTerminated):
+            self.lost = True
+            return
+        stream = self._streams[getattr(event, "stream_id", 0) or 0]
+        match event:
+            case ResponseReceived():
+                stream.status = int(dict(event.headers or ()).get(":status", 0))
+            case DataReceived():
+                stream.body += event.data or b""
+                self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+            case TrailersReceived():
+                stream.trailers |= {str(name): str(value) for name, value in event.headers or ()}
+            case StreamEnded() | StreamReset():
+                stream.over = True
+
+
+@contextlib.asynccontextmanager
+async def h2_client(proxy: Proxy, target: str, trust: Path) -> AsyncIterator[H2Client]:
+    """`target` is host:port."""
+    reader, writer = await proxy.tunnel(target, trust=trust, alpn=["h2"])
+    client = H2Client(target, reader, writer)
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(client.read())
+        try:
+            yield client
+        finally:
+            reading.cancel()
+            writer.close()
