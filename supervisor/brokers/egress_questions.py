@@ -5,8 +5,8 @@
     a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
                                     the person's answer to the CONNECT covers it
 
-A connection to a host that only host rules speak of is passed on unread. Since nothing inside of it is ever asked about, it lasts as
-long as the rules allow it: `reconsider` names those that they don't any more.
+A connection to a host that only host rules speak of is passed on unread, and of a WebSocket only the upgrade is judged. Since nothing
+inside of either is ever asked about, it lasts as long as the rules allow it: `reconsider` names those that they don't any more.
 
 It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
 """
@@ -34,7 +34,10 @@ class _Approved(msgspec.Struct, frozen=True):
 
 
 class _Tunnel(msgspec.Struct, frozen=True):
-    """A connection that nothing looks into: as it was allowed, and with the addresses that it goes to once they were judged."""
+    """A connection in which nothing is asked, or the request that made one a WebSocket.
+
+    As it was allowed, and with the addresses that it goes to once they were judged.
+    """
 
     session_id: str
     connection_id: str
@@ -56,7 +59,10 @@ class EgressQuestions:
     async def answer(self, question: Question) -> Answer:
         """The gate's answer. Never raises but when it is cancelled."""
         try:
-            return self._with_what_is_open(await self._answer(question), question)
+            answer = await self._answer(question)
+            if answer.decision == "allow":
+                return self._watched(answer, question) if question.is_upgrade else answer
+            return self._with_what_is_open(answer, question)
         except Exception as error:
             log.exception("question failed", error=type(error).__name__)
             return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
@@ -70,10 +76,16 @@ class EgressQuestions:
             return await self._decide_with_addresses(question)
         return await self._decide(question, question.action)
 
+    def _watched(self, answer: Answer, question: Question) -> Answer:
+        """An allowed upgrade is remembered until its connection ends, so that end has to be reported."""
+        by_person = self._gate.rulings.verdict(question.action, question.session_id).decision == "ask"
+        self._tunnels[question.question_id] = _Tunnel(
+            question.session_id, question.connection_id, question.action, question.action, by_person
+        )
+        return msgspec.structs.replace(answer, settle=True)
+
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
         """A denial says what the agent may do instead."""
-        if answer.decision == "allow":
-            return answer
         near = self._gate.rulings.open_near(question.action, question.session_id)
         return msgspec.structs.replace(answer, remedy="; ".join(filter(None, (near, answer.remedy))))
 
@@ -117,7 +129,7 @@ class EgressQuestions:
                 log.error("outcome not recorded", error=str(failure))
 
     def reconsider(self) -> list[CloseConnection]:
-        """What to end: connections that nothing looks into, and that the rules don't allow so any more. Never raises."""
+        """What to end: connections in which nothing is asked, and that the rules don't allow so any more. Never raises."""
         return [
             CloseConnection(session_id=tunnel.session_id, connection_id=tunnel.connection_id, why=why)
             for tunnel in self._tunnels.values()
@@ -133,7 +145,9 @@ class EgressQuestions:
         of_addresses = rulings.verdict(tunnel.judged, tunnel.session_id, is_running=True)
         if of_addresses.decision == "deny":
             return f"allowed no longer: {of_addresses.why}"
-        return "a rule looks into this host now" if self._looks_inside(tunnel.action, tunnel.session_id) else None
+        is_unread = tunnel.action.operation == "connect"
+        looks_inside = is_unread and self._looks_inside(tunnel.action, tunnel.session_id)
+        return "a rule looks into this host now" if looks_inside else None
 
     def _looks_inside(self, action: Network, session_id: str) -> bool:
         try:

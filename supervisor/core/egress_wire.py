@@ -158,7 +158,7 @@ class Question(_Message, frozen=True, kw_only=True, tag="question"):
     `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the same connection. A name is looked up
     only after it was allowed (a look-up is a message to its owner), so an action without `resolved` is asked first; `after` is then
     the question that was allowed, asked once more with the addresses; where they are known already, both are asked at once. `headers` are for the person to see, without what
-    authenticates.
+    authenticates. `is_upgrade`: once allowed the connection goes on as a WebSocket, in which nothing more is asked.
     """
 
     question_id: int
@@ -166,6 +166,7 @@ class Question(_Message, frozen=True, kw_only=True, tag="question"):
     connection_id: str
     action: Network
     in_tunnel: bool = False
+    is_upgrade: bool = False
     after: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
 

@@ -41,6 +41,7 @@ class Admission:
         action: Network,
         *,
         in_tunnel: bool = False,
+        is_upgrade: bool = False,
         headers: tuple[tuple[str, str], ...] = (),
         body_bytes: int = 0,
     ) -> Answer:
@@ -57,7 +58,9 @@ class Admission:
         # What this session was allowed to look up before is judged in one go.
         known = () if is_pinned else self._resolver.known(connection.session.id, action.host)
         asked = msgspec.structs.replace(action, resolved=known) if known else action
-        answer = await self._questions.ask(connection, asked, in_tunnel=in_tunnel, headers=headers)
+        answer = await self._questions.ask(
+            connection, asked, in_tunnel=in_tunnel, is_upgrade=is_upgrade, headers=headers
+        )
         if answer.decision != "allow":
             return answer
         if is_pinned:

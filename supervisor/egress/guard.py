@@ -151,6 +151,7 @@ class Guard:
             connection,
             action,
             in_tunnel=_is_inside(flow, connection),
+            is_upgrade=is_upgrade,
             headers=checks.shown_headers(head),
             body_bytes=_whole(flow.request.headers.get("content-length", "")),
         )
@@ -273,7 +274,12 @@ class Guard:
     def response(self, flow: http.HTTPFlow) -> None:
         status = flow.response.status_code if flow.response is not None else None
         self._meter.end(flow, complete=True)
-        self._settle(flow, "done", {"status": status})
+        if status != 101:  # a WebSocket goes on
+            self._settle(flow, "done", {"status": status})
+
+    @closes(lambda flow: None)
+    def websocket_end(self, flow: http.HTTPFlow) -> None:
+        self._settle(flow, "done", {"status": 101})
 
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:

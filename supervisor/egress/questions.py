@@ -56,6 +56,7 @@ class Questions:
         action: Network,
         *,
         in_tunnel: bool = False,
+        is_upgrade: bool = False,
         after: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
@@ -68,6 +69,7 @@ class Questions:
                 connection_id=connection.id,
                 action=action,
                 in_tunnel=in_tunnel,
+                is_upgrade=is_upgrade,
                 after=after,
                 headers=headers,
             ),

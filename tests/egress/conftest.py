@@ -42,9 +42,7 @@ def ca_file(data_dir: Path) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def egress(
-    data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[FakeSupervisor]:
+async def egress(data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest) -> AsyncIterator[FakeSupervisor]:
     """`HOLD_S` of the module says how long it waits for answers."""
     hold_s: float = getattr(request.module, "HOLD_S", 5.0)
     async with running_egress(data_dir, upstream_ca, hold_s=hold_s) as supervisor:
