@@ -440,7 +440,9 @@ def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
 def _is_open_ended(flow: http.HTTPFlow) -> bool:
     """Whether nothing says how long the body will be, and nobody has to see it whole before it goes out."""
     is_read_first = any(key in flow.metadata for key in (CALL, SIGNS, WATCHED))
-    return not is_read_first and not flow.request.stream and "content-length" not in flow.request.headers
+    headers = flow.request.headers
+    is_unbounded = "transfer-encoding" in headers or (flow.request.is_http2 and "content-length" not in headers)
+    return is_unbounded and not is_read_first and not flow.request.stream
 
 
 def _head(flow: http.HTTPFlow) -> checks.Head:
