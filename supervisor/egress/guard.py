@@ -274,12 +274,12 @@ class Guard:
     def response(self, flow: http.HTTPFlow) -> None:
         status = flow.response.status_code if flow.response is not None else None
         self._meter.end(flow, complete=True)
-        if status != 101:  # a WebSocket goes on
+        if status != _SWITCHED:  # a WebSocket goes on
             self._settle(flow, "done", {"status": status})
 
     @closes(lambda flow: None)
     def websocket_end(self, flow: http.HTTPFlow) -> None:
-        self._settle(flow, "done", {"status": 101})
+        self._settle(flow, "done", {"status": _SWITCHED})
 
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:
