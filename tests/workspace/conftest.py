@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -130,8 +131,17 @@ class Desk:
     def copy(self) -> Path:
         """Where the agent works."""
         mounted = self.channel._mounted
-        # The mount is in no tree that a path of ours leads to: the descriptor does.
-        return Path(f"/proc/self/fd/{mounted.merged_fd}") if mounted is not None else self.folder / "merged"
+        # The mount is in no tree that a path of ours leads to: the descriptor does, for programs that we start, too.
+        return Path(f"/proc/{os.getpid()}/fd/{mounted.merged_fd}") if mounted is not None else self.folder / "merged"
+
+    def program(self, *command: str) -> list[str]:
+        """The command line of a program that works in the copy, where the agent has it."""
+        mounted = self.channel._mounted
+        if mounted is None:
+            return ["env", "-C", str(self.copy), *command]
+        fds = f"/proc/{os.getpid()}/fd"
+        within = [f"--user={fds}/{mounted.user_fd}", f"--mount={fds}/{mounted.mount_fd}", f"--wdns={mounted.place}"]
+        return ["nsenter", "--preserve-credentials", *within, "--", *command]
 
     async def _met(self) -> None:
         """In overlay mode, until the first walk over the host is over: until then every change of the host's is careful."""
