@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -35,9 +36,7 @@ OUTSIDE = (
 def routes(app: Litestar) -> Iterator[tuple[str, str]]:
     """Method and path of every HTTP route, with something in the place of parameters."""
     for route in app.routes:
-        path = route.path_format
-        for name in ("request_id", "session_id", "rule_id", "file_path"):
-            path = path.replace("{" + name + "}", "x")
+        path = re.sub(r"\{\w+\}", "x", route.path_format.replace("{number}", "1"))
         for method in getattr(route, "methods", ()):
             yield method, path
 
