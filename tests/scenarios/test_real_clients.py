@@ -4,12 +4,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-import trustme
 
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
@@ -21,30 +20,6 @@ pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_sco
 # Names that egress resolves to this machine; `inner.test` is a private address that no rule names.
 NAMES = dict.fromkeys(("site.test", "denied.test", "asked.test"), ("127.0.0.1",)) | {"inner.test": ("10.1.2.3",)}
 GREETING = HELLO.decode()
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def upstream_ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("upstream") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def whole_site(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Site(tmp_path_factory.mktemp("site"), authority, tuple(NAMES)) as site:
-        yield site
-
-
-@pytest.fixture
-def site(whole_site: Site) -> Site:
-    whole_site.forget()
-    return whole_site
 
 
 def policy(site: Site) -> str:

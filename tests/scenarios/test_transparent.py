@@ -5,13 +5,12 @@ Real ones (curl, git, Node, Python's sockets, Java where there is one) against a
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 import pytest_asyncio
-import trustme
 
 from supervisor.core.sessions import Session
 from tests.fakes.sandboxed_agent import agent_command, answers
@@ -53,23 +52,6 @@ public class Get {
 """
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def whole_site(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Site(tmp_path_factory.mktemp("site"), authority, (*NAMES, "127.0.0.1")) as site:
-        yield site
-
-
-@pytest.fixture
-def site(whole_site: Site) -> Site:
-    whole_site.forget()
-    return whole_site
-
-
 def policy(site: Site) -> str:
     return f"""
 version: 1
@@ -96,11 +78,10 @@ deny:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    whole_site: Site, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    whole_site: Site, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
     folder = tmp_path_factory.mktemp("transparent")
-    authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
-    settings = settings_in(folder, policy(whole_site), upstream_ca=folder / "upstream.pem", network_mode="transparent")
+    settings = settings_in(folder, policy(whole_site), upstream_ca=upstream_ca, network_mode="transparent")
     async with supervised(settings, names=NAMES) as running:
         yield running
 

@@ -1,14 +1,13 @@
 """Hostile programs in a sandbox whose network is transparent: nothing goes out that wasn't judged, and of what is refused no byte arrives."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-import trustme
 
 from supervisor.core.sessions import Session
 from tests.egress.egress_harness import Origin, running_origin
@@ -24,30 +23,12 @@ NAMES = dict.fromkeys(("site.test", "looked.test", "other.test", "supervisor.tes
 ATTACKS = Path(__file__).with_name("transparent_attacks.py")
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def whole_site(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Site(tmp_path_factory.mktemp("site"), authority, tuple(NAMES)) as site:
-        yield site
-
-
-@pytest.fixture
-def site(whole_site: Site) -> Site:
-    whole_site.forget()
-    return whole_site
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    whole_site: Site, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    whole_site: Site, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
     folder = tmp_path_factory.mktemp("attacks")
-    authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
-    settings = settings_in(folder, upstream_ca=folder / "upstream.pem", network_mode="transparent")
+    settings = settings_in(folder, upstream_ca=upstream_ca, network_mode="transparent")
     async with supervised(settings, names=NAMES) as running, running_origin() as origin:
         running.operator_port = urlsplit(running.supervisor.login_url()).port  # type: ignore[attr-defined]
         running.origin = origin  # type: ignore[attr-defined]
