@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
 import supervisor
-from supervisor.core.actions import title
+from supervisor.core.actions import Network, title
 from supervisor.core.display import visible
 from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host, har, name_of
 from supervisor.errors import NotFoundError
@@ -129,12 +129,23 @@ def _values(parts: Parts, session_id: str) -> dict[str, Any]:
     for one in found:
         by_name.setdefault(name_of(one.action), []).append(one)
     return {
+        "waiting": _waiting(parts, chosen.id) if chosen is not None else [],
         "sessions": [(one.id, workspace_name(one.workspace), clock_text(one.created_at)) for one in recent],
         "chosen": chosen.id if chosen is not None else "",
         "hosts": [_host(parts, host, by_name[host.host]) for host in by_host(found)],
         "cut": parts.network_log.cut(chosen.id) if chosen is not None else 0,
         "held": len(found),
     }
+
+
+def _waiting(parts: Parts, session_id: str) -> list[tuple[str, float, str]]:
+    """What waits for an answer, oldest first: as words, since when, and the same as a clock shows it."""
+    waiting = parts.queue.pending_but([session_id], session_id, limit=MOST_SHOWN)
+    return [
+        (parts.redactor.text(visible(title(one.action), one_line=True)), one.asked_at, clock_text(one.asked_at))
+        for one in waiting
+        if isinstance(one.action, Network)
+    ]
 
 
 def _host(parts: Parts, host: Host, found: list[Exchange]) -> dict[str, Any]:

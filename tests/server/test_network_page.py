@@ -3,7 +3,7 @@
 import httpx
 import msgspec
 
-from supervisor.core.actions import Network
+from supervisor.core.actions import Exec, Network
 from supervisor.core.egress_wire import Answer, Body, Question, Settled
 from tests.fakes.parts import SECRET, FakeParts
 
@@ -29,6 +29,18 @@ async def test_hosts_and_exchanges_of_one_session(cli: httpx.AsyncClient, parts:
     assert len(found["exchanges"]) == 2
     assert SECRET not in str(found)
     assert RLO not in str(found)
+
+
+async def test_what_waits_for_an_answer_is_shown_too(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    action = Network(operation="connect", host="held.example.org", port=443, scheme="https")
+    request = parts.gate.ask(action, session_id="one", reason="", origin="egress")
+    parts.gate.ask(Exec(command="held.sh", cwd="."), session_id="one", reason="", origin="agent_api")
+    page = (await browser.get("/network?session=one")).text
+    assert "held.example.org:443" in page
+    assert "held.sh" not in page
+    assert "held.example.org" not in (await browser.get("/network?session=two")).text
+    parts.gate.resolve(request.id, "denied", by="test")
+    assert "held.example.org" not in (await browser.get("/parts/network?session=one")).text
 
 
 async def test_the_archive_is_a_download_oldest_first(cli: httpx.AsyncClient, parts: FakeParts) -> None:
