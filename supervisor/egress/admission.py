@@ -73,6 +73,7 @@ class Admission:
             # A connection that nothing looks into is counted by whoever joins it.
             refused = await self.allowances.take(connection.session, "requests", 1)
             refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
+            refused = refused or connection.over  # what its client sent meanwhile
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused

@@ -422,7 +422,8 @@ class Guard:
             return
         if self._bodies is not None:
             self._bodies.end(flow)
-        if detail.get("status") != _SWITCHED:
+        # An origin may answer while the request still goes on.
+        if outcome == "failed" or (detail.get("status") != _SWITCHED and flow.request.timestamp_end is not None):
             connection.sending.discard(flow.id)
         self._admission.ended(connection, question_id, outcome, detail)
 

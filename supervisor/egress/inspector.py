@@ -59,14 +59,21 @@ class Handler(ProxyConnectionHandler):
             self.counted.cut()
 
     async def _is_covered(self, connection: Connection, count: int) -> bool:
-        """Whether what the client sent may be passed on to the layers; where not, it is cut off."""
+        """Whether what the client sent may be passed on to the layers; where not, it is cut off.
+
+        INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is covered before anything that comes later.
+        """
         connection.up_bytes += count
-        if connection.session.use("bytes_out", count):
-            connection.over = None
+        connection.uncovered_bytes += count
+        if connection.session.use("bytes_out", connection.uncovered_bytes):
+            connection.over, connection.uncovered_bytes = None, 0
             return True
         assert self.allowances is not None
-        connection.over = await self.allowances.take(connection.session, "bytes_out", count)
-        if connection.over is None or not connection.sending:
+        connection.over = await self.allowances.take(connection.session, "bytes_out", connection.uncovered_bytes)
+        if connection.over is None:
+            connection.uncovered_bytes = 0
+            return True
+        if not connection.sending:
             return True
         connection.cut_for = connection.over.why
         connection.cut()

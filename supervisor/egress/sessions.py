@@ -79,7 +79,7 @@ class Connection:
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
     outcome wasn't reported yet, with the time of each. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
-    last, where a budget doesn't cover that; `sending` are the flows of it whose request may still go on.
+    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on.
     """
 
     id: str
@@ -97,6 +97,7 @@ class Connection:
     cut_for: str = ""
     cut_origin: Callable[[], None] | None = None
     over: Answer | None = None
+    uncovered_bytes: int = 0
     sending: set[str] = field(default_factory=set)
 
     def cut(self) -> None:
