@@ -142,7 +142,7 @@ def test_the_table_of_protected_names_is_complete_and_says_why() -> None:
     table = built_in()
     named = """.github/** .gitlab-ci.yml .circleci/** .reviewerc .husky/** .githooks/** .pre-commit-config.yaml .envrc .vscode/** .idea/**
         .devcontainer/** sitecustomize.py *.pth .venv/** node_modules/.bin/** .gitattributes .gitmodules .claude/** .cursor/** .mcp.json
-        CLAUDE.md AGENTS.md .npmrc .yarnrc* .pypirc pip.conf bunfig.toml .env* .ssh/** .bashrc .zshrc .profile"""
+        CLAUDE.md AGENTS.md .gatehouseignore .npmrc .yarnrc* .pypirc pip.conf bunfig.toml .env* .ssh/** .bashrc .zshrc .profile"""
     assert set(named.split()) <= set(table["ask"])
     assert list(table["deny"]) == [".git/**"]
     assert all(why and isinstance(why, str) for names in table.values() for why in names.values())
