@@ -219,8 +219,9 @@ class HostChanges:
 
     def _believed(self, gone: list[str]) -> list[str]:
         """The vanished paths that may be deleted from the copy now. Many at once must stay away for a while first; where
-        most of the workspace is gone, the copy keeps its own."""
-        files = [name for name in gone if (known := self._sides.known(name)) is not None and known.kind != "dir"]
+        most of the workspace is gone, the copy keeps its own. What only shone through an overlay it has lost already."""
+        known = [name for name in gone if (was := self._sides.known(name)) is not None and was.kind != "dir"]
+        files = [name for name in known if self._sides.is_of_agent(name)]
         if len(files) <= FEW_VANISHED:
             self._vanished = frozenset()
             return gone

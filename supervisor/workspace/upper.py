@@ -154,10 +154,11 @@ class Upper:
         shown = _names(self.view, parts)
         if shown is None:
             return False
-        ours, there = _names(self.root, parts), _names(host, parts)
-        if ours is None and there is None:
-            return True
-        ours, there = ours or set(), there or set()
+        ours, there = _names(self.root, parts) or set(), _names(host, parts)
+        if there is None:
+            # Where the upper folder has it, too, it lists as it should, but still shows by name what was there; and it can't be
+            # deleted, since the kernel asks the one that is gone whether it is empty.
+            return not self._is_covered(parts)
         try:
             with _folder(self.view, parts) as fd:
                 visible = {name for name in ours if _status(fd, name) is not None}

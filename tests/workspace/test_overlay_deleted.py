@@ -165,3 +165,52 @@ async def look(desk: Desk, where: str) -> None:
         else:
             await opened.comparison.run(None)
             opened.incoming.copy_changed(None)
+
+
+@pytest.mark.parametrize("by_pass", [True, False])
+async def test_a_folder_of_the_persons_that_comes_and_goes_as_a_whole_is_gone_in_the_copy(
+    desk: Desk, by_pass: bool
+) -> None:
+    """However many files it had, and though the upper folder has that folder, too; and where the watcher saw it before any pass did."""
+    async with desk.running(start=False):
+        await look(desk, "host")
+        opened = desk.channel._opened
+        assert opened is not None
+        (desk.host / "mine").mkdir()
+        for number in range(60):
+            (desk.host / f"mine/{number}.txt").write_text("person\n")
+        if by_pass:
+            await look(desk, "host")
+            await look(desk, "copy")
+        for number in range(60):
+            assert (desk.copy / f"mine/{number}.txt").read_text() == "person\n"
+        shutil.rmtree(desk.host / "mine")
+        for _ in range(2):
+            async with desk.channel._turn:
+                await opened.incoming.run(None if by_pass else {"", "mine"})
+            await look(desk, "copy")
+        assert not os.path.lexists(desk.copy / "mine")
+        assert desk.pending() == {}
+        assert opened.incoming.notices() == []
+        (desk.host / "mine").mkdir()
+        (desk.host / "mine/1.txt").write_text("again\n")
+        await look(desk, "host")
+        assert [one.name for one in (desk.copy / "mine").iterdir()] == ["1.txt"]
+        assert (desk.copy / "mine/1.txt").read_text() == "again\n"
+
+
+async def test_what_the_agent_has_in_a_folder_that_the_person_deletes_stays_its_own(desk: Desk) -> None:
+    async with desk.running(start=False):
+        await look(desk, "host")
+        (desk.host / "mine").mkdir()
+        for number in range(60):
+            (desk.host / f"mine/{number}.txt").write_text("person\n")
+        await look(desk, "host")
+        (desk.copy / "mine/3.txt").write_text("agent\n")
+        (desk.copy / "mine/new.txt").write_text("agent\n")
+        shutil.rmtree(desk.host / "mine")
+        for where in ("host", "host", "copy"):
+            await look(desk, where)
+        assert sorted(one.name for one in (desk.copy / "mine").iterdir()) == ["3.txt", "new.txt"]
+        assert set(desk.pending()) == {"mine/3.txt", "mine/new.txt"}
+        assert "conflict" in desk.pending()["mine/3.txt"].action.hazards  # type: ignore[union-attr]
