@@ -6,6 +6,7 @@ be read in two ways by us and by the origin (lengths, upgrades, control characte
 Each function gives the why of a refusal, or None.
 """
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ _AUTHENTICATES = re.compile(
     rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
 )
 HIDDEN = "[hidden]"
+_MOST_KEPT_CHARS = 300
 MOST_SHOWN_HEADERS = 60
 MOST_SHOWN_BYTES = 300
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
@@ -72,6 +74,10 @@ def canonical_host(text: str) -> str | None:
 
 def split_authority(text: str) -> tuple[str, int | None] | None:
     """Canonical host and port (None: not said) of `host[:port]`; None where it is anything else."""
+    return _split_kept(text) if len(text) <= _MOST_KEPT_CHARS else _split(text)
+
+
+def _split(text: str) -> tuple[str, int | None] | None:
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return None
@@ -80,6 +86,10 @@ def split_authority(text: str) -> tuple[str, int | None] | None:
     if host is None or (port is not None and not 0 < port < 65536):
         return None
     return host, port
+
+
+# The same is said in several places of each head, and by head after head. What is long isn't kept, or clients could fill memory with it.
+_split_kept = functools.lru_cache(maxsize=1024)(_split)
 
 
 def connect(request: Head, host: str, port: int) -> str | None:

@@ -20,7 +20,7 @@ import structlog
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.model_calls import is_model_host
-from supervisor.egress import checks, redirected, refusals, secrets
+from supervisor.egress import checks, connect_head, redirected, refusals, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
@@ -96,11 +96,11 @@ class Front:
             await client.farewell(refusals.as_http(refusals.BROKEN))
 
     async def _find_way(self, client: Held, connection: Connection) -> None:
-        request = await _first_request(client)
-        if request.method != b"CONNECT":
+        head = await _first_head(client)
+        if head.method != "CONNECT":
             await self._look_into(client, connection)
             return
-        await self._connect(client, connection, self._judge_head(connection, request), ESTABLISHED)
+        await self._connect(client, connection, self._judge_head(connection, head), ESTABLISHED)
 
     async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
         host, port, is_stale = redirected.destination(client.transport, connection.session.names)
@@ -149,16 +149,8 @@ class Front:
             self._admission.ended(connection, answer.question_id, "failed", {"error": refused.refusal.why})
             raise
 
-    def _judge_head(self, connection: Connection, request: h11.Request) -> Network:
+    def _judge_head(self, connection: Connection, head: checks.Head) -> Network:
         """The action that a CONNECT asks for. `RefusedError` where its head contradicts itself."""
-        head = checks.Head(
-            method="CONNECT",
-            scheme="",
-            path=b"",
-            authority=request.target.decode("latin-1"),
-            headers=tuple(request.headers),
-            http_version=f"HTTP/{request.http_version.decode('ascii')}",
-        )
         parts = checks.split_authority(head.authority)
         if parts is None or parts[1] is None:
             raise RefusedError(Refusal(why="the target of CONNECT is not host:port", remedy="name a host and a port"))
@@ -183,24 +175,37 @@ class Front:
             await inspector.serve(connection, client)
 
 
-async def _first_request(client: Held) -> h11.Request:
+async def _first_head(client: Held) -> checks.Head:
     """The head of the first request. What came behind a CONNECT stays in `client.data`; of another, all that came."""
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
-    read_bytes, by = 0, in_s(HEAD_TIMEOUT_S)
+    by = in_s(HEAD_TIMEOUT_S)
     try:
-        while (event := parser.next_event()) is h11.NEED_DATA:
-            if len(client.data) == read_bytes:
-                await client.more(by)
-            parser.receive_data(bytes(client.data[read_bytes:]))
-            read_bytes = len(client.data)
+        if not client.data:
+            await client.more(by)
+        ordinary = connect_head.read(client.data)
+        if ordinary is not None:
+            head, length = ordinary
+            del client.data[:length]
+            return head
+        return await _any_head(client, by)
     except h11.RemoteProtocolError as error:
         refusal = Refusal(why="this is not a request that can be read", remedy=_A_PROXY)
         raise RefusedError(refusal, error.error_status_hint) from None
     except TimeoutError:
         raise RefusedError(Refusal(why="no request came in time", remedy=_A_PROXY), 408) from None
+
+
+async def _any_head(client: Held, by: float) -> checks.Head:
+    """The same, by h11, whatever comes."""
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
+    read_bytes = 0
+    while (event := parser.next_event()) is h11.NEED_DATA:
+        if len(client.data) == read_bytes:
+            await client.more(by)
+        parser.receive_data(bytes(client.data[read_bytes:]))
+        read_bytes = len(client.data)
     if not isinstance(event, h11.Request):
         raise GoneError
     if event.method == b"CONNECT":
         # INVARIANT: these bytes are the first in the tunnel, never another request.
         client.data[:] = parser.trailing_data[0]
-    return event
+    return connect_head.of(event.method, event.target, event.headers, event.http_version)

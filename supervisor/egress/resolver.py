@@ -5,6 +5,7 @@ is dialled, and a later try of a request that waited for its approval is the sam
 """
 
 import asyncio
+import functools
 import ipaddress
 import socket
 from collections import OrderedDict
@@ -39,10 +40,9 @@ class Resolver:
 
     def known(self, session_id: str, host: str) -> tuple[str, ...]:
         """The addresses, where nobody has to be asked for them: a literal is its own, and a name was looked up before."""
-        try:
-            return (str(ipaddress.ip_address(host)),)
-        except ValueError:
-            pass
+        literal = _literal(host)
+        if literal is not None:
+            return (literal,)
         kept = self._kept.get((session_id, host))
         return kept[1] if kept is not None and kept[0] > self._clock.monotonic() else ()
 
@@ -62,3 +62,12 @@ class Resolver:
             return ()
         found = {(family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers}
         return tuple(address for _, address in sorted(found))[:MOST_ADDRESSES]
+
+
+@functools.lru_cache(maxsize=1024)
+def _literal(host: str) -> str | None:
+    """An address as it is written; None for a name."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None

@@ -39,7 +39,8 @@ BEFORE = [
     if (how, hook) != ("Raw", "client_connected")  # only says earlier what each other step finds by itself
 ]
 INSIDE = [
-    "front._first_request",
+    "front._first_head",
+    "connect_head.read",
     "Front._find_way",
     "Front._judge_head",
     "Front._look_into",
@@ -67,7 +68,8 @@ INSIDE = [
 ]
 # The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.
 UNREAD = [
-    "front._first_request",
+    "front._first_head",
+    "connect_head.read",
     "Front._find_way",
     "Front._judge_head",
     "Admission.admit",
