@@ -18,6 +18,8 @@ from supervisor.spending import read_prices
 TABLE = read_prices(ROOT / "policy/prices.yaml")
 MODEL = "claude-haiku-4-5"
 AWS_STREAM = "application/vnd.amazon.eventstream"
+# A body may say that it is packed and not be.
+GZIP_MAGIC = b"\x1f\x8b"
 type Json = dict[str, Any]
 
 
@@ -44,7 +46,8 @@ class ModelApi:
                     0,
                 )
                 data = await _chunked(reader) if "chunked" in head.lower() else await reader.readexactly(length)
-                data = gzip.decompress(data) if "content-encoding: gzip" in head.lower() else data
+                is_packed = "content-encoding: gzip" in head.lower() and data.startswith(GZIP_MAGIC)
+                data = gzip.decompress(data) if is_packed else data
                 body = json.loads(data) if data else {}
                 self.requests.append(body)
                 if not await self._answer(writer, path, body):
