@@ -151,14 +151,20 @@ class Egress:
         except OSError:
             log.error("not a socket of this kind", session=session.id, kind=message.kind)
             return
-        listen = self._listen(self._front, self._tasks, session, message, sock)
+        # From now on, since it may be closed again before its task begins.
+        starting = session.servers[message.listener_id] = Starting()
+        listen = self._listen(self._front, self._tasks, session, message, sock, starting)
         self._tasks.create_task(listen, name=f"listen-{session.id}")
 
     async def _listen(
-        self, front: Front, tasks: asyncio.TaskGroup, session: Session, message: OpenListener, sock: socket.socket
+        self,
+        front: Front,
+        tasks: asyncio.TaskGroup,
+        session: Session,
+        message: OpenListener,
+        sock: socket.socket,
+        starting: Starting,
     ) -> None:
-        starting = session.servers[message.listener_id] = Starting()
-
         def serve(client: Client) -> None:
             served = front.serve(session, client, is_redirected=message.kind == "door")
             tasks.create_task(served, name=f"client-{session.id}")

@@ -104,6 +104,12 @@ class Held(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def end(self) -> None:
+        """End it once what was written is sent, or time runs out: nobody counts it from here on, so who reads nothing must hold nothing."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
+
     async def more(self, by: float) -> None:
         """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by this time of the loop."""
         known_bytes = len(self.data)

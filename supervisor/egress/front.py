@@ -76,7 +76,7 @@ class Front:
             finally:
                 self._sessions.disconnect(connection)
                 self._admission.ended_all(connection)
-                client.transport.close()
+                client.end()
         except Exception as error:
             client.cut()
             log.error("connection failed", error=where(error))

@@ -303,7 +303,7 @@ class Guard:
         connection = self._sessions.of_client(client.id)
         if connection is None:
             return
-        self._sessions.disconnect(connection)
+        connection.leave()  # the front forgets it once the client has read, or is gone
         self._meter.client_left(connection)
         self._admission.ended_all(connection)
 

@@ -22,7 +22,7 @@ from supervisor.core.egress_wire import Configure
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
-from supervisor.egress.ends import FAREWELL_S, Held
+from supervisor.egress.ends import Held
 from supervisor.egress.guard import Guard
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
@@ -30,6 +30,8 @@ from supervisor.egress.sessions import Connection, Sessions
 from supervisor.egress.tls import GuardedTls
 
 IDLE_TIMEOUT_S = 600
+# How long a slow client gets to read the rest of a response; its connection counts until then.
+LINGER_S = 60.0
 STREAM_ABOVE = "64k"
 MODE = mode_specs.ProxyMode.parse("regular")
 
@@ -127,7 +129,7 @@ class Inspector:
             self._sessions.forget_client(handler.client.id)
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(FAREWELL_S):
+                async with asyncio.timeout(LINGER_S):
                     await writer.wait_closed()
 
 

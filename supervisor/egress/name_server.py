@@ -38,6 +38,8 @@ _TTL_S = 60
 _QUERIES_PER_TURN = 8
 # A connection over which nothing is asked for so long is over.
 _IDLE_S = 10.0
+# So many bytes of answers may wait for one who doesn't read them.
+_MOST_UNREAD_BYTES = 64 * 1024
 _OWN = Given(ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
 
 
@@ -79,6 +81,8 @@ async def serve_stream(client: Held, names: Names) -> None:
         if not said:
             raise GoneError
         client.send(len(said).to_bytes(2) + said)
+        if client.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
+            raise GoneError
         await asyncio.sleep(0)  # one that asks without end gets no more than its turn
 
 
