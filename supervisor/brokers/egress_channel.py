@@ -23,12 +23,16 @@ PACKETS_PER_TURN = 64
 
 
 class Channel:
-    """One per egress process. What `on_message` raises ends it, and is raised again by `read`."""
+    """One per egress process. `on_pause` follows the last of the messages that came at once. What either raises ends it, and is raised
+    again by `read`."""
 
-    def __init__(self, sock: socket.socket, on_message: Callable[[FromEgress], None]) -> None:
+    def __init__(
+        self, sock: socket.socket, on_message: Callable[[FromEgress], None], on_pause: Callable[[], None]
+    ) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._on_message = on_message
+        self._on_pause = on_pause
         self._queue: deque[tuple[bytes, int | None]] = deque()
         self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES))
         self._loop = asyncio.get_running_loop()
@@ -98,14 +102,8 @@ class Channel:
 
     def _receive(self) -> None:
         try:
-            for _ in range(PACKETS_PER_TURN):
-                length = self._sock.recv_into(self._buffer)
-                if not length:
-                    self._end()
-                    return
-                self._on_message(decode_from_egress(self._buffer[:length]))
-        except BlockingIOError:
-            return
+            self._take_in()
+            self._on_pause()
         except OSError:
             self._end()
         except msgspec.DecodeError:
@@ -113,6 +111,17 @@ class Channel:
             self._end()
         except Exception as error:
             self._end(error)
+
+    def _take_in(self) -> None:
+        for _ in range(PACKETS_PER_TURN):
+            try:
+                length = self._sock.recv_into(self._buffer)
+            except BlockingIOError:
+                return
+            if not length:
+                self._end()
+                return
+            self._on_message(decode_from_egress(self._buffer[:length]))
 
     def _end(self, error: Exception | None = None) -> None:
         self._loop.remove_reader(self._sock)

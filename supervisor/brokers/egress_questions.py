@@ -89,16 +89,16 @@ class EgressQuestions:
         near = self._gate.rulings.open_near(question.action, question.session_id)
         return msgspec.structs.replace(answer, remedy="; ".join(filter(None, (near, answer.remedy))))
 
-    def settle(self, settled: Settled) -> None:
-        """Record what came of an allowed question."""
-        grant = self._grants.pop(settled.question_id, None)
-        self._tunnels.pop(settled.question_id, None)
-        if grant is None:
-            return
+    def settle(self, *settled: Settled) -> None:
+        """Record what came of allowed questions, in one write."""
+        ended = [(self._grants.pop(one.question_id, None), one) for one in settled]
+        gone = {one.question_id for _, one in ended}
+        for question_id in gone:
+            self._tunnels.pop(question_id, None)
         for connection_id, approved in list(self._approved.items()):
-            if approved.question_id == settled.question_id:
+            if approved.question_id in gone:
                 del self._approved[connection_id]
-        self._gate.settle(grant, settled.outcome, dict(settled.detail))
+        self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in ended if grant is not None])
 
     def refused(self, refused: RefusedByEgress) -> None:
         """Put what egress refused by itself on record, like a verdict of the rules."""
@@ -159,8 +159,10 @@ class EgressQuestions:
     async def _decide(self, question: Question, action: Network) -> Answer:
         """By the gate, with a person where the rules ask for one."""
         session_id = question.session_id
-        hold_s = self._gate.rulings.hold_s(session_id, self._hold_s)
-        grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
+        grant = self._gate.decide_by_rules(action, session_id)
+        if grant is None:
+            hold_s = self._gate.rulings.hold_s(session_id, self._hold_s)
+            grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
         if isinstance(grant, Refused):
             return Answer(
                 question_id=question.question_id,

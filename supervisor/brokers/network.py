@@ -90,6 +90,7 @@ class _Run:
     is_configured: asyncio.Event = field(default_factory=asyncio.Event)
     serves: bool = False
     asking: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    settled: list[Settled] = field(default_factory=list)
 
 
 class NetworkBroker:
@@ -275,7 +276,7 @@ class NetworkBroker:
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._hold_s
                 calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
-                channel = Channel(ours, lambda message: self._obey(run, message))
+                channel = Channel(ours, lambda message: self._obey(run, message), lambda: self._settle(run))
                 run = self._run = _Run(tasks, channel, EgressQuestions(self._gate, hold_s), calls)
                 begin = tasks.create_task(self._begin(run))
                 try:
@@ -317,6 +318,7 @@ class NetworkBroker:
             for lent in session.listeners.values():
                 _refuse_on(lent)
         if run is not None:
+            self._settle(run)
             run.questions.settle_all("egress ended")
             self._log.egress_ended()
             run.calls.lose_all()
@@ -354,8 +356,7 @@ class NetworkBroker:
                 if task is not None:
                     task.cancel()
             case Settled():
-                run.questions.settle(message)
-                self._log.settled(message)
+                run.settled.append(message)
             case Refused():
                 run.questions.refused(message)
                 self._log.refused(message)
@@ -368,13 +369,31 @@ class NetworkBroker:
             case Body() if self._configure.keep_bodies:
                 self._log.body(message)
 
+    def _settle(self, run: _Run) -> None:
+        """Record what came of allowed questions, as far as it was said."""
+        if not run.settled:
+            return
+        settled, run.settled = run.settled, []
+        run.questions.settle(*settled)
+        for one in settled:
+            self._log.settled(one)
+
     def _ask(self, run: _Run, question: Question | Reserve | Draw) -> None:
         if question.session_id not in self._sessions:
             run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
             run.channel.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
         else:
-            task = run.tasks.create_task(self._answer(run, question), name=f"question-{question.question_id}")
+            # What rules alone answer is answered before this returns; whatever waits for somebody is the group's.
+            begun = asyncio.Task(self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True)
+            if begun.done():
+                begun.result()
+                return
+            try:
+                task = run.tasks.create_task(_end_of(begun), name=f"question-{question.question_id}")
+            except RuntimeError:  # the group is ending
+                begun.cancel()
+                raise
             run.asking[question.question_id] = task
             task.add_done_callback(lambda _: run.asking.pop(question.question_id, None))
 
@@ -387,6 +406,11 @@ class NetworkBroker:
         is_begun = answer.decision == "allow" and question.after is None
         run.channel.send(msgspec.structs.replace(answer, settle=answer.settle or is_begun))
         self._log.answered(question, answer)
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    """Until it is done. Cancelled, it is cancelled, too."""
+    await task
 
 
 def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:

@@ -33,6 +33,9 @@ MOST_OPEN = 2048
 MOST_OPEN_PER_SESSION = 256
 # How much longer than the supervisor holds a question egress waits for its answer.
 GRACE_S = 10.0
+# How long outcomes are gathered, and how many: the supervisor, which often has the same processor, is woken once for all of them.
+GATHER_S = 0.05
+MOST_GATHERED = 64
 
 
 def denied(why: str, remedy: str = "") -> Answer:
@@ -49,6 +52,7 @@ class Questions:
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer]] = {}
         self._per_session: Counter[str] = Counter()
+        self._outcomes: list[Settled] = []
 
     async def ask(
         self,
@@ -162,8 +166,13 @@ class Questions:
 
     def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
         """Report what came of an allowed question."""
-        if answer.settle:
-            self._send(Settled(question_id=answer.question_id, outcome=outcome, detail=detail))
+        if not answer.settle:
+            return
+        self._outcomes.append(Settled(question_id=answer.question_id, outcome=outcome, detail=detail))
+        if len(self._outcomes) == 1:
+            asyncio.get_running_loop().call_later(GATHER_S, self._send_outcomes)
+        elif len(self._outcomes) >= MOST_GATHERED:
+            self._send_outcomes()
 
     def refused(self, connection: Connection, action: Network, why: str) -> None:
         """Report what egress refused by itself, for the audit."""
@@ -175,6 +184,11 @@ class Questions:
         for future in self._open.values():
             if not future.done():
                 future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
+
+    def _send_outcomes(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        for one in outcomes:
+            self._send(one)
 
     def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body) -> None:
         if self.link is not None:

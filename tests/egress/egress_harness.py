@@ -31,6 +31,7 @@ from supervisor.core.egress_wire import (
     PutCredentials,
     Question,
     Ready,
+    Settled,
     ToEgress,
     decode_from_egress,
     encode,
@@ -99,6 +100,17 @@ class FakeSupervisor:
         """Until there is such a message; others, of connections that ended late, may come before."""
         async with asyncio.timeout(20), self.changed:
             await self.changed.wait_for(lambda: any(map(wanted, self.messages)))
+
+    async def settled(self) -> Settled:
+        """The outcome of a question that was asked since the last look; those of connections that ended before may come first."""
+
+        def found() -> list[Settled]:
+            asked = {question.question_id for question in self.questions}
+            return [one for one in self.of_type(Settled) if one.question_id in asked]
+
+        async with asyncio.timeout(20), self.changed:
+            await self.changed.wait_for(found)
+        return found()[-1]
 
     async def read(self) -> None:
         loop = asyncio.get_running_loop()

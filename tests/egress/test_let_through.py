@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.egress_wire import Abandoned, Answer, Question, Settled
+from supervisor.core.egress_wire import Abandoned, Answer, Question
 from tests.egress.egress_harness import (
     Origin,
     Proxy,
@@ -38,7 +38,7 @@ async def test_a_plain_request_is_asked_about_and_passed_on(proxy: Proxy, http: 
     assert action.resolved == ()
     assert second.after == first.question_id
     assert second.action.resolved == ("127.0.0.1",)
-    settled = await proxy.supervisor.until(Settled)
+    settled = await proxy.supervisor.settled()
     assert (settled.outcome, settled.detail["status"]) == ("done", 200)
 
 

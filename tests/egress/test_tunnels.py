@@ -18,7 +18,6 @@ from supervisor.core.egress_wire import (
     Credential,
     Question,
     Refused,
-    Settled,
 )
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, allow, answer_of, body_of, deny, status_of
 from tests.egress.hellos import (
@@ -123,7 +122,7 @@ async def test_tls_passes_from_end_to_end(tunnels: Proxy, https: Origin, upstrea
     writer.close()
     connect, addresses = tunnels.supervisor.questions
     assert (connect.action.operation, addresses.after) == ("connect", connect.question_id)
-    settled = await tunnels.supervisor.until(Settled)
+    settled = await tunnels.supervisor.settled()
     assert (settled.question_id, settled.outcome, settled.detail["way"]) == (connect.question_id, "done", "tunnel")
     assert isinstance(settled.detail["up_bytes"], int)
     assert isinstance(settled.detail["down_bytes"], int)
@@ -207,7 +206,7 @@ async def test_a_half_closed_tunnel_still_carries_the_answer(tunnels: Proxy, ori
     await origin.until(lambda: origin.received == b"last words" and not origin.open)
     assert await rest(reader) == b""
     writer.close()
-    assert (await tunnels.supervisor.until(Settled)).detail["end"] == "closed"
+    assert (await tunnels.supervisor.settled()).detail["end"] == "closed"
 
 
 async def test_much_passes_both_ways_to_a_slow_reader(tunnels: Proxy, origin: Listener) -> None:
@@ -288,7 +287,7 @@ async def test_another_server_name_is_on_record_and_the_client_is_told(
     assert "TLS names `other.test`" in refused.why
     assert refused.action.sni == "other.test"
     assert not https.received
-    settled = await tunnels.supervisor.until(Settled)
+    settled = await tunnels.supervisor.settled()
     assert settled.outcome == "failed"
 
 
@@ -390,7 +389,7 @@ async def test_an_origin_that_can_not_be_reached_is_a_502_with_the_reason(tunnel
         await tunnels.tunnel(f"{HOST}:1", trust=Path(__file__))
     assert status_of(refused.value.answer) == 502
     assert "can't be reached" in refused.value.body["why"]
-    assert (await tunnels.supervisor.until(Settled)).outcome == "failed"
+    assert (await tunnels.supervisor.settled()).outcome == "failed"
 
 
 async def test_gatehouse_is_never_dialled(tunnels: Proxy, origin: Listener) -> None:
@@ -438,7 +437,7 @@ async def test_the_supervisor_can_end_a_tunnel_at_once(
     assert await rest(reader) == b""
     await origin.until(lambda: not origin.open)
     writer.close()
-    settled = await tunnels.supervisor.until(Settled)
+    settled = await tunnels.supervisor.settled()
     if "connection" in str(settled.detail):
         assert settled.detail["error"] == "allowed no longer"
 
