@@ -105,8 +105,7 @@ class Bodies:
             return
         encoding = headers.get("content-encoding", "").strip().lower()
         data = _decoded(bytes(taken.data), encoding)
-        for secret in both.hidden:
-            data = data.replace(secret, MARK)
+        data = _without(data, both.hidden)
         self._questions.body(
             Body(
                 question_id=both.question_id,
@@ -128,6 +127,18 @@ def _decoded(data: bytes, encoding: str) -> bytes:
         return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, MOST_BYTES + MARGIN_BYTES)
     except zlib.error:
         return b""
+
+
+def _without(data: bytes, hidden: list[bytes]) -> bytes:
+    """The beginning of a body without secrets, and without what a secret begins with where it breaks off: marks are shorter than secrets, so
+    that its end may come to lie in what is shown, whatever more was read."""
+    for secret in hidden:
+        data = data.replace(secret, MARK)
+    for secret in hidden:
+        for length in range(len(secret) - 1, _SHORTEST_SECRET - 1, -1):
+            if data.endswith(secret[:length]):
+                return data[:-length] + MARK
+    return data
 
 
 def _hidden(credentials: tuple[Credential, ...], swaps: list[secrets.Swap]) -> list[bytes]:
