@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.change_tree import HELD_UP
@@ -34,6 +35,7 @@ from supervisor.core.changes import (
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
 from supervisor.workspace.ahead import LookedAhead
+from supervisor.workspace.asked import Asked, Asking, failure, is_due, still_speaks, tries_of
 from supervisor.workspace.bases import Bases
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.copy_side import CopySide
@@ -51,34 +53,6 @@ REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 500
 SMALL_BLOB_BYTES = 256 * 1024
-
-type Key = tuple[str, str | None, int | None, str | None]
-
-
-class Asked(NamedTuple):
-    """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
-    a rename."""
-
-    key: Key
-    fingerprint: str
-    request_id: str
-    after: str | None
-    other: str = ""
-
-
-class Asking(NamedTuple):
-    """A path that differs in a way that must be asked about; `key` and `other` are as in `Asked`."""
-
-    name: str
-    key: Key
-    mark: str
-    action: FileChange
-    other: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every path that it is about."""
-        return (self.name, self.other) if self.other else (self.name,)
 
 
 class Refusal(NamedTuple):
@@ -99,6 +73,7 @@ class Comparison:
         ignores: Ignores,
         watcher: Watcher,
         carry_out_all: Callable[[Sequence[Request], Mapping[str, Grant]], Awaitable[None]],
+        clock: Clock | None = None,
     ) -> None:
         self._sides = sides
         self._gate = gate
@@ -106,7 +81,9 @@ class Comparison:
         self._ignores = ignores
         self._watcher = watcher
         self._carry_out_all = carry_out_all
+        self._clock = clock or RealClock()
         self._asked: dict[str, Asked] = {}
+        self._let_go: dict[str, Asked] = {}
         self._compared: dict[str, Signature] = {}
         self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
@@ -117,6 +94,7 @@ class Comparison:
         self._bases = Bases(sides)
         self._ahead = LookedAhead(sides, lambda name: self._examine(name, False, None))
         self._room = 0
+        self._is_whole = False
         self.holds_back = False
 
     # -- what the channel calls ---------------------------------------------------------------------------------------
@@ -131,6 +109,7 @@ class Comparison:
         With `last` nothing is held back or put off, and what failed before is tried once more.
         """
         found = await self._candidates(folders)
+        self._is_whole = folders is None
         if folders is None:
             await self._git.look()
         if self._held and (last or self._free() > 0):
@@ -168,7 +147,9 @@ class Comparison:
 
     def forget(self, name: str) -> None:
         """The path was changed by us: look at it anew, with no memory of what was asked."""
-        self._asked.pop(name, None)
+        asked = self._asked.pop(name, None)
+        if asked is not None:
+            self._let_go[name] = asked
         self._compared.pop(name, None)
         self._problems.pop(name, None)
 
@@ -196,9 +177,19 @@ class Comparison:
 
     async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
         """Paths that need a look, and whether something is there."""
+        self._take_back_pending()
         found = (await self._walk.candidates(folders)).found
         await asyncio.to_thread(self._add_asked, found, everything=folders is None)
         return found
+
+    def _take_back_pending(self) -> None:
+        """Of what was forgotten because something else happened to the path: a card that still waits isn't left to nobody."""
+        let_go, self._let_go = self._let_go, {}
+        requests = self._gate.get_all({one.request_id for one in let_go.values()}) if let_go else []
+        pending = {request.id for request in requests if status(request) == "pending"}
+        for name, asked in let_go.items():
+            if asked.request_id in pending:
+                self._asked.setdefault(name, asked)
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
         """What was asked about and is another thing now, wherever it is: its folder may be gone with it; of a rename both
@@ -378,8 +369,10 @@ class Comparison:
         for one in wanted:
             before = self._asked.get(one.name)
             request = earlier.get(before.request_id) if before is not None else None
-            if before is not None and request is not None and _still_speaks(request, before, one, last=last):
-                continue
+            if before is not None and request is not None and still_speaks(request, before, one, last=last):
+                if not (self._is_whole and is_due(request, before.tries, self._clock.now())):
+                    continue
+                self._problems[one.name] = f"{HELD_UP}{failure(request)}"
             if is_tight and self._must_wait(one, request):
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
@@ -397,7 +390,8 @@ class Comparison:
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
                 after = None if one.other else one.action.after  # of a rename no snapshot is kept
-                self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "")
+                tries = tries_of(before, earlier, one)
+                self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "", tries)
                 if before is not None:
                     self._release(before.after)
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
@@ -458,17 +452,6 @@ class Comparison:
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
-
-
-def _still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:
-    """Whether what became of an earlier request for the same change holds for it still."""
-    if before.key != now.key:
-        return False
-    current = status(request)
-    if before.fingerprint != now.mark:
-        return current == "denied"  # the host moved on, the refused change is the same
-    failed = current == "used" and request.outcome is not None and not request.outcome.get("ok")
-    return not (last and (failed or current == "superseded"))
 
 
 def _is_file(seen: Seen | None) -> bool:

@@ -296,6 +296,22 @@ async def test_a_move_whose_file_the_copy_lacks_is_brought(desk: Desk) -> None:
         assert (desk.host / "lib/app.py").read_text() == TEXT
 
 
+async def test_a_comparison_between_the_answer_and_the_move_leaves_no_card_behind(desk: Desk) -> None:
+    """It asks about the old path, which the copy lacks; by the move it is gone on the host, too."""
+    async with desk.running():
+        async with desk.channel._turn:
+            opened = await desk.channel._open()
+            (desk.copy / APP).unlink()
+            request = await opened.agent.move(APP, "lib/app.py", "")
+            desk.approve(request)
+            await opened.comparison.run(None)
+            assert desk.pending()[APP].action.operation == "delete"  # type: ignore[union-attr]
+        await desk.settled(request)
+        await desk.compared()
+        assert not desk.pending()
+        assert (desk.host / "lib/app.py").read_text() == TEXT
+
+
 # -- one request for each path ------------------------------------------------------------------------------------------
 
 
