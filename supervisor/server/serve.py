@@ -14,6 +14,7 @@ import uvicorn
 from litestar import Litestar
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 OPERATOR_CONNECTIONS = 256
 # An agent parks a few waits at a time; its own tools share the door.
@@ -77,6 +78,13 @@ class _WebSockets(WebSocketsSansIOProtocol):
             await super().run_asgi()
         finally:
             self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def shutdown(self) -> None:
+        """At the end of the server. A page that says goodbye in this very instant must not break the end off for all others."""
+        try:
+            super().shutdown()
+        except InvalidState:  # uvicorn says goodbye to whoever is still there, without asking whether that one has
+            self.transport.close()
 
 
 class _Uvicorn(uvicorn.Server):

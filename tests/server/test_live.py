@@ -19,6 +19,8 @@ from tests.fakes.parts import FakeParts
 from tests.server.conftest import OnSocket
 
 RLO = "\u202e"
+# As a page sends it: the last frame, masked, without a reason.
+CLOSE_FRAME = b"\x88\x80\0\0\0\0"
 
 
 def cookie_of(auth: OperatorAuth) -> str:
@@ -223,6 +225,20 @@ async def test_pages_hear_of_the_shutdown(operator_door: OnSocket) -> None:
             await event(page)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == live_module.CLOSE_SERVICE_RESTART
+
+
+async def test_a_page_that_leaves_at_the_shutdown_breaks_it_off_for_nobody(operator_door: OnSocket) -> None:
+    server = operator_door.serving._server
+    async with listen_to(operator_door) as leaving, listen_to(operator_door) as page:
+        await event(leaving)
+        await event(page)
+        for connection in server.server_state.connections:
+            if connection.transport.get_extra_info("peername")[1] == leaving.local_address[1]:
+                connection.conn.receive_data(CLOSE_FRAME)  # type: ignore[union-attr]
+        await operator_door.serving.stop("it ends")
+        assert await event(page) == {"type": "shutdown", "why": "it ends"}
+        with pytest.raises(ConnectionClosed):
+            await event(page)
 
 
 async def test_too_many_pages_are_refused(operator_door: OnSocket, monkeypatch: pytest.MonkeyPatch) -> None:
