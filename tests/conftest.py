@@ -1,4 +1,4 @@
-"""What every test may use: places, a browser, and how long the property tests search.
+"""What every test may use: places, a browser, who signs for origins, and how long the property tests search.
 
 Kept generic on purpose. What only one part needs lives in that part's own conftest; stateful fakes of the
 outside (a clock, a model server, a package index) live in `tests/fakes`.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,3 +66,17 @@ def browser_path() -> Path | None:
         if found := shutil.which(name):
             return Path(found)
     return None
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    """Who signs for the origins of a module."""
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def upstream_ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate of `authority`, for egress to trust."""
+    path = tmp_path_factory.mktemp("upstream") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path

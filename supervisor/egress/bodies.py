@@ -6,6 +6,7 @@ for them. It is made only where bodies are kept. It never holds a body back, cha
 
 import zlib
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 import structlog
 from mitmproxy import http
@@ -100,7 +101,7 @@ class Bodies:
         except Exception as error:
             log.error("bodies not kept", error=where(error))
 
-    def _send(self, both: _Both, of: str, headers: http.Headers, taken: _Taken) -> None:
+    def _send(self, both: _Both, of: Literal["request", "response"], headers: http.Headers, taken: _Taken) -> None:
         if not taken.whole_bytes:
             return
         encoding = headers.get("content-encoding", "").strip().lower()
@@ -109,7 +110,7 @@ class Bodies:
         self._questions.body(
             Body(
                 question_id=both.question_id,
-                of="request" if of == "request" else "response",
+                of=of,
                 media_type=headers.get("content-type", "")[:200],
                 data=data[: MOST_BYTES + MARGIN_BYTES],
                 whole_bytes=taken.whole_bytes,

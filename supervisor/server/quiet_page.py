@@ -61,13 +61,12 @@ def api_handlers() -> list[ControllerRouterHandler]:
 
 def values(parts: Parts, error: str = "") -> dict[str, Any]:
     """For `parts/quiet.html`."""
-    names = {one.session_id: workspace_name(parts.sessions.get(one.session_id).workspace) for one in seen(parts)}
     return {
         "error": error,
         "quiet": [
             {
                 "view": one,
-                "workspace_name": names[one.session_id],
+                "workspace_name": workspace_name(parts.sessions.get(one.session_id).workspace),
                 "until": {denied.request_id: clock_text(denied.until or 0) for denied in one.denied},
                 "more": one.held_count - len(one.held),
             }

@@ -74,5 +74,8 @@ def still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) ->
 
 
 def tries_of(before: Asked | None, earlier: Mapping[str, Request], now: Asking) -> int:
-    request = earlier.get(before.request_id) if before is not None else None
-    return before.tries + 1 if before is not None and before.key == now.key and request and failure(request) else 0
+    """How many requests for the same have failed, one after another; `earlier` are those known, by id."""
+    if before is None or before.key != now.key:
+        return 0
+    request = earlier.get(before.request_id)
+    return before.tries + 1 if request is not None and failure(request) else 0

@@ -46,9 +46,8 @@ class KeptContents(ContentFolder):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._packer = zstandard.ZstdCompressor(
-            level=LEVEL
-        )  # made anew for each, they would take longer than all the rest
+        # One for all, as the class is used: made anew for each content it would take longer than all the rest.
+        self._packer = zstandard.ZstdCompressor(level=LEVEL)
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
         self._names: dict[str, str] = {}

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 import trustme
 
@@ -155,11 +154,6 @@ async def setting(
                 yield found
             finally:
                 await broker.stop()
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
 
 
 @pytest_asyncio.fixture

@@ -93,11 +93,6 @@ class WebSocketOrigin:
         return None
 
 
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def origins(
     authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
@@ -139,28 +134,26 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.asynccontextmanager
 async def running_with(
-    origins: Mapping[Origin, Noting], authority: trustme.CA, folder: Path, hold_s: float
+    origins: Mapping[Origin, Noting], upstream_ca: Path, folder: Path, hold_s: float
 ) -> AsyncIterator[Supervised]:
-    upstream = folder / "upstream.pem"
-    authority.cert_pem.write_to_path(str(upstream))
     rules = policy([origin.port for origin in origins.values()])
-    settings = settings_in(folder, rules, upstream_ca=upstream, hold_s=hold_s)
+    settings = settings_in(folder, rules, upstream_ca=upstream_ca, hold_s=hold_s)
     async with supervised(settings, names=dict.fromkeys(NAMES, ("127.0.0.1",))) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def patient(
-    origins: Mapping[Origin, Noting], authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    origins: Mapping[Origin, Noting], upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
-    async with running_with(origins, authority, tmp_path_factory.mktemp("patient"), 60.0) as running:
+    async with running_with(origins, upstream_ca, tmp_path_factory.mktemp("patient"), 60.0) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def impatient(
-    origins: Mapping[Origin, Noting], authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+    origins: Mapping[Origin, Noting], upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Supervised]:
     """Holds what is asked for half a second."""
-    async with running_with(origins, authority, tmp_path_factory.mktemp("impatient"), 0.5) as running:
+    async with running_with(origins, upstream_ca, tmp_path_factory.mktemp("impatient"), 0.5) as running:
         yield running

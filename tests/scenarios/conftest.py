@@ -41,20 +41,6 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    """Who signs for the origins of a module."""
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def upstream_ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The certificate of `authority`, for egress to trust."""
-    path = tmp_path_factory.mktemp("upstream") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return path
-
-
-@pytest.fixture(scope="module")
 def whole_site(
     request: pytest.FixtureRequest, authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
