@@ -4,9 +4,10 @@ Kept generic on purpose. What only one part needs lives in that part's own conft
 outside (a clock, a model server, a package index) live in `tests/fakes`.
 """
 
+import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,10 @@ def upstream_ca(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory)
     path = tmp_path_factory.mktemp("upstream") / "ca.pem"
     authority.cert_pem.write_to_path(str(path))
     return path
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
+    """Where a test starts what it then waits for; its end is awaited after the test."""
+    async with asyncio.TaskGroup() as group:
+        yield group

@@ -10,7 +10,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.redact import MARK
 from supervisor.errors import RefusedError, StorageError
 from supervisor.gate import Grant, Refused
-from tests.test_gate import World, granted, session
+from tests.fakes.gated import World, granted, session
 
 POLICY = """\
 version: 1

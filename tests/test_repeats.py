@@ -1,7 +1,7 @@
 """What an agent asks again: a denial stands for a while, and a loop makes no more cards than a person can look at."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.repeats import BACK_OFF_S
 from supervisor.gate import Gate, Grant, Refused
 from supervisor.repeats import MOST_ALIKE, MOST_CONNECTIONS
-from tests.test_gate import World, connect
+from tests.fakes.gated import World, connect
 
 
 @pytest.fixture
@@ -19,12 +19,6 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.close()
-
-
-@pytest.fixture
-async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    async with asyncio.TaskGroup() as group:
-        yield group
 
 
 def search(query: str) -> Network:

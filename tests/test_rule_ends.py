@@ -7,7 +7,7 @@ from supervisor.app import Parts
 from supervisor.policy_files import Until
 from supervisor.settings import from_environment
 from tests.fakes.clock import FakeClock
-from tests.test_gate import session
+from tests.fakes.gated import session
 
 
 def test_the_end_of_a_rule_is_on_record(tmp_path: Path) -> None:
