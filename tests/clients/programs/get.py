@@ -49,15 +49,21 @@ def with_urllib(url: str) -> tuple[int, str]:
 
 
 def with_websockets(url: str) -> tuple[int, str]:
+    # Not `websockets.sync`: one thread of it reads while another writes, and Python lets both into one TLS connection, where a
+    # session ticket that comes just then ends the process (https://github.com/python/cpython/issues/143756).
+    from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidStatus
-    from websockets.sync.client import connect
 
-    try:
-        with connect(url, open_timeout=60) as socket:
-            socket.send("hello" * 100)
-            return 200, f"{socket.recv(timeout=60)} by {socket.protocol.extensions}"
-    except InvalidStatus as error:
-        return error.response.status_code, error.response.body.decode()
+    async def talk() -> tuple[int, str]:
+        try:
+            async with connect(url, open_timeout=60) as socket:
+                await socket.send("hello" * 100)
+                async with asyncio.timeout(60):
+                    return 200, f"{await socket.recv()!s} by {socket.protocol.extensions}"
+        except InvalidStatus as error:
+            return error.response.status_code, error.response.body.decode()
+
+    return asyncio.run(talk())
 
 
 status, text = globals()[f"with_{sys.argv[1]}"](sys.argv[2])
