@@ -22,6 +22,8 @@ Answer = Literal["approved", "denied"]
 Origin = Literal["agent_api", "workspace", "egress"]
 # What a request is told whose place a newer one took, unless that one's maker knows better.
 SUPERSEDED = "superseded by a newer request for the same thing"
+# How the reason of an answer begins that took some of what was asked and not the rest.
+IN_PART = "in part, "
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,11 @@ def status(request: Request) -> Status:
 def is_settled(request: Request) -> bool:
     """Whether nothing more can come of it: it was refused or closed, or its outcome is known."""
     return request.settled_at is not None or status(request) in ("denied", "superseded", "expired")
+
+
+def is_in_part(request: Request) -> bool:
+    """Whether it is what a person took of a larger request. What an agent says has no say in it."""
+    return request.answer == "approved" and request.answer_reason.startswith(IN_PART)
 
 
 def explanation(request: Request) -> str:

@@ -6,7 +6,7 @@ An image is bytes of an agent's: it is served as one of four types that its own 
 """
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, get, post
@@ -15,12 +15,12 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.approvals import Request
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server import action_words, page_values
+from supervisor.server import page_values
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.page_views import card
 from supervisor.server.parts import Parts, Workspace
 from supervisor.server.views import OperatorRequest, operator_request
-from supervisor.workspace.partial import PartAnswered, Rest
+from supervisor.workspace.partial import Rest
 
 MOST_HUNKS = 4000
 _IMAGE_HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "content-disposition": "inline"}
@@ -82,7 +82,8 @@ async def image(
 async def answer_hunks(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Approve what is ticked: the card as it is afterwards, with its ticks where the answer didn't count."""
+    """Approve what is ticked: the card of what was approved, in the place of the one that was answered. Where the answer didn't
+    count that one, with its ticks."""
     parts = parts_of(request)
     asked = parts.gate.get(request_id)
     chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
@@ -97,7 +98,8 @@ async def answer_hunks(
     except GatehouseError as error:
         shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
         return page_values.html("parts/some_cards.html", cards=[shown])
-    shown = card(parts, parts.gate.get(request_id)) | _said(parts, done, rest)
+    # The part's own card, as every page shows it: the request that was shown is superseded by it.
+    shown = card(parts, done.part) | {"takes_place_of": request_id}
     return page_values.html("parts/some_cards.html", cards=[shown])
 
 
@@ -107,22 +109,6 @@ def handlers() -> list[ControllerRouterHandler]:
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _said(parts: Parts, done: PartAnswered, rest: Rest) -> dict[str, Any]:
-    """What the answered card says: the request that it showed was superseded by the one of its part."""
-    delivery = parts.redactor.text(action_words.delivery(done.part))
-    if done.taken == done.hunks:
-        return {"delivery": delivery}
-    left = done.hunks - done.taken
-    others = "the other" if left == 1 else f"the other {left}"
-    became = ("was dropped" if left == 1 else "were dropped") if rest == "drop" else "waits" if left == 1 else "wait"
-    return {
-        "status_word": "approved in part",
-        "status_class": "good",
-        "explanation": f"{done.taken} of {done.hunks} changes; {others} {became}",
-        "delivery": delivery,
-    }
 
 
 def _workspace(parts: Parts, asked: Request) -> Workspace:

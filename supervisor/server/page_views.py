@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
-from supervisor.core.approvals import Request, explanation, status
+from supervisor.core.approvals import Request, explanation, is_in_part, status
 from supervisor.core.change_tree import problem_of
 from supervisor.core.duration import format_duration
 from supervisor.server import action_words
@@ -58,7 +58,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "warnings": [*action_words.warnings(request.action), *_text_warnings(text), *_problems(request, redact)],
         "details": [(label, redact(value)) for label, value in action_words.details(request.action)],
         "status": current,
-        "status_word": request.answer or ("allowed" if request.decision == "allow" else current),
+        "status_word": _status_word(request),
         "status_class": _STATUS_CLASS.get(current, ""),
         "why": redact(request.why),
         "explanation": redact(explanation(request)),
@@ -81,8 +81,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "delivery": redact(action_words.delivery(request)),
         "superseded_by": request.superseded_by or "",
-        # What a newer card is about, too: it takes this one's place on the page.
-        "about": f"{request.session_id} {subject(request.action)}" if isinstance(request.action, FileChange) else "",
+        "about": _about(request),
     }
 
 
@@ -114,6 +113,22 @@ def odd_letters(text: str) -> str:
 def workspace_name(path: str) -> str:
     """The last part of a path: what people call a project."""
     return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _status_word(request: Request) -> str:
+    if is_in_part(request):
+        return "approved in part"
+    return request.answer or ("allowed" if request.decision == "allow" else status(request))
+
+
+def _about(request: Request) -> str:
+    """What a newer card is about, too, that takes this one's place on the page, or follows it; empty where none does."""
+    is_followed = status(request) == "pending" or request.superseded_by or is_in_part(request)
+    return (
+        f"{request.session_id} {subject(request.action)}"
+        if is_followed and isinstance(request.action, FileChange)
+        else ""
+    )
 
 
 def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.approvals import Request, explanation, status
+from supervisor.core.approvals import IN_PART, Request, explanation, status
 from supervisor.core.changes import PERMISSIONS, name_of
 from supervisor.core.hunks import choose, pieces
 from supervisor.core.text_diff import MOST_TEXT_BYTES, diff
@@ -59,6 +59,15 @@ class _Chosen(NamedTuple):
     @property
     def in_words(self) -> str:
         return f"{self.taken} of {self.hunks} changes of this file"
+
+    def answer(self, rest: Rest) -> str:
+        """What is said of the part, wherever it is shown, and to the agent."""
+        left = self.hunks - self.taken
+        others = "the other" if left == 1 else f"the other {left}"
+        became = (
+            ("was dropped" if left == 1 else "were dropped") if rest == "drop" else "waits" if left == 1 else "wait"
+        )
+        return f"{IN_PART}{self.taken} of {self.hunks} changes; {others} {became}"
 
     def rest_of(self, action: FileChange, part: Request) -> FileChange:
         """What the action still asks once the part is applied. INVARIANT: it is what the comparison will find then, so that a
@@ -122,7 +131,7 @@ class PartialAnswers:
         with self._gate.queue.together():
             part = self._ask(derived, request, f"{chosen.in_words}, chosen by the operator")
             if status(part) == "pending":
-                said = f"{chosen.in_words} were approved"
+                said = chosen.answer(rest)
                 part = self._gate.resolve(part.id, "approved", by=by, reason=said, shown_fingerprint=part.fingerprint)
             if rest == "drop" and status(part) == "approved":
                 left = self._drop(chosen.rest_of(action, part), request, chosen, by)

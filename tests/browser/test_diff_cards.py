@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest_asyncio
-from playwright.async_api import BrowserContext, Locator, Page, expect
+from playwright.async_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
 from supervisor.core.approvals import Request, status
 from supervisor.workspace.channel import WorkspaceChannel
@@ -107,6 +107,35 @@ async def test_one_of_two_changes_is_ticked_and_approved(desk: Desk, page: Page)
     await expect(page.locator("#nothing")).to_be_visible()
 
 
+async def test_news_that_come_after_the_answer_change_nothing_of_it(
+    desk: Desk, context: BrowserContext, site: Site
+) -> None:
+    held: list[str | bytes] = []
+    is_held = False
+    to_page: Callable[[str | bytes], None]
+
+    def connected(socket: WebSocketRoute) -> None:
+        nonlocal to_page
+        to_page = socket.send
+        socket.connect_to_server().on_message(lambda text: held.append(text) if is_held else socket.send(text))
+
+    await context.route_web_socket(re.compile("/ws$"), connected)
+    page = await opened(context, site)
+    desk.write(changed(5, 50))
+    await tick(cards(page), 1).check()
+    is_held = True
+    await page.get_by_role("button", name="Approve 1 of 2 changes").click()
+    row = page.locator(".card.answered .row")
+    await expect(row).to_contain_text("1 of 2 changes; the other waits · done")
+    await until(page, lambda: desk.pending())
+    said = await row.inner_text()
+    while held:
+        to_page(held.pop(0))
+    is_held = False
+    await expect(cards(page)).to_have_count(1)  # the rest, which was the last of the news
+    assert await row.all_inner_texts() == [said]
+
+
 async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None:
     desk.write(changed(5, 30, 50))
     card = cards(page)
@@ -163,7 +192,10 @@ async def test_another_tab_sees_what_was_taken(desk: Desk, page: Page, context: 
     await expect(cards(other)).to_have_count(1)
     await tick(cards(page), 1).check()
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
-    await expect(other.locator(".card.answered")).to_contain_text("1 of 2 changes of this file were approved")
+    # Each page says the same of it, whichever way it heard.
+    row = page.locator(".card.answered")
+    await expect(row).to_contain_text("1 of 2 changes; the other waits · done")
+    await expect(other.locator(".card.answered .row")).to_have_text(await row.locator(".row").inner_text())
     await expect(cards(other)).to_have_count(1)
     await expect(cards(other).locator(".line.added")).to_have_text(re.compile("LINE 50$"))
 

@@ -127,6 +127,10 @@ async def test_nobody_and_no_agent_reaches_these_routes(
     assert (desk.host / "a.txt").read_text() == OLD
 
 
+def row_of(html: str) -> str:
+    return html[html.index('<div class="row">') : html.index("</article>")]
+
+
 async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli: httpx.AsyncClient) -> None:
     request = await desk.asked("a.txt", BOTH.encode())
     first = (await card_of(cli, request))["card"]["diff"]["hunks"][0]["id"]
@@ -136,7 +140,12 @@ async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli:
     done = await browser.post(
         f"/requests/{request.id}/hunks", data={"hunks": first, "fingerprint": request.fingerprint, "rest": "pending"}
     )
+    assert "approved in part" in done.text
     assert "1 of 2 changes; the other waits" in done.text
+    # And so it stays: the page draws it anew when it hears of it.
+    part = desk.parts.gate.get(request.id).superseded_by
+    again = await browser.get("/parts/cards", params={"ids": part})
+    assert row_of(again.text) == row_of(done.text)
     assert (desk.host / "a.txt").read_text() == "".join([*LINES[:3], "A\n", *LINES[4:]])
 
 

@@ -258,9 +258,10 @@ export function watchCards() {
     const old = answering.get(event.detail.requestConfig);
     if (!old) return;
     delete old.dataset.busy;
-    const card = cardOf(old.dataset.request);
+    const { request: id } = old.dataset;
+    const card = cardOf(id) || document.querySelector(`.card[data-takes-place-of="${CSS.escape(id)}"]`);
     if (card && card.dataset.status !== "pending") {
-      pending.delete(card.dataset.request);
+      pending.delete(id);
       goOn(card, byPointer);
     } else if (card) {
       if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
