@@ -58,7 +58,8 @@ WELL_AFTER_S = 30.0
 STOP_TIMEOUT_S = 5.0
 MOST_OPEN_QUESTIONS = 2048
 _DOWN = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    b"HTTP/1.1 503 egress is being started; nothing is let through meanwhile\r\n"
+    b"Content-Type: application/json\r\nConnection: close\r\n\r\n"
     b'{"error":"refused","why":"egress is being started; nothing is let through meanwhile",'
     b'"remedy":"try again in a moment","rule":null,"request_id":null}'
 )

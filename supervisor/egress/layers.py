@@ -38,7 +38,7 @@ from supervisor.core.model_errors import ModelError
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
-from supervisor.egress.refusals import Refusal
+from supervisor.egress.refusals import Refusal, phrase
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -61,7 +61,10 @@ def refusal_response(
     headers = {"Content-Type": "application/json", "Content-Length": str(len(said.body)), "Cache-Control": "no-store"}
     if not http_version.startswith("HTTP/2"):
         headers["Connection"] = "close"
-    return http.Response.make(said.status, said.body, headers | said.headers)
+    response = http.Response.make(said.status, said.body, headers | said.headers)
+    if error is None:
+        response.reason = phrase(refusal, status)
+    return response
 
 
 class GuardedStream(HttpStream):

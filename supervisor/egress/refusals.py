@@ -7,7 +7,15 @@ import http
 
 import msgspec
 
+from supervisor.core.display import visible
 from supervisor.core.egress_wire import Answer
+from supervisor.core.redact import Redactor
+
+# What of the reason goes into the status line; clients print it in the midst of a line of their own.
+MOST_PHRASE_CHARS = 160
+_CUT = "..."
+# What an agent wrote itself is in many a reason; the secrets that only egress knows are in none.
+_redactor = Redactor()
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +60,22 @@ def as_http(refusal: Refusal, status: int = 403) -> bytes:
     """The whole response, the connection's last."""
     body = msgspec.json.encode(refusal)
     head = (
-        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"
+        f"HTTP/1.1 {status} {phrase(refusal, status)}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode("ascii") + body
+
+
+def phrase(refusal: Refusal, status: int = 403) -> str:
+    """The reason phrase (RFC 9112 4): the why, since of a refused CONNECT most clients show their user nothing but the status line.
+
+    INVARIANT: printable ASCII of one line, or a reason could end the head and begin one of its own.
+    """
+    shown = visible(_redactor.text(" ".join(refusal.why.split())), one_line=True)
+    said = "".join(char if " " <= char <= "~" else "?" for char in shown)
+    if len(said) > MOST_PHRASE_CHARS:
+        said = said[: MOST_PHRASE_CHARS - len(_CUT)] + _CUT
+    return said or http.HTTPStatus(status).phrase
 
 
 def of_contradiction(why: str) -> Refusal:

@@ -17,7 +17,7 @@ from tests.fakes.claude_code import claude_binary
 from tests.fakes.site import WHEEL
 
 type Origin = Literal["site", "h2", "websocket", "model"]
-# What a user reads of a refusal: its reason, its status, or neither.
+# What a user reads of a refusal: its reason, its status, or neither. Of a refused CONNECT no client shows the body, some the status line.
 type Shows = Literal["why", "403", ""]
 
 # Where the workspace lies for the agent; `programs` are copied into it.
@@ -113,15 +113,15 @@ CLIENTS = (
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),
     Client("git push", _bash(_PUSH), "[new branch]", inside="403"),
     Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if _PIP else "this Python has no pip"),
-    Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", inside="403", missing=_absent("npm")),
-    Client("requests", _python("requests"), "hello from outside"),
-    Client("httpx", _python("httpx"), "hello from outside"),
-    Client("httpx h2", _python("httpx_h2"), "hello over h2", origin="h2"),
-    Client("aiohttp", _python("aiohttp"), "hello from outside"),
-    Client("urllib", _python("urllib"), "hello from outside"),
+    Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", tunnelled="why", missing=_absent("npm")),
+    Client("requests", _python("requests"), "hello from outside", tunnelled="why"),
+    Client("httpx", _python("httpx"), "hello from outside", tunnelled="why"),
+    Client("httpx h2", _python("httpx_h2"), "hello over h2", origin="h2", tunnelled="why"),
+    Client("aiohttp", _python("aiohttp"), "hello from outside", tunnelled="why"),
+    Client("urllib", _python("urllib"), "hello from outside", tunnelled="why"),
     Client("node fetch", _node, "hello from outside", tunnelled="", missing=_absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
     Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside", missing=_absent("javac")),
-    Client("go", lambda url: (f"{PROGRAMS}/get-go", url + "/"), "hello from outside", missing=_absent("go")),
+    Client("go", lambda url: (f"{PROGRAMS}/get-go", url + "/"), "hello from outside", tunnelled="why", missing=_absent("go")),
     Client("websockets", lambda url: _python("websockets")(url.replace("https", "wss")), CHAT, origin="websocket"),
     Client(
         "node websocket",

@@ -80,7 +80,7 @@ async def test_a_denied_connect_is_answered_by_itself(proxy: Proxy, https: Origi
     proxy.supervisor.decide = deny
     with pytest.raises(RefusedTunnelError) as refused:
         await proxy.tunnel(f"origin.test:{https.port}", trust=ca_file)
-    assert status_of(refused.value.answer) == 403
+    assert refused.value.answer.startswith(b"HTTP/1.1 403 denied by a test\r\n")
     assert refused.value.body["why"] == "denied by a test"
     assert https.untouched
 
@@ -91,7 +91,7 @@ async def test_a_request_in_an_allowed_connection_can_be_denied(proxy: Proxy, ht
     writer.write(f"GET /secret HTTP/1.1\r\nHost: origin.test:{https.port}\r\n\r\n".encode())
     answer = await answer_of(reader)
     writer.close()
-    assert status_of(answer) == 403
+    assert answer.startswith(b"HTTP/1.1 403 denied by a test\r\n")
     assert https.untouched
 
 
