@@ -92,9 +92,10 @@ class NetworkLog:
     def refused(self, refused: Refused) -> None:
         """Egress refused something by itself."""
         now = self._clock.now()
+        why = refused.why if refused.count == 1 else f"{refused.why} ({refused.count} times)"
         self._keep(
             Exchange(
-                number=0, session_id=refused.session_id, action=refused.action, at=now, verdict="deny", why=refused.why,
+                number=0, session_id=refused.session_id, action=refused.action, at=now, verdict="deny", why=why,
                 ended_at=now,
             ),
         )  # fmt: skip

@@ -101,7 +101,7 @@ class EgressQuestions:
         self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in ended if grant is not None])
 
     def refused(self, refused: RefusedByEgress) -> None:
-        """Put what egress refused by itself on record, like a verdict of the rules."""
+        """Put what egress refused by itself on record, like a verdict of the rules: so many that are alike in one line."""
         try:
             self._gate.audit.record(
                 "verdict_given",
@@ -113,6 +113,7 @@ class EgressQuestions:
                 rule=None,
                 why=refused.why,
                 by="egress",
+                **({"count": refused.count} if refused.count > 1 else {}),
             )
         except StorageError as error:
             log.error("refusal not recorded", error=str(error))

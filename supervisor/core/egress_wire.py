@@ -186,11 +186,15 @@ class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled."""
+    """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled.
+
+    `count`: so many like it since that was said of them last, of which this is the newest.
+    """
 
     session_id: str
     action: Network
     why: str
+    count: int = 1
 
 
 class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):

@@ -19,6 +19,7 @@ from supervisor.egress.sessions import Connection
 
 # How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT each request is.
 PIN_S = 30.0
+NAMES_PORT = 53
 
 
 class Admission:
@@ -81,7 +82,11 @@ class Admission:
 
     def refused(self, connection: Connection, action: Network, why: str) -> None:
         """Report a refusal of our own, for the audit."""
-        self._questions.refused(connection, action, why)
+        self._questions.refused(connection.session.id, action, why)
+
+    def refused_name(self, session_id: str, host: str, why: str) -> None:
+        """Report that a session's name server gave no address for a name."""
+        self._questions.refused(session_id, Network(operation="connect", host=host, port=NAMES_PORT), why)
 
     def ended(
         self, connection: Connection, question_id: int, outcome: Outcome, detail: dict[str, str | int | float | None]

@@ -5,6 +5,7 @@ waits, ends every connection and is done.
 """
 
 import asyncio
+import functools
 import socket
 from typing import TYPE_CHECKING
 
@@ -82,8 +83,9 @@ class Egress:
             case CloseSession():
                 session = self._sessions.get(message.session_id)
                 self._sessions.close(message.session_id)
-                if self._allowances is not None:
+                if self._allowances is not None and self._questions is not None:
                     self._allowances.close(session)
+                    self._questions.closed(session.id)
             case CloseConnection():
                 self._sessions.cut(message.session_id, message.connection_id, message.why)
             case PutCredentials():
@@ -172,7 +174,9 @@ class Egress:
         server: Server
         if message.kind == "names":
             # In a thread, so that tunnels go on while dnspython is imported.
-            server = (await asyncio.to_thread(_import_name_server))(sock, session.names)
+            assert self._admission is not None
+            refuse = functools.partial(self._admission.refused_name, session.id)
+            server = (await asyncio.to_thread(_import_name_server))(sock, session.names, refuse)
         else:
             server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
         if starting.is_closed:

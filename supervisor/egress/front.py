@@ -11,6 +11,7 @@ It is separate from `guard` because it knows nothing of mitmproxy: a tunnel cost
 and the same `admission`. It must never pass a byte on before an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.model_calls import is_model_host
 from supervisor.egress import checks, connect_head, redirected, refusals, secrets
-from supervisor.egress.admission import Admission
+from supervisor.egress.admission import NAMES_PORT, Admission
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.refusals import Refusal, RefusedError
@@ -33,7 +34,6 @@ log = structlog.get_logger("egress")
 # How long a client may take for its first head.
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
-_NAMES_PORT = 53
 _STALE = "this address stands for no name, or for none any more"
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 
@@ -104,10 +104,11 @@ class Front:
 
     async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
         host, port, is_stale = redirected.destination(client.transport, connection.session.names)
-        if port == _NAMES_PORT:
+        if port == NAMES_PORT:
             from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
 
-            await serve_stream(client, connection.session.names)
+            session = connection.session
+            await serve_stream(client, session.names, functools.partial(self._admission.refused_name, session.id))
             return
         action = Network(operation="connect", host=host, port=port)
         try:

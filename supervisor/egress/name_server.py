@@ -4,7 +4,7 @@
     anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would lead to HTTP/3 or hide the server name
 
 It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error, or no answer where even that can't be
-formed. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
+formed. Of a session that asks faster than `Names.wait_s` has it no more is read meanwhile, so that it costs the others nothing. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
 dnspython reads and writes the messages; it is imported with the first session that has a name server.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Callable
 
 import dns.exception
 import dns.flags
@@ -26,7 +27,7 @@ import structlog
 from supervisor.core import hosts
 from supervisor.egress.ends import GoneError, Held, in_s
 from supervisor.egress.failures import where
-from supervisor.egress.names import Given, Names
+from supervisor.egress.names import Given, Names, NoneLeftError
 
 log = structlog.get_logger("egress")
 
@@ -40,34 +41,52 @@ _QUERIES_PER_TURN = 8
 _IDLE_S = 10.0
 # So many bytes of answers may wait for one who doesn't read them.
 _MOST_UNREAD_BYTES = 64 * 1024
+NONE_LEFT = "this session has looked up more names than there are addresses that stand for one"
 _OWN = Given(ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
+
+
+type Refuse = Callable[[str, str], None]
+"""Told the name that was refused, and why."""
 
 
 class NameServer:
     """Answers on a datagram socket until it is closed, and on connections that it is handed."""
 
-    def __init__(self, sock: socket.socket, names: Names) -> None:
+    def __init__(self, sock: socket.socket, names: Names, refuse: Refuse) -> None:
         self._sock = sock
         self._names = names
+        self._refuse = refuse
+        self._loop = asyncio.get_running_loop()
         sock.setblocking(False)
-        asyncio.get_running_loop().add_reader(sock, self._receive)
+        self._listen()
 
     def close(self) -> None:
         """Answer no more."""
         if self._sock.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(self._sock)
+            self._loop.remove_reader(self._sock)
             self._sock.close()
+
+    def _listen(self) -> None:
+        if self._sock.fileno() >= 0:  # not closed while it waited
+            self._loop.add_reader(self._sock, self._receive)
 
     def _receive(self) -> None:
         with contextlib.suppress(OSError):  # nothing more to read, or nobody to answer
             for _ in range(_QUERIES_PER_TURN):
+                wait_s = self._names.wait_s(self._loop.time())
+                if wait_s:
+                    # What comes meanwhile waits in the kernel, or is dropped there: whoever needs an answer asks again.
+                    self._loop.remove_reader(self._sock)
+                    self._loop.call_later(wait_s, self._listen)
+                    return
                 query, asker = self._sock.recvfrom(MOST_QUERY_BYTES + 1)
-                said = answer(query, self._names)
+                self._names.asked()
+                said = answer(query, self._names, self._refuse)
                 if said:
                     self._sock.sendto(said, asker)
 
 
-async def serve_stream(client: Held, names: Names) -> None:
+async def serve_stream(client: Held, names: Names, refuse: Refuse) -> None:
     """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that isn't one. `GoneError` when it goes."""
     while True:
         by = in_s(_IDLE_S)
@@ -77,13 +96,14 @@ async def serve_stream(client: Held, names: Names) -> None:
         except TimeoutError:
             raise GoneError from None
         query = client.take(2 + _length(client.data))[2:]
-        said = answer(query, names)
+        await asyncio.sleep(names.wait_s(asyncio.get_running_loop().time()))  # where others are faster it is in debt
+        names.asked()
+        said = answer(query, names, refuse)
         if not said:
             raise GoneError
         client.send(len(said).to_bytes(2) + said)
         if client.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
             raise GoneError
-        await asyncio.sleep(0)  # one that asks without end gets no more than its turn
 
 
 def _length(data: bytearray) -> int:
@@ -94,14 +114,14 @@ def _length(data: bytearray) -> int:
     return length
 
 
-def answer(query: bytes, names: Names) -> bytes:
+def answer(query: bytes, names: Names, refuse: Refuse) -> bytes:
     """The answer to one message; empty where there is none. Never raises."""
     # A response is no query, and an update or a notification asks for nothing that is answered here.
     if not _HEAD_BYTES < len(query) <= MOST_QUERY_BYTES or query[2] & 0xF8:
         return b""
     try:
         # What follows the question (EDNS, signatures) changes nothing of the answer, and is not read.
-        return _answer(dns.message.from_wire(query, question_only=True), names)
+        return _answer(dns.message.from_wire(query, question_only=True), names, refuse)
     except dns.exception.DNSException:
         return b""
     except Exception as error:
@@ -109,7 +129,7 @@ def answer(query: bytes, names: Names) -> bytes:
         return b""
 
 
-def _answer(query: dns.message.Message, names: Names) -> bytes:
+def _answer(query: dns.message.Message, names: Names, refuse: Refuse) -> bytes:
     response = dns.message.make_response(query, recursion_available=True)
     if len(query.question) != 1:
         response.set_rcode(dns.rcode.FORMERR)
@@ -122,7 +142,12 @@ def _answer(query: dns.message.Message, names: Names) -> bytes:
     if host is None:
         response.set_rcode(dns.rcode.NXDOMAIN)
     elif asked.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
-        given = _OWN if host == "localhost" or host.endswith(".localhost") else names.give(host)
+        try:
+            given = _OWN if host == "localhost" or host.endswith(".localhost") else names.give(host)
+        except NoneLeftError:
+            refuse(host, NONE_LEFT)
+            response.set_rcode(dns.rcode.SERVFAIL)
+            return response.to_wire()
         address = given.v4 if asked.rdtype == dns.rdatatype.A else given.v6
         response.answer.append(dns.rrset.from_text(asked.name, _TTL_S, asked.rdclass, asked.rdtype, str(address)))
     return response.to_wire()

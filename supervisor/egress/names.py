@@ -4,8 +4,8 @@ A program that looks a name up and connects to what it was told says nothing of 
 name an address of its own, from ranges that are routed nowhere, and remembers which; a connection to that address is then judged as a CONNECT
 to the name. INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a connection to it was allowed.
 
-It decides only which address means which name. An address is not given to another name for as long as that can be helped: it goes round the
-whole range first. Where a program still holds one from before, TLS and Host name the old name, and the connection is refused.
+It decides only which address means which name, and how many names a session may ask for in a second. INVARIANT: an address never means a second name:
+a program may hold it for as long as it runs. A session that used up the whole range, which takes floods, is given no new ones.
 """
 
 import ipaddress
@@ -21,6 +21,9 @@ V6_RANGE = ipaddress.IPv6Network("fd67:6174:6568:6f75::/64")
 # The first are left alone: the sandbox's own interface has one of them (`sandbox.redirect`).
 _FIRST, _END = 256, V4_RANGE.num_addresses - 256
 MOST_NAMES = 8192
+# So many queries of one session are answered at once, and in a second: dnspython takes a tenth of a millisecond for each, of the time of all sessions.
+MOST_AT_ONCE = 400
+MOST_A_SECOND = 200.0
 
 
 class Given(NamedTuple):
@@ -30,21 +33,38 @@ class Given(NamedTuple):
     v6: ipaddress.IPv6Address
 
 
+class NoneLeftError(Exception):
+    """Every address of the session's range stands, or stood, for a name."""
+
+
 def is_given(address: hosts.Address) -> bool:
     """Whether an address can only stand for a name."""
     return address in (V4_RANGE if address.version == 4 else V6_RANGE)
 
 
 class Names:
-    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first."""
+    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing."""
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._names: dict[int, str] = {}
-        self._next = secrets.randbelow(_END - _FIRST)
+        self._first = secrets.randbelow(_END - _FIRST)
+        self._given = 0
+        self._may_ask = float(MOST_AT_ONCE)
+        self._asked_at = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next query is answered; 0 where it may be at once. `now` is the time of the loop."""
+        filled = max(0.0, now - self._asked_at) * MOST_A_SECOND
+        self._may_ask, self._asked_at = min(MOST_AT_ONCE, self._may_ask + filled), now
+        return max(0.0, 1 - self._may_ask) / MOST_A_SECOND
+
+    def asked(self) -> None:
+        """Count a query."""
+        self._may_ask -= 1
 
     def give(self, name: str) -> Given:
-        """The addresses of a canonical name."""
+        """The addresses of a canonical name. `NoneLeftError` where there are none for another."""
         number = self._numbers.get(name)
         if number is None:
             number = self._unused()
@@ -67,8 +87,7 @@ class Names:
         return name
 
     def _unused(self) -> int:
-        while True:
-            number = _FIRST + self._next
-            self._next = (self._next + 1) % (_END - _FIRST)
-            if number not in self._names:
-                return number
+        if self._given >= _END - _FIRST:
+            raise NoneLeftError
+        self._given += 1
+        return _FIRST + (self._first + self._given) % (_END - _FIRST)

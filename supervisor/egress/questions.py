@@ -4,7 +4,6 @@ It decides only what no answer means: a full queue, a lost channel, a time-out a
 """
 
 import asyncio
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from supervisor.core.model_calls import ModelCall
 from supervisor.core.usage import Usage
 from supervisor.egress.link import Link, LinkDownError
 from supervisor.egress.sessions import Connection, Kind
+from supervisor.egress.tally import Tally
 
 # Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
 MOST_OPEN = 2048
@@ -53,6 +53,7 @@ class Questions:
         self._open: dict[int, asyncio.Future[Answer]] = {}
         self._per_session: Counter[str] = Counter()
         self._outcomes: list[Settled] = []
+        self._refusals = Tally(self._send)
 
     async def ask(
         self,
@@ -174,9 +175,13 @@ class Questions:
         elif len(self._outcomes) >= MOST_GATHERED:
             self._send_outcomes()
 
-    def refused(self, connection: Connection, action: Network, why: str) -> None:
+    def refused(self, session_id: str, action: Network, why: str) -> None:
         """Report what egress refused by itself, for the audit."""
-        self._send(Refused(session_id=connection.session.id, action=action, why=why))
+        self._refusals.refused(session_id, action, why)
+
+    def closed(self, session_id: str) -> None:
+        """Nothing of this session is refused any more."""
+        self._refusals.close(session_id)
 
     def deny_all(self) -> None:
         """The supervisor is gone: everything that waits is denied."""
@@ -190,10 +195,15 @@ class Questions:
         for one in outcomes:
             self._send(one)
 
-    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body) -> None:
-        if self.link is not None:
-            with contextlib.suppress(LinkDownError, ValueError):
-                self.link.send(message)
+    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body) -> bool:
+        """Send what is only told; whether it could be."""
+        if self.link is None:
+            return False
+        try:
+            self.link.send(message)
+        except (LinkDownError, ValueError):
+            return False
+        return True
 
 
 _LATE = denied("the supervisor gave no answer in time", "try again")

@@ -10,6 +10,7 @@ import dns.message
 import pytest
 
 from supervisor.core.egress_wire import CloseListener, CloseSession, OpenListener, Settled
+from supervisor.egress import names as names_module
 from supervisor.egress.ends import GoneError, Held
 from supervisor.egress.name_server import serve_stream
 from supervisor.egress.names import Names
@@ -82,13 +83,14 @@ async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: Fak
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_who_asks_for_names_and_reads_no_answer_is_cut_off() -> None:
+async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "MOST_AT_ONCE", 100_000)
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     loop = asyncio.get_running_loop()
     _, client = await loop.create_connection(Held, sock=ours)
     query = dns.message.make_query("a" * 60 + ".test", "A").to_wire()
-    serving = asyncio.create_task(serve_stream(client, Names()))
+    serving = asyncio.create_task(serve_stream(client, Names(), lambda host, why: None))
     sent = 0
     while not serving.done() and sent < 100_000:
         client.data_received((len(query).to_bytes(2) + query) * 100)

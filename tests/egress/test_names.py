@@ -15,8 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.egress import names as module
-from supervisor.egress.name_server import MOST_QUERY_BYTES, NameServer, answer
-from supervisor.egress.names import V4_RANGE, V6_RANGE, Names, is_given
+from supervisor.egress.name_server import MOST_QUERY_BYTES, NONE_LEFT, NameServer
+from supervisor.egress.name_server import answer as said_to
+from supervisor.egress.names import V4_RANGE, V6_RANGE, Names, NoneLeftError, is_given
+
+
+def never_refused(host: str, why: str) -> None:
+    raise AssertionError(f"{host}: {why}")
+
+
+def answer(query: bytes, names: Names) -> bytes:
+    return said_to(query, names, never_refused)
 
 
 def asked(names: Names, name: str, kind: str, **options: object) -> dns.message.Message:
@@ -91,16 +100,48 @@ def test_what_was_used_longest_ago_is_forgotten_first_and_its_address_not_given_
     assert names.name_of(old) is None
 
 
-def test_round_the_whole_range_no_name_has_another_ones_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_never_means_a_second_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_END", module._FIRST + 8)
     monkeypatch.setattr(module, "MOST_NAMES", 4)
     names = Names()
-    kept = names.give("kept.test")
-    for number in range(40):
-        fresh = names.give(f"n{number}.test")
-        assert names.give("kept.test") == kept
-        assert fresh != kept
-        assert names.name_of(fresh.v4) == f"n{number}.test"
+    meant = {names.give(name).v4: name for name in ("kept.test", *(f"n{number}.test" for number in range(7)))}
+    assert len(meant) == 8
+    for name in ("another.test", "n0.test", "kept.test"):  # forgotten ones are new ones
+        with pytest.raises(NoneLeftError):
+            names.give(name)
+    assert names.give("n6.test").v4 in meant
+    for one, name in meant.items():
+        assert names.name_of(one) in (name, None)
+    # Of others nothing changes.
+    assert Names().give("another.test").v4 in V4_RANGE
+
+
+def test_a_name_for_which_there_is_no_address_left_is_a_failure_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END", module._FIRST + 1)
+    names, told = Names(), []
+    names.give("a.test")
+    query = dns.message.make_query("b.test", "A")
+    response = dns.message.from_wire(said_to(query.to_wire(), names, lambda *said: told.append(said)))
+    assert response.rcode() == dns.rcode.SERVFAIL
+    assert not response.answer
+    assert told == [("b.test", NONE_LEFT)]
+    assert address(names, "a.test") in map(str, V4_RANGE)
+
+
+def test_a_session_asks_so_many_at_once_and_then_so_many_a_second() -> None:
+    names, now = Names(), 1000.0
+    for _ in range(module.MOST_AT_ONCE):
+        assert names.wait_s(now) == 0
+        names.asked()
+    wait_s = names.wait_s(now)
+    assert 0 < wait_s <= 1 / module.MOST_A_SECOND
+    assert names.wait_s(now + wait_s + 1e-9) == 0
+    taken = 0
+    while not names.wait_s(now + 10):
+        names.asked()
+        taken += 1
+    assert taken == module.MOST_AT_ONCE
+    assert names.wait_s(now) > 0  # a time that goes back gives nothing
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------------
@@ -186,7 +227,7 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
         client.setblocking(False)
         client.connect(ours.getsockname())
         names = Names()
-        server = NameServer(ours, names)
+        server = NameServer(ours, names, never_refused)
         for data in (b"rubbish", b"", bytes(2000)):
             client.send(data)
         query = dns.message.make_query("a.test", "A")
@@ -197,3 +238,33 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
         server.close()
         server.close()
         assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == "a.test"
+
+
+async def test_who_floods_the_server_waits_and_is_answered_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 2)
+    loop = asyncio.get_running_loop()
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        ours.bind(("127.0.0.1", 0))
+        client.setblocking(False)
+        client.connect(ours.getsockname())
+        names = Names()
+        server = NameServer(ours, names, never_refused)
+        waits = []
+        monkeypatch.setattr(names, "wait_s", lambda now: waits.append(Names.wait_s(names, now)) or waits[-1])
+        for number in range(5):
+            client.send(dns.message.make_query(f"n{number}.test", "A").to_wire())
+        async with asyncio.timeout(10):
+            for number in range(5):
+                response = dns.message.from_wire(await loop.sock_recv(client, 4096))
+                assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == f"n{number}.test"
+        assert sum(map(bool, waits)) >= 3
+        client.send(dns.message.make_query("late.test", "A").to_wire())
+        client.send(dns.message.make_query("later.test", "A").to_wire())
+        client.send(dns.message.make_query("latest.test", "A").to_wire())
+        descriptor = ours.fileno()
+        server.close()  # while it waits, or before it read
+        server._listen()
+        assert not loop.remove_reader(descriptor)

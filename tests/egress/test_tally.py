@@ -1,0 +1,154 @@
+"""What egress refuses by itself is told as numbers that add up: however often, whatever it is, and whether the channel takes it or not."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Refused
+from supervisor.egress import tally as module
+from supervisor.egress.tally import Tally
+from tests.egress.egress_harness import Proxy, status_of
+
+FRONTED = "TLS names `{}`, but the connection goes to `{}`"
+
+
+def connect(host: str) -> Network:
+    return Network(operation="connect", host=host, port=443)
+
+
+class Told:
+    """The other end of the channel. `takes` is how many messages it takes still."""
+
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
+        self.takes = 10**9
+
+    def __call__(self, refused: Refused) -> bool:
+        if self.takes <= 0:
+            return False
+        self.takes -= 1
+        self.refused.append(refused)
+        return True
+
+    def sums(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for one in self.refused:
+            found[one.session_id] += one.count
+        return found
+
+
+async def test_the_first_is_told_at_once_and_those_like_it_as_a_number() -> None:
+    told = Told()
+    tally = Tally(told)
+    for number in range(1000):
+        tally.refused("s", connect("a.test"), FRONTED.format(f"evil{number}.test", "a.test"))
+    assert [one.count for one in told.refused] == [1]
+    tally.refused("s", connect("b.test"), FRONTED.format("evil.test", "b.test"))
+    tally.refused("s", connect("a.test"), "this is not TLS")
+    tally.refused("other", connect("a.test"), FRONTED.format("evil.test", "a.test"))
+    assert [one.count for one in told.refused] == [1, 1, 1, 1]
+    tally._tell_all()
+    assert [one.count for one in told.refused[4:]] == [999]
+    assert "evil999.test" in told.refused[4].why
+    # One that goes on is a number again and again; one that ended begins anew.
+    tally.refused("s", connect("a.test"), FRONTED.format("again.test", "a.test"))
+    tally.refused("s", connect("a.test"), "this is not TLS")
+    assert [one.count for one in told.refused[5:]] == [1]
+    tally._tell_all()
+    assert [one.count for one in told.refused[6:]] == [1]
+    for _ in range(2):
+        tally._tell_all()
+    assert not tally._untold
+    assert not tally._per_session
+    assert tally._timer is None
+
+
+async def test_what_a_full_channel_does_not_take_is_told_later() -> None:
+    told = Told()
+    told.takes = 1
+    tally = Tally(told)
+    for _ in range(3):
+        for host in ("a.test", "b.test"):
+            tally.refused("s", connect(host), "this is not TLS")
+    tally._tell_all()
+    assert told.sums() == {"s": 1}
+    told.takes = 100
+    tally.close("other")
+    assert told.sums() == {"s": 1}
+    tally.close("s")
+    assert told.sums() == {"s": 6}
+
+
+async def test_a_session_that_names_ever_new_hosts_and_kinds_has_a_bounded_number_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = Told()
+    tally = Tally(told)
+    for number in range(5000):
+        tally.refused("s", connect(f"h{number}.test"), "this is not TLS")
+        tally.refused("s", connect(f"h{number}.test"), "kind " + "x" * number)
+    assert len(tally._untold) <= module.MOST_KINDS + 1
+    assert len(told.refused) <= module.MOST_KINDS + 1
+    tally.refused("other", connect("h.test"), "this is not TLS")
+    assert told.refused[-1].session_id == "other"
+    tally._tell_all()
+    assert told.sums() == {"s": 10_000, "other": 1}
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("st"), st.sampled_from(["a.test", "b.test"]), st.sampled_from(["x", "port 1", "port 2"])),
+            st.sampled_from(["tick", "close s", "full", "free"]),
+        )
+    )
+)  # fmt: skip
+def test_whatever_happens_the_numbers_add_up(steps: list[tuple[str, str, str] | str]) -> None:
+    async def run() -> None:
+        told, refused = Told(), Counter[str]()
+        tally = Tally(told)
+        for step in steps:
+            match step:
+                case "tick":
+                    tally._tell_all()
+                case "close s":
+                    tally.close("s")
+                case "full" | "free":
+                    told.takes = 0 if step == "full" else 10**9
+                case (session_id, host, why):
+                    refused[session_id] += 1
+                    tally.refused(session_id, connect(host), why)
+        told.takes = 10**9
+        tally._tell_all()
+        assert told.sums() == refused
+
+    asyncio.run(run())
+
+
+async def test_the_timer_tells_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_S", 0.0)
+    told = Told()
+    tally = Tally(told)
+    for _ in range(3):
+        tally.refused("s", connect("a.test"), "x")
+    async with asyncio.timeout(10):
+        while tally._timer is not None:
+            await asyncio.sleep(0)
+    assert [one.count for one in told.refused] == [1, 2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_flood_at_the_door_is_two_lines(proxy: Proxy) -> None:
+    from supervisor.core.egress_wire import CloseSession
+
+    for number in range(50):
+        head = f"CONNECT origin.test:443 HTTP/1.1\r\nHost: evil{number}.test\r\n\r\n"
+        assert status_of(await proxy.send(head.encode())) == 403
+    proxy.supervisor.send(CloseSession(session_id=proxy.session_id))
+    await proxy.supervisor.until(Refused, 2)
+    told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
+    assert [one.count for one in told] == [1, 49]
