@@ -21,6 +21,7 @@ from supervisor.core.actions import Effect
 from supervisor.core.policy_text import DENY_ALL, EFFECTS, merge, parse_policy, parse_rule
 from supervisor.core.rules import Policy, Rule
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError
+from supervisor.rule_ends import RuleEnds
 
 _HEADER = "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely; comments are not kept.\n"
 
@@ -98,6 +99,7 @@ class PolicyFiles:
         self._base = _File(base, required=True)
         self._saved = _File(saved, required=False)
         self._clock = clock
+        self.ends = RuleEnds(clock)
         self._merged: Policy = DENY_ALL
         self._of_session: dict[str, Policy] = {}
         self.on_change: Callable[[bool], None] = lambda is_saved: None
@@ -159,12 +161,10 @@ class PolicyFiles:
 
     def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:
         """Take away the saved rules whose time, or session, is over: those. They can match nothing any more, so what fails does no harm."""
-        now = self._clock.now()
         ended = [
             found
             for found in self._saved_rules()
-            if (found.until_session_ends and is_over(found.session or ""))
-            or (found.expires_at is not None and found.expires_at <= now)
+            if (found.until_session_ends and is_over(found.session or "")) or self.ends.is_over(found)
         ]
         ids = {found.id for found in ended}
         with contextlib.suppress(GatehouseError, OSError):
@@ -208,4 +208,5 @@ class PolicyFiles:
         except GatehouseError as error:
             self._base.error = str(error)
         self._of_session.clear()
+        self.ends.disputed(self._merged)  # noted: their time begins now
         self.on_change(is_saved)

@@ -117,7 +117,8 @@ class Rulings:
             return ""
         try:
             policy = self.policies.for_session(session.policy_text)
-            rules = allowing_near(policy, action, now=self._clock.now(), session_id=session_id)
+            disputed = self.policies.ends.disputed(policy)
+            rules = allowing_near(policy, action, now=self._clock.now(), session_id=session_id, disputed=disputed)
             return open_near(action, lambda other: self.under(policy, other, session_id), rules)
         except Exception:
             log.exception("what is open was not found")
@@ -129,6 +130,7 @@ class Rulings:
         verdict = evaluate(
             policy,
             action,
+            disputed=self.policies.ends.disputed(policy),
             now=self._clock.now(),
             session_id=session_id,
             forbidden_endpoints=self._own_endpoints,

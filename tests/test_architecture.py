@@ -41,7 +41,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "process": {"errors"},
     "whole_files": {"errors"},
     "store": BASE | {"core"},
+    "rule_ends": BASE | {"core"},
     **{part: BASE | {"core", "store"} for part in RECORDS},
+    # It knows when a rule's time is over, which files don't.
+    "policy_files": BASE | {"core", "store", "rule_ends"},
     "grants": BASE | {"core"},
     "asking": BASE | {"core"},
     "own_files": BASE | {"core"},

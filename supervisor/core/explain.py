@@ -217,7 +217,7 @@ def _numbers(parts: Sequence[int]) -> str:
 
 def _inactive(rule: Rule, context: Context) -> str:
     """Why a rule isn't in force here and now."""
-    if rule.expires_at is not None and context.now >= rule.expires_at:
+    if rule.expires_at is not None and context.is_over(rule):
         return f"expired {datetime.fromtimestamp(rule.expires_at, UTC):%Y-%m-%d %H:%M} UTC"
     if rule.session is not None and rule.session != context.session_id:
         return f"only for the session `{rule.session}`"

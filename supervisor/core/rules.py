@@ -43,11 +43,22 @@ class Protection:
 class Policy:
     """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never by hand.
 
-    `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it. `hold_s` is how long
+    `ending` are the rules that hold for a time; `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it. `hold_s` is how long
     an asked connection is held for an answer, None where the policy doesn't say.
     """
 
-    __slots__ = ("_judges", "_verdicts", "hold_s", "is_deny_all", "modes", "protection", "rules", "source", "warnings")
+    __slots__ = (
+        "_judges",
+        "_verdicts",
+        "ending",
+        "hold_s",
+        "is_deny_all",
+        "modes",
+        "protection",
+        "rules",
+        "source",
+        "warnings",
+    )
 
     def __init__(
         self,
@@ -61,6 +72,7 @@ class Policy:
         hold_s: float | None = None,
     ) -> None:
         self.rules = tuple(rules)
+        self.ending = tuple(rule for rule in self.rules if rule.expires_at is not None)
         self.modes: Mapping[Category, Effect] = MappingProxyType(dict(modes))
         self.protection = protection or Protection()
         self.warnings = tuple(warnings)
@@ -108,12 +120,14 @@ class Policy:
         return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
 
 
-def allowing_near(policy: Policy, action: Network, *, now: float, session_id: str) -> list[str]:
+def allowing_near(
+    policy: Policy, action: Network, *, now: float, session_id: str, disputed: frozenset[str] = frozenset()
+) -> list[str]:
     """The text of every allow rule in force, without a limit of uses, that names the action's host."""
     from supervisor.core.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")
-    context = Context(now, "", session_id, frozenset(), frozenset(), None)
+    context = Context(now, "", session_id, frozenset(), frozenset(), None, disputed)
     return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
 
 
@@ -153,16 +167,18 @@ def evaluate(
     forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
     configured_remotes: frozenset[str] | None = None,
     uses: Mapping[str, int] | None = None,
+    disputed: frozenset[str] = frozenset(),
 ) -> Verdict:
     """The verdict on an action. Pure, and never raises: an exception inside is a denial (law 3).
 
     `now` is in seconds since the epoch. `workspace` is the folder that commands run in. `forbidden_endpoints` are
     Gatehouse's own listeners as (address, port), port 0 for all; addresses of the machine's own interfaces belong there too.
     `configured_remotes` are the git remotes that the host's repository knows, by name or URL; None means only `origin`.
-    `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing.
+    `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing. `disputed`: see `Context`.
     """
     remotes = ORIGIN if configured_remotes is None else configured_remotes
-    return evaluate_in(policy, action, Context(now, workspace, session_id, forbidden_endpoints, remotes, uses))
+    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed)
+    return evaluate_in(policy, action, context)
 
 
 def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:

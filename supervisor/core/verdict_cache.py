@@ -57,6 +57,7 @@ class VerdictCache:
             context.forbidden_endpoints,
             context.remotes,
             tuple(map(context.has_uses_left, limits.limited)),
+            context.disputed if limits.moments else None,
         )
 
     def get(self, key: Hashable) -> Verdict | None:

@@ -58,7 +58,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 
 class Context(NamedTuple):
-    """What a verdict depends on besides policy and action. `uses` is None where nobody counts them."""
+    """What a verdict depends on besides policy and action. `uses` is None where nobody counts them.
+
+    `disputed` are the ids of rules of which `now` and the time that really went by disagree whether they are over (`supervisor.rule_ends`).
+    """
 
     now: float
     workspace: str
@@ -66,14 +69,20 @@ class Context(NamedTuple):
     forbidden_endpoints: frozenset[tuple[str, int]]
     remotes: frozenset[str]
     uses: Mapping[str, int] | None
+    disputed: frozenset[str] = frozenset()
 
     def is_active(self, rule: Rule) -> bool:
         """Whether a rule is in force here and now."""
-        if rule.expires_at is not None and self.now >= rule.expires_at:
+        if rule.expires_at is not None and self.is_over(rule):
             return False
         if rule.session is not None and rule.session != self.session_id:
             return False
         return rule.uses is None or self.has_uses_left(rule)
+
+    def is_over(self, rule: Rule) -> bool:
+        """Whether its time is over. INVARIANT: in dispute the stricter counts: what allows is over, what denies or asks is not."""
+        over = rule.expires_at is not None and self.now >= rule.expires_at
+        return (rule.effect == "allow") if rule.id in self.disputed else over
 
     def has_uses_left(self, rule: Rule) -> bool:
         """Whether a rule with a limit may match once more. Uses that nobody counts can't be limited: it allows nothing (law 3)."""

@@ -157,7 +157,7 @@ def test_an_error_is_not_remembered() -> None:
 
 def test_every_field_of_a_context_is_part_of_the_question() -> None:
     """A new field of `Context` must be added to `VerdictCache.key`, and here."""
-    assert Context._fields == ("now", "workspace", "session_id", "forbidden_endpoints", "remotes", "uses")
+    assert Context._fields == ("now", "workspace", "session_id", "forbidden_endpoints", "remotes", "uses", "disputed")
     cache = VerdictCache(fresh().rules)
     plain = Context(0.0, "/w", None, frozenset(), frozenset(), {})
     others: dict[str, Any] = {
@@ -167,6 +167,7 @@ def test_every_field_of_a_context_is_part_of_the_question() -> None:
         "forbidden_endpoints": frozenset({("127.0.0.1", 1)}),
         "remotes": frozenset({"origin"}),
         "uses": {"status": 1, "net": 2, "pad": 3},
+        "disputed": frozenset({"net"}),
     }
     for field, value in others.items():
         seen = {
