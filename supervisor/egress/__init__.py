@@ -6,7 +6,7 @@ never let a connection or request through without an explicit allow: each part b
 of any other part ends in a refusal.
 
     link       the egress end of the control channel        questions  questions that wait for an answer
-    tally      what egress refuses by itself, told as numbers
+    tally      what egress refuses by itself, told as numbers       bucket     how often a client may do what costs the others time (pure)
     sessions   sessions, their listeners and connections    checks     contradictions in a request (pure)
     resolver   names to addresses, once                     dialler    the event loop, which dials nothing but checked addresses
     admission  from an action to checked addresses          refusals   what a client reads when it is refused

@@ -26,7 +26,7 @@ from supervisor.egress.admission import NAMES_PORT, Admission
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import Connection, Session, Sessions
+from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Connection, Session, Sessions
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
 log = structlog.get_logger("egress")
@@ -35,6 +35,10 @@ log = structlog.get_logger("egress")
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
+_TOO_MANY = refusals.as_http(
+    Refusal(why=f"this session has {MOST_CONNECTIONS_PER_SESSION} connections already", remedy="close some of them"),
+    503,
+)
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 
 
@@ -68,7 +72,9 @@ class Front:
         try:
             connection = self._sessions.connect(session, client.transport, self._clock.monotonic())
             if connection is None:
-                client.cut()
+                # In one breath: who is too many gets none of our time, and nothing of what it says is read.
+                client.send(b"" if is_redirected or session.closed else _TOO_MANY)
+                client.end()
                 return
             try:
                 client.on_gone = connection.leave

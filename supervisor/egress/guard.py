@@ -26,7 +26,7 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
-from supervisor.egress.layers import ALLOWED, AUTHORITY, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
+from supervisor.egress.layers import ALLOWED, AUTHORITY, HOLD, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
 from supervisor.egress.meter import CALL, ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
@@ -436,6 +436,7 @@ def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
 def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
     """What this hook waits for is over when the client gives up its request, though the connection goes on."""
     flow.metadata[LEAVE] = functools.partial(connection.leave, asyncio.current_task())
+    flow.metadata[HOLD] = connection.hold
 
 
 def _is_open_ended(flow: http.HTTPFlow) -> bool:

@@ -53,6 +53,8 @@ class Handler(ProxyConnectionHandler):
             elif not await self._is_covered(self.counted, len(event.data)):
                 return
         await super().server_event(event)
+        if self.counted is not None and isinstance(event, events.DataReceived) and event.connection is self.client:
+            await self.counted.room()  # its client is read no further meanwhile
 
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""

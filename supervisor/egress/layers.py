@@ -9,6 +9,7 @@ The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests
 mitmproxy no longer calls them.
 """
 
+import asyncio
 import re
 from typing import Any
 
@@ -20,7 +21,7 @@ from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http1
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http1, _http2
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -32,9 +33,11 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
+from mitmproxy.proxy.layers.http._http2 import Http2Server
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
+from supervisor.egress.bucket import Bucket
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
@@ -48,7 +51,13 @@ AUTHORITY = "gatehouse_authority"
 TUNNEL = "gatehouse_tunnel"
 # What to call when the client gives a request up while a hook looks at it.
 LEAVE = "gatehouse_leave"
+# What to tell how much of the body waits meanwhile.
+HOLD = "gatehouse_hold"
 TLS_PREFIX_BYTES = 3
+# Requests of one connection that its client gives up, at once and in a second.
+MOST_RESETS_AT_ONCE = 200
+MOST_RESETS_A_SECOND = 20.0
+_ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
 
@@ -72,12 +81,19 @@ class GuardedStream(HttpStream):
 
     refused = False
     drained_bytes = 0
+    held_bytes = 0
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
         if self._paused and isinstance(event, RequestProtocolError) and LEAVE in self.flow.metadata:
             self.flow.metadata[LEAVE]()
+        if self._paused and isinstance(event, RequestData) and HOLD in self.flow.metadata:
+            self.held_bytes += len(event.data)
+            self.flow.metadata[HOLD](len(event.data))
         yield from super().handle_event(event)
+        if self.held_bytes and not self._paused:
+            self.flow.metadata[HOLD](-self.held_bytes)
+            self.held_bytes = 0
 
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
         if (yield from super().check_invalid(request)):
@@ -182,12 +198,31 @@ class BoundedHttp1Server(Http1Server):
             yield commands.CloseConnection(self.conn)
 
 
+class BoundedHttp2Server(Http2Server):
+    """HTTP/2 from the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other
+    sessions no time (CVE-2023-44487)."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
+
+    def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
+        if isinstance(event, _http2.h2.events.StreamReset):  # type: ignore[attr-defined]
+            now = asyncio.get_running_loop().time()
+            if self._resets.wait_s(now):
+                yield from self.protocol_error("too many requests are given up", _ENHANCE_YOUR_CALM)
+                return True
+            self._resets.take()
+        return (yield from super().handle_h2_event(event))
+
+
 class GuardedHttpLayer(HttpLayer):
     """`HttpLayer` with our streams."""
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, events.Start) and self.context.client.alpn != b"h2":
-            self.connections[self.context.client] = BoundedHttp1Server(self.context.fork())
+        if isinstance(event, events.Start):
+            server = BoundedHttp2Server if self.context.client.alpn == b"h2" else BoundedHttp1Server
+            self.connections[self.context.client] = server(self.context.fork())
         yield from super()._handle_event(event)
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:

@@ -4,7 +4,7 @@
     anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would lead to HTTP/3 or hide the server name
 
 It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error, or no answer where even that can't be
-formed. Of a session that asks faster than `Names.wait_s` has it no more is read meanwhile, so that it costs the others nothing. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
+formed. Of a session that asks faster than `Names.queries` has it no more is read meanwhile, so that it costs the others nothing. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
 dnspython reads and writes the messages; it is imported with the first session that has a name server.
 """
 
@@ -73,14 +73,14 @@ class NameServer:
     def _receive(self) -> None:
         with contextlib.suppress(OSError):  # nothing more to read, or nobody to answer
             for _ in range(_QUERIES_PER_TURN):
-                wait_s = self._names.wait_s(self._loop.time())
+                wait_s = self._names.queries.wait_s(self._loop.time())
                 if wait_s:
                     # What comes meanwhile waits in the kernel, or is dropped there: whoever needs an answer asks again.
                     self._loop.remove_reader(self._sock)
                     self._loop.call_later(wait_s, self._listen)
                     return
                 query, asker = self._sock.recvfrom(MOST_QUERY_BYTES + 1)
-                self._names.asked()
+                self._names.queries.take()
                 said = answer(query, self._names, self._refuse)
                 if said:
                     self._sock.sendto(said, asker)
@@ -96,8 +96,10 @@ async def serve_stream(client: Held, names: Names, refuse: Refuse) -> None:
         except TimeoutError:
             raise GoneError from None
         query = client.take(2 + _length(client.data))[2:]
-        await asyncio.sleep(names.wait_s(asyncio.get_running_loop().time()))  # where others are faster it is in debt
-        names.asked()
+        await asyncio.sleep(
+            names.queries.wait_s(asyncio.get_running_loop().time())
+        )  # where others are faster it is in debt
+        names.queries.take()
         said = answer(query, names, refuse)
         if not said:
             raise GoneError

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from supervisor.core import hosts
+from supervisor.egress.bucket import Bucket
 
 # Networks for benchmarks (RFC 2544), and a unique local prefix of ours (RFC 4193): the same number in both means the same name.
 V4_RANGE = ipaddress.IPv4Network("198.18.0.0/15")
@@ -43,25 +44,17 @@ def is_given(address: hosts.Address) -> bool:
 
 
 class Names:
-    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing."""
+    """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing.
+
+    `queries` is how often it may ask.
+    """
 
     def __init__(self) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._names: dict[int, str] = {}
         self._first = secrets.randbelow(_END - _FIRST)
         self._given = 0
-        self._may_ask = float(MOST_AT_ONCE)
-        self._asked_at = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """How long to wait before the next query is answered; 0 where it may be at once. `now` is the time of the loop."""
-        filled = max(0.0, now - self._asked_at) * MOST_A_SECOND
-        self._may_ask, self._asked_at = min(MOST_AT_ONCE, self._may_ask + filled), now
-        return max(0.0, 1 - self._may_ask) / MOST_A_SECOND
-
-    def asked(self) -> None:
-        """Count a query."""
-        self._may_ask -= 1
+        self.queries = Bucket(MOST_AT_ONCE, MOST_A_SECOND)
 
     def give(self, name: str) -> Given:
         """The addresses of a canonical name. `NoneLeftError` where there are none for another."""

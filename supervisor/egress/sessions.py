@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
 from supervisor.egress.dialler import Pin
+from supervisor.egress.ends import MOST_HELD_BYTES
 from supervisor.egress.names import Names
 
 MOST_CONNECTIONS_PER_SESSION = 512
@@ -79,7 +80,7 @@ class Connection:
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
     outcome wasn't reported yet, with the time of each. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
-    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on.
+    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `held_bytes` of bodies wait in memory.
     """
 
     id: str
@@ -99,6 +100,20 @@ class Connection:
     over: Answer | None = None
     uncovered_bytes: int = 0
     sending: set[str] = field(default_factory=set)
+    held_bytes: int = 0
+    _room: asyncio.Future[None] | None = None
+
+    def hold(self, count: int) -> None:
+        """So much more of what its client sent waits in memory, for an answer or for an origin; negative: it waits no more."""
+        self.held_bytes += count
+        if self.held_bytes <= MOST_HELD_BYTES and self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    async def room(self) -> None:
+        """Until its client may be read on. INVARIANT: what a client sends for a request that waits fills nobody's memory."""
+        while self.held_bytes > MOST_HELD_BYTES:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
 
     def cut(self) -> None:
         """End it at once, what waits to be sent included."""

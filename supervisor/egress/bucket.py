@@ -1,0 +1,22 @@
+"""How often a client may do something that costs the others time: so many times at once, and so many in a second. Pure.
+
+It decides nothing but that; what becomes of who does it more often is the caller's business.
+"""
+
+
+class Bucket:
+    """Filled by the time that goes by, up to `most`."""
+
+    def __init__(self, most: int, per_second: float) -> None:
+        self._most, self._per_second = float(most), per_second
+        self._left, self._at = self._most, 0.0
+
+    def wait_s(self, now: float) -> float:
+        """How long until the next time; 0 where it is now. `now` is the time of the loop."""
+        self._left = min(self._most, self._left + max(0.0, now - self._at) * self._per_second)
+        self._at = now
+        return max(0.0, 1 - self._left) / self._per_second
+
+    def take(self) -> None:
+        """Count one; whoever didn't wait is in debt."""
+        self._left -= 1

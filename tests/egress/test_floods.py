@@ -1,0 +1,211 @@
+"""A session that floods egress: the others go on, memory stays bounded, and it is told why. Each is tried against a real egress."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import h2.connection
+import h2.errors
+import h2.events
+import h2.settings
+import pytest
+import pytest_asyncio
+
+from supervisor.core.egress_wire import Answer, Question
+from supervisor.egress.layers import MOST_RESETS_AT_ONCE
+from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION
+from tests.egress.egress_harness import (
+    FakeSupervisor,
+    Origin,
+    Proxy,
+    allow,
+    answer_of,
+    body_of,
+    serving,
+    status_of,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MUCH_BYTES = 48 * 1024 * 1024
+# A body of which no more than this is taken while its request waits: the bound, what both ends' kernels hold, and what is under way.
+FEW_BYTES = 24 * 1024 * 1024
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(egress: FakeSupervisor, proxy: Proxy) -> AsyncIterator[Proxy]:
+    """Another session of the same egress."""
+    async with serving(egress, f"{proxy.session_id}-other") as found:
+        yield found
+
+
+def request_to(origin: Origin, headers: str = "") -> bytes:
+    target = f"origin.test:{origin.port}"
+    return f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{headers}\r\n".encode()
+
+
+def hold(session_id: str, operation: str) -> object:
+    """Leaves what a session asks open, and allows everything else."""
+
+    def decide(question: Question) -> Answer | None:
+        is_held = question.session_id == session_id and question.action.operation == operation
+        return None if is_held else allow(question)
+
+    return decide
+
+
+def memory_bytes(supervisor: FakeSupervisor) -> int:
+    lines = Path(f"/proc/{supervisor.child.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
+
+
+async def pushed(writer: asyncio.StreamWriter) -> int:
+    """How much of a long body was written until nothing more was taken, for a moment."""
+    written = 0
+    with contextlib.suppress(TimeoutError):
+        while written < MUCH_BYTES:
+            writer.write(bytes(256 * 1024))
+            written += 256 * 1024
+            async with asyncio.timeout(1):
+                await writer.drain()
+    return written
+
+
+async def test_a_long_body_of_a_request_that_waits_fills_no_memory(
+    egress: FakeSupervisor, proxy: Proxy, other: Proxy, http: Origin
+) -> None:
+    await other.send(request_to(http))  # mitmproxy is started
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def later(question: Question) -> Answer:
+        if question.session_id == proxy.session_id:
+            await answered
+        return allow(question)
+
+    egress.decide = later
+    http.reset()
+    before = memory_bytes(egress)
+    reader, writer = await proxy.open()
+    writer.write(request_to(http, f"Content-Length: {MUCH_BYTES}\r\n"))
+    written = await pushed(writer)
+    assert written < FEW_BYTES
+    assert memory_bytes(egress) - before < FEW_BYTES
+    assert status_of(await other.send(request_to(http))) == 200
+    http.reset()
+    # Once it is answered all of it goes on, in order.
+    answered.set_result(None)
+    writer.write(bytes(MUCH_BYTES - written))
+    assert status_of(await answer_of(reader)) == 200
+    assert len(http.received) > MUCH_BYTES
+    writer.close()
+
+
+class H2Flood:
+    """A client that keeps to no rules of HTTP/2 but its framing."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, authority: str) -> None:
+        self.reader, self.writer = reader, writer
+        self._authority = authority
+        self.http2 = h2.connection.H2Connection()
+        self.http2.initiate_connection()
+        self.events: list[h2.events.Event] = []
+
+    async def start(self) -> None:
+        self.flush()
+        while not any(isinstance(one, h2.events.RemoteSettingsChanged) for one in self.events):
+            await self.read()
+        self.http2.remote_settings[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = 2**31
+        self.http2.remote_settings.acknowledge()
+
+    def open_stream(self, *, ends: bool) -> int:
+        stream = self.http2.get_next_available_stream_id()
+        named = {":method": "POST", ":path": f"/{stream}", ":scheme": "https", ":authority": self._authority}
+        self.http2.send_headers(stream, list(named.items()), end_stream=ends)
+        return stream
+
+    def flush(self) -> None:
+        self.writer.write(self.http2.data_to_send())
+
+    async def read(self) -> bool:
+        """Take in what comes; whether there is more to come."""
+        async with asyncio.timeout(20):
+            try:
+                data = await self.reader.read(65536)
+            except ConnectionError:
+                return False
+        if data:
+            self.events += self.http2.receive_data(data)
+        return bool(data)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def flood(proxy: Proxy, https: Origin, ca_file: Path) -> AsyncIterator[H2Flood]:
+    authority = f"origin.test:{https.port}"
+    found = H2Flood(*await proxy.tunnel(authority, trust=ca_file, alpn=["h2"]), authority)
+    await found.start()
+    yield found
+    found.writer.close()
+
+
+async def test_who_opens_streams_and_gives_them_up_is_cut_off_and_told(
+    egress: FakeSupervisor, flood: H2Flood, other: Proxy, http: Origin
+) -> None:
+    for _ in range(4 * MOST_RESETS_AT_ONCE):
+        flood.http2.reset_stream(flood.open_stream(ends=True))
+    flood.flush()
+    while await flood.read():
+        pass
+    ended = [one for one in flood.events if isinstance(one, h2.events.ConnectionTerminated)]
+    assert [one.error_code for one in ended] == [h2.errors.ErrorCodes.ENHANCE_YOUR_CALM]
+    asked = Counter(question.session_id for question in egress.questions)
+    assert sum(asked.values()) <= MOST_RESETS_AT_ONCE + 100  # streams that weren't given up yet, and the tunnel
+    assert status_of(await other.send(request_to(http))) == 200
+
+
+async def test_a_few_streams_that_are_given_up_end_nothing(flood: H2Flood) -> None:
+    for _ in range(MOST_RESETS_AT_ONCE // 4):
+        flood.http2.reset_stream(flood.open_stream(ends=True))
+    last = flood.open_stream(ends=True)
+    flood.flush()
+    while not any(isinstance(one, h2.events.StreamEnded) and one.stream_id == last for one in flood.events):
+        assert await flood.read()
+
+
+async def test_many_streams_that_wait_are_bounded_and_hold_nobody_up(
+    egress: FakeSupervisor, proxy: Proxy, flood: H2Flood, other: Proxy, http: Origin
+) -> None:
+    egress.decide = hold(proxy.session_id, "request")  # type: ignore[assignment]
+    for _ in range(1000):
+        flood.open_stream(ends=False)
+    flood.flush()
+    while await flood.read():
+        pass
+    assert len([one for one in egress.questions if one.session_id == proxy.session_id]) <= 102
+    assert status_of(await other.send(request_to(http))) == 200
+
+
+async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
+    egress: FakeSupervisor, proxy: Proxy, other: Proxy, http: Origin
+) -> None:
+    opened = []
+    for _ in range(MOST_CONNECTIONS_PER_SESSION):
+        reader, writer = await proxy.open()
+        writer.write(b"CONNECT origin.test:443 HTTP/1.1\r\nHost: ori")
+        opened.append((reader, writer))
+    # Whoever comes now is told, as one who can't be served: a whole request that comes at once, too.
+    for sent in (b"", request_to(http)):
+        reader, writer = await proxy.open()
+        writer.write(sent)
+        answer = await answer_of(reader)
+        assert status_of(answer) == 503
+        assert "connections already" in body_of(answer)["why"]
+        writer.close()
+    assert status_of(await other.send(request_to(http))) == 200
+    assert memory_bytes(egress) < 400 * 1024 * 1024
+    opened.pop()[1].close()
+    while status_of(await proxy.send(request_to(http))) != 200:  # its place is free once its end was seen
+        await asyncio.sleep(0)
+    for _, writer in opened:
+        writer.close()
