@@ -20,7 +20,10 @@ def open_database(path: Path) -> Engine:
     event.listen(engine, "connect", _set_pragmas)
     try:
         migrate(engine)
-    except (OperationalError, DatabaseError) as error:
+    except Exception as error:
+        engine.dispose()
+        if not isinstance(error, DatabaseError):
+            raise
         raise StorageError(
             f"{path}: {error.orig}", "move the file away to start anew, or give another --data-dir"
         ) from error
@@ -30,10 +33,13 @@ def open_database(path: Path) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the schema up to the newest version. Does nothing where it is."""
+    """Bring the schema up to the newest version, whole or not at all. Does nothing where it is."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
+        # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each would be committed alone, and
+        # a crash between two of them left a schema that no start could bring up any more.
+        connection.exec_driver_sql("BEGIN")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
