@@ -172,10 +172,12 @@ def conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
         return ("conflict",) if host is not None else ()
     if host is None or host.kind != known.kind:
         return ("conflict",)
-    if host.kind == "dir" or host.signature == known.host_signature:
+    if host.kind == "dir":
         return ()
     if host.kind == "symlink":
         return () if host.target == known.target else ("conflict",)
+    if host.signature == known.host_signature and known.digest in (None, host.digest):
+        return ()
     same = known.digest is not None and host.digest == known.digest and (host.mode ^ known.mode) & PERMISSIONS == 0
     return () if same else ("conflict",)
 

@@ -166,7 +166,7 @@ class Applier:
 
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
-        signature = self._placer.place_signed(name, temporary, host)
+        signature = self._placer.place_signed(name, temporary, host, begun.known.digest if begun.known else None)
         known = begun.known and msgspec.structs.replace(begun.known, host_signature=signature)
         return begun._replace(known=known)
 

@@ -12,21 +12,24 @@ overwrite what somebody else wrote meanwhile, not even to put back what was ther
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import Seen, name_of
 from supervisor.core.undoing import MADE_FOLDER
-from supervisor.errors import GatehouseError
+from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import BatchBegun, Intent, decode_name
-from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
+from supervisor.workspace.leftovers import clean_leftovers
+from supervisor.workspace.placing import Applied, StaleError
 from supervisor.workspace.restore import Restorer
 from supervisor.workspace.sides import Sides
 
 MOST_NAMED = 5
+# Something is where a folder should be, or in a folder that should go.
+_IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ELOOP, errno.EEXIST, errno.ENOENT}
 
 
 class Change(NamedTuple):
@@ -84,56 +87,65 @@ class Batch:
         Doing it again after a crash, with the same changes, does what is left.
         """
         self._end_earlier(batch)
+        is_resumed = self._history.open_batch is not None
+        done: dict[str, Applied] = {}
         try:
             self._history.begin_batch(batch)
             self._at("batch begun")
             with self._applier.sharing_syncs():
-                done = self._do_all(changes)
+                self._do_all(changes, done)
             self._at("batch done")
             self._history.end_batch(batch, rolled_back=False)
         except Exception as error:  # whatever it is: what was done has to be put back
             name, cause = (error.name, error.__cause__) if isinstance(error, _FailedError) else ("", error)
-            raise BatchError(name, cause, self.roll_back(batch)) from cause
+            left = self.roll_back(batch, None if is_resumed else done.keys())
+            raise BatchError(name, cause, left) from cause
         self._at("batch ended")
-        return done
+        return [done[change.request_id] for change in changes]
 
-    def roll_back(self, batch: BatchBegun) -> list[str]:
-        """Put back what any of the batch's intents did; what could not be, each with its why.
+    def roll_back(
+        self, batch: BatchBegun, happened: Collection[str] | None = None, *, is_last: bool = False
+    ) -> list[str]:
+        """Put back what any of the batch's intents did; what could not be, each with its why. `happened`: the requests whose
+        effects did; None where a crash took that knowledge along, so any may have.
 
-        That is tried again before the next batch and at the next start, unless somebody else changed the path: it is
-        theirs.
+        What the person has made of a path since is theirs. INVARIANT: what it held before the batch isn't lost by that: the
+        effect counts as done, and can be undone like any other. What failed by the disk alone is tried again before the
+        next batch, for the last time, and at the next start: it must never block what comes later.
         """
         self._at("rolling back")
         ids = set(batch.requests)
         intents = [intent for intent in self._history.open.values() if intent.request in ids]
         clean_leftovers(self._root, intents)
         left: list[str] = []
+        stays: list[Intent] = []
         is_stuck = False
-        intents.reverse()
-        for intent in sorted(intents, key=_order_back):
+        newest_first = intents[::-1]
+        for intent in sorted(newest_first, key=_order_back):
             try:
                 self._take_back(batch, intent)
             except (GatehouseError, OSError) as error:
                 left.append(error.message if isinstance(error, GatehouseError) else str(error))
-                is_stuck = is_stuck or not isinstance(error, StaleError)
-        for intent in intents:
+                stays += [intent] if self._may_be_in_effect(intent, happened) else []
+                is_stuck = is_stuck or not (is_last or _is_of_person(error))
+        for intent in newest_first:
             self._set_folder_time(intent)
         if not is_stuck:
             with contextlib.suppress(OSError):  # the journal can't be written: the next start finds all of it put back
-                self._history.end_batch(batch, rolled_back=True)
+                stays.sort(key=intents.index)
+                self._history.end_batch(batch, rolled_back=True, stays=stays)
         self._at("rolled back")
         return left
 
     def _end_earlier(self, batch: BatchBegun) -> None:
-        """A batch that could not be put back as a whole must be, before another may rely on the history."""
+        """A batch that could not be put back as a whole is put back as far as that goes, before another relies on the history."""
         earlier = self._history.open_batch
         if earlier is not None and earlier.id != batch.id:
-            left = self.roll_back(earlier)
+            self.roll_back(earlier, is_last=True)
             if self._history.open_batch is not None:
-                why = "; ".join(left[:MOST_NAMED]) or "the journal can't be written"
-                raise GatehouseError(f"earlier changes can't be put back: {why}", "look at these paths on the host")
+                raise GatehouseError("earlier changes can't be put back: the journal can't be written", "make room")
 
-    def _do_all(self, changes: Sequence[Change]) -> list[Applied]:
+    def _do_all(self, changes: Sequence[Change], done: dict[str, Applied]) -> None:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[str, Staged] = {}
@@ -147,7 +159,6 @@ class Batch:
                 if ready is not None:
                     staged[request_id] = ready
         self._at("batch staged")
-        done: dict[str, Applied] = {}
         for request_id, action, use, mtime_ns in sorted(changes, key=lambda change: order(change.action)):
             with _about(name_of(action)):
                 if request_id in staged:
@@ -157,7 +168,6 @@ class Batch:
                 else:
                     seen = host[request_id]
                     done[request_id] = self._applier.carry_out(action, seen, request_id, use, mtime_ns=mtime_ns)
-        return [done[change.request_id] for change in changes]
 
     def _check_all(self, changes: Sequence[Change]) -> dict[str, Seen | None]:
         """What the host holds at each one's path, by request. A rename's paths are looked at once more later."""
@@ -169,6 +179,10 @@ class Batch:
                 else:
                     host[change.request_id] = self._applier.check(change.action)
         return host
+
+    def _may_be_in_effect(self, intent: Intent, happened: Collection[str] | None) -> bool:
+        """Nothing is placed before all that it replaces is kept."""
+        return self._history.has_before(intent) if happened is None else intent.request in happened
 
     def _set_folder_time(self, intent: Intent) -> None:
         """Everything in a folder is back by now, so its time can be, too."""
@@ -183,9 +197,17 @@ class Batch:
             try:
                 self._restorer.restore(batch.id, decode_name(folder), None, MADE_FOLDER)
             except GatehouseError as error:
-                if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
+                if not _is_of_person(error):
                     raise
                 return  # another path of the batch is in it and goes later, or it is somebody else's
+
+
+def _is_of_person(error: GatehouseError | OSError) -> bool:
+    """Whether a path can't be put back for what the person made of it, or of a folder on its way: trying again won't help."""
+    if isinstance(error, StorageError):
+        return False
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return not isinstance(cause, OSError) or cause.errno in _IN_THE_WAY
 
 
 @contextlib.contextmanager

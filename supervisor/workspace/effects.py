@@ -21,9 +21,10 @@ from supervisor.workspace.apply import Applier, Staged
 from supervisor.workspace.batch import Batch, BatchError, Change, order
 from supervisor.workspace.into_copy import IntoCopy
 from supervisor.workspace.journal import BatchBegun
+from supervisor.workspace.leftovers import clean_leftovers
 from supervisor.workspace.looking import decode, look_quietly, read_file
 from supervisor.workspace.moving import Ends, is_moved, look_at_ends
-from supervisor.workspace.placing import Applied, StaleError, clean_leftovers
+from supervisor.workspace.placing import Applied, StaleError
 from supervisor.workspace.scan import signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
@@ -213,7 +214,7 @@ class Effects:
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
         intents = list(self._sides.history.open.values())
-        await asyncio.to_thread(clean_leftovers, self._sides.host, intents)
+        await asyncio.to_thread(lambda: clean_leftovers(self._sides.host, intents, anywhere=True))
         left = [
             request
             for request in self._gate.unsettled(self._session_id)

@@ -7,6 +7,7 @@ went is counted and said.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from supervisor.clock import Clock, RealClock
@@ -104,6 +105,11 @@ class History:
         """The intent of an effect that nothing more is known of, from before a crash perhaps."""
         return self.open.get((request, encode_name(name)))
 
+    def has_before(self, intent: Intent) -> bool:
+        """Whether what an effect was to replace is kept."""
+        digest = _digest(intent)
+        return digest is None or self.kept.has(digest)
+
     def confirm(self, request: str, name: str) -> None:
         """The effect happened, and is on record in the journal."""
         intent = self.open.pop((request, encode_name(name)), None)
@@ -153,8 +159,11 @@ class History:
             self._journal.write(batch)
             self.open_batch = batch
 
-    def end_batch(self, batch: BatchBegun, *, rolled_back: bool) -> None:
-        """All of it is done, or nothing of it is in effect any more, and its intents are as if they never were."""
+    def end_batch(self, batch: BatchBegun, *, rolled_back: bool, stays: Iterable[Intent] = ()) -> None:
+        """All of it is done; or nothing of it is in effect any more but what `stays`, and its other intents are as if they
+        never were."""
+        for intent in stays:
+            self.confirm_alone(intent.request, decode_name(intent.name))
         self._journal.write(BatchEnded(batch.id, rolled_back))
         self.open_batch = None
         if rolled_back:

@@ -19,7 +19,7 @@ from supervisor.core.changes import PERMISSIONS, Known, Seen, name_fields, name_
 from supervisor.core.undoing import held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
-from supervisor.workspace.placing import Applied, Placer, StaleError, check_still, stale
+from supervisor.workspace.placing import Applied, Placer, StaleError, check_still, holds, is_identical, stale
 from supervisor.workspace.scan import look
 from supervisor.workspace.swap import move_new
 
@@ -94,8 +94,8 @@ class Mover:
                 raise _taken(to) from None
             self._at("placed")
             status = os.stat(there[1], dir_fd=there[0], follow_symlinks=False)
-            size, mtime_ns, _, inode, mode = moved.signature  # not the change time: that is of the rename itself
-            if (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode) != (size, mtime_ns, inode, mode):
+            # Not by the change time: that is of the rename itself.
+            if not (is_identical(status, moved.signature) and holds(there[0], there[1], moved.digest)):
                 self._go_back(_Place(*here), name, _Place(*there), to)
             self._placer.sync_folder(there[0], to)
             self._placer.sync_folder(here[0], name)

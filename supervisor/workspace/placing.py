@@ -22,11 +22,12 @@ from typing import NamedTuple
 from supervisor.core.changes import Known, Seen, Signature, signature_of
 from supervisor.core.undoing import Held, held_of
 from supervisor.errors import GatehouseError
-from supervisor.workspace.beneath import FILE, PathError, Root, split
+from supervisor.workspace.beneath import FILE, Root, split
 from supervisor.workspace.content_folder import write_all
+from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
-from supervisor.workspace.journal import Intent, decode_name
-from supervisor.workspace.scan import TooLargeError, UnsteadyError
+from supervisor.workspace.journal import decode_name
+from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd
 from supervisor.workspace.swap import replace
 from supervisor.workspace.syncing import Syncs
 
@@ -61,13 +62,14 @@ class Applied(NamedTuple):
 
 
 class _StagingIn:
-    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`."""
+    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`, and
+    leaves it open for `held`."""
 
-    __slots__ = ("_fd", "_name", "_parent", "_temporary", "_there")
+    __slots__ = ("_fd", "_held", "_name", "_parent", "_temporary", "_there")
 
-    def __init__(self, root: Root, name: str, temporary: str, there: set[str]) -> None:
+    def __init__(self, root: Root, name: str, temporary: str, there: set[str], held: HeldFolders) -> None:
         self._parent = root.parent(name, create=True)
-        self._name, self._temporary, self._there = name, temporary, there
+        self._name, self._temporary, self._there, self._held = name, temporary, there, held
 
     def __enter__(self) -> tuple[int, str]:
         self._fd, leaf = self._parent.__enter__()
@@ -75,12 +77,46 @@ class _StagingIn:
         return self._fd, leaf
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._held.keep(self._temporary, self._fd)
+            return
         try:
-            if error is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._temporary, dir_fd=self._fd)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=self._fd)
         finally:
             self._parent.__exit__()
+
+
+class _PlacingIn:
+    """(folder, leaf) for a block that gives a temporary file its place: the temporary name is gone after it, whatever happens.
+
+    StaleError where the person moved the folder away since it was made ready; none is made in its stead.
+    """
+
+    __slots__ = ("_name", "_parent", "_placer", "_temporary")
+
+    def __init__(self, placer: "Placer", name: str, temporary: str) -> None:
+        self._placer, self._name, self._temporary = placer, name, temporary
+        self._parent = placer.root.parent(name)
+
+    def __enter__(self) -> tuple[int, str]:
+        try:
+            return self._parent.__enter__()
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._parent.__exit__()
+        if error is None:
+            self._placer.placed(self._temporary)
+        else:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._placer.unstage(self._name, self._temporary)
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise stale(self._name) from None
 
 
 class Placer:
@@ -97,6 +133,7 @@ class Placer:
         self._postponed: set[str] | None = None
         self._staging: Syncs | None = None
         self._there: set[str] = set()
+        self._held = HeldFolders()
 
     @contextlib.contextmanager
     def sharing_syncs(self) -> Iterator[None]:
@@ -108,6 +145,7 @@ class Placer:
         try:
             yield
         finally:
+            self._held.clear()
             folders, self._postponed = self._postponed, None
             for folder in folders:
                 # One that is gone by now needs none, and its own folder is among these.
@@ -137,9 +175,14 @@ class Placer:
             os.fsync(fd)
 
     def unstage(self, name: str, temporary: str) -> None:
-        """Remove a temporary file that won't be placed."""
-        with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
-            os.unlink(temporary, dir_fd=fd)
+        """Remove a temporary file that won't be placed, wherever its folder is by now."""
+        if not self._held.remove(temporary):
+            with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
+                os.unlink(temporary, dir_fd=fd)
+
+    def placed(self, temporary: str) -> None:
+        """A temporary file has its place, and that name no more."""
+        self._held.forget(temporary)
 
     def sync_folder(self, fd: int, name: str) -> None:
         """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
@@ -181,7 +224,8 @@ class Placer:
 
     def staging(self, name: str, temporary: str) -> "_StagingIn":
         """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
-        return _StagingIn(self.root, name, temporary, self._there if self._staging is not None else set())
+        there = self._there if self._staging is not None else set[str]()
+        return _StagingIn(self.root, name, temporary, there, self._held)
 
     def was_there(self, name: str) -> bool:
         """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""
@@ -191,21 +235,22 @@ class Placer:
     def place(self, name: str, temporary: str, host: Seen | None) -> None:
         """Put the finished temporary file in its place, durably, unless the place isn't what it was. The temporary name is gone
         afterwards."""
-        with self.root.parent(name, create=True) as (fd, leaf):
+        with _PlacingIn(self, name, temporary) as (fd, leaf):
             self._place(fd, temporary, leaf, name, host)
 
-    def place_signed(self, name: str, temporary: str, host: Seen | None) -> Signature | None:
-        """`place`, and the signature of the file there.
+    def place_signed(self, name: str, temporary: str, host: Seen | None, digest: str | None) -> Signature | None:
+        """`place`, and the signature of the file there, whose content is `digest` (None: it is a link).
 
         None where somebody saved over it at once. INVARIANT: that one's signature is never taken for ours: it would pass
         for what both sides agreed on, and the next effect would replace it unseen.
         """
-        with self.root.parent(name, create=True) as (fd, leaf):
+        with _PlacingIn(self, name, temporary) as (fd, leaf):
             made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
             self._place(fd, temporary, leaf, name, host)
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-                return signature_of(status) if _identity(status) == made else None
+                is_ours = _identity(status) == made and holds(fd, leaf, digest)
+                return signature_of(status) if is_ours else None
             return None
 
     def _place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
@@ -268,24 +313,39 @@ class Placer:
         return tuple("/".join(parts[: more + 1]) for more in range(len(parts)))
 
 
-def clean_leftovers(root: Root, intents: Iterable[Intent]) -> list[str]:
-    """Remove the temporary files that a crash left, by the journal's word; their names."""
-    removed: list[str] = []
-    for intent in intents:
-        if not intent.temporary.startswith(TEMPORARY_PREFIX) or "/" in intent.temporary:
-            continue
-        with contextlib.suppress(OSError, PathError), root.parent(decode_name(intent.name)) as (fd, _):
-            os.unlink(intent.temporary, dir_fd=fd)
-            removed.append(intent.temporary)
-    return removed
-
-
 def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
-    """Put the temporary file in the place of what was seen there; False where that is something else at that instant."""
-    size, mtime_ns, _, inode, mode = host.signature
+    """Put the temporary file in the place of what was seen there; False where that is something else at that instant.
+
+    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells what was written in place, with
+    the old size and the old time, since the last look.
+    """
+
+    def is_expected(status: os.stat_result) -> bool:
+        return is_identical(status, host.signature) and holds(fd, temporary, host.digest)
+
     try:
-        return replace(fd, temporary, leaf, lambda status: _identity(status) == (size, mtime_ns, inode, mode))
+        return replace(fd, temporary, leaf, is_expected)
     except FileNotFoundError:
+        return False
+
+
+def is_identical(status: os.stat_result, signature: Signature) -> bool:
+    """Whether this is the very file, written to by nobody who doesn't hide it: all of a signature but the change time."""
+    size, mtime_ns, _, inode, mode = signature
+    return _identity(status) == (size, mtime_ns, inode, mode)
+
+
+def holds(folder: int, leaf: str, digest: str | None) -> bool:
+    """Whether a file's content is this one, and can be read; True where none is told, as of a link."""
+    if digest is None:
+        return True
+    try:
+        fd = os.open(leaf, FILE, dir_fd=folder)
+        try:
+            return digest_fd(fd) == digest
+        finally:
+            os.close(fd)
+    except (OSError, TooLargeError):
         return False
 
 

@@ -28,7 +28,8 @@ from supervisor.core.undoing import Effect, Held, Selection, held_of, in_force_u
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
-from supervisor.workspace.placing import StaleError, clean_leftovers
+from supervisor.workspace.leftovers import clean_leftovers
+from supervisor.workspace.placing import StaleError
 from supervisor.workspace.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides

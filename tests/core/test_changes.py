@@ -4,6 +4,7 @@ import os
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,6 +190,12 @@ def test_conflict_knows_a_touch_from_a_change() -> None:
     assert conflict(known(link("x")), link("y", 9)) == ("conflict",)
     assert conflict(known(folder()), folder(0o700)) == ()
     assert conflict(known(folder()), file(A)) == ("conflict",)
+
+
+def test_a_change_that_the_signature_doesnt_tell_is_one_by_its_content() -> None:
+    hidden = msgspec.structs.replace(file(B), signature=file(A).signature)
+    assert conflict(AGREED, hidden) == ("conflict",)
+    assert conflict(msgspec.structs.replace(AGREED, digest=None), hidden) == ()
 
 
 def test_states_of_different_kinds_never_share_a_token() -> None:

@@ -39,9 +39,6 @@ class World(msgspec.Struct):
     touched: dict[str, int] = {}
     approved: set[str] = set()
     undos: int = 0
-    # Temporary files that nobody can find any more; and whether something waits to be put back.
-    strays: set[str] = set()
-    is_stuck: bool = False
 
     def text(self) -> str:
         """One that was never written before."""
@@ -77,18 +74,7 @@ class World(msgspec.Struct):
         """The host holds what the record says, and what the person did `meanwhile`, and nothing else."""
         now = read_tree(sides.host.path, self.contents)
         history = sides.history
-        moved = {
-            name for name, entry in (meanwhile or {}).items() if is_folder(entry) or is_folder(self.host.get(name))
-        }
-        # A temporary file goes along with the folder that the person moves away in that instant.
-        self.strays |= set(leftovers(sides.host.path)) if moved else set()
-        assert self.strays >= set(leftovers(sides.host.path)), leftovers(sides.host.path)
-        if moved and (history.open_batch or history.open_undo):
-            # What the person put in a folder's place keeps the rest from being put back: it is kept until there is room.
-            for intent in history.open.values():
-                self._check_kept(sides, intent)
-            self.is_stuck = True
-            return
+        assert not leftovers(sides.host.path), leftovers(sides.host.path)
         assert not history.open_batch
         assert not history.open_undo
         number = history.forgotten.number + len(history.done)
