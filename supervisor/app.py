@@ -340,7 +340,7 @@ class Supervisor:
                 self.parts.audit.record("policy_loaded")
         self._app.state["live"].policy_changed()
         self.parts.surroundings.reconsider()
-        self.parts.network.reconsider()
+        self.parts.network.rules_changed()
         if not is_saved:
             self.parts.gate.rejudge_pending(by="a change of the policy file")
 

@@ -90,6 +90,7 @@ class Audit:
         self._redactor = redactor
         self.failure: str | None = None
         self._wanted = threading.Event()
+        self._is_flushed = True
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         try:
@@ -121,7 +122,9 @@ class Audit:
             if lines:
                 self._append(b"".join(lines))
                 self._seq, self._previous = seq, previous
-        self._wanted.set()
+        self._is_flushed = False
+        if not self._wanted.is_set():  # or the flusher is at it
+            self._wanted.set()
 
     def flush(self) -> None:
         """Wait until all that was recorded is on the disk."""
@@ -186,9 +189,14 @@ class Audit:
     def _flush_when_wanted(self) -> None:
         while not self._stopping.is_set():
             self._wanted.wait()
-            self._wanted.clear()
             # What comes meanwhile goes along: a line by itself costs a disk no less than a hundred.
             self._stopping.wait(GATHER_S)
+            if self._is_flushed:
+                # Nothing came for a while: from here on the next line wakes us. INVARIANT: a line that comes between is seen below.
+                self._wanted.clear()
+                if self._is_flushed:
+                    continue
+            self._is_flushed = True
             try:
                 os.fdatasync(self._descriptor)
             except OSError as error:  # EINVAL: a pipe or /dev/full, which has nothing to flush

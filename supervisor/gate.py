@@ -192,9 +192,10 @@ class Gate:
         grants: dict[str, Grant] = {one.id: self._grant(one) for one in recorded.values() if one.used_at is not None}
         return [recorded[at] if at in recorded else found[at] for at in range(len(actions))], grants
 
-    def decide_by_rules(self, action: Action, session_id: str) -> Grant | Refused | None:
-        """`decide` where rules alone do; None, and nothing on record, where somebody is to be asked."""
-        verdict = self.rulings.verdict(action, session_id)
+    def decide_by_rules(self, action: Action, session_id: str, *, reaching: bool = False) -> Grant | Refused | None:
+        """`decide` where rules alone do; None, and nothing on record, where somebody is to be asked. `reaching`: name and addresses
+        at once (`Rulings.reaching`)."""
+        verdict = (self.rulings.reaching if reaching else self.rulings.verdict)(action, session_id)
         if verdict.decision == "ask":
             return None
         verdict = self._on_record(action, session_id, verdict)

@@ -7,6 +7,7 @@ goes wrong in here is a denial (law 3).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from supervisor.clock import Clock
@@ -20,6 +21,8 @@ from supervisor.own_files import own_paths, touches
 from supervisor.policy_files import PolicyFiles
 
 log = structlog.get_logger("gate")
+
+_EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged each by itself")
 
 
 class Rulings:
@@ -98,6 +101,22 @@ class Rulings:
         except Exception as error:
             log.exception("verdict failed")
             return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
+
+    def reaching(self, action: Action, session_id: str) -> Verdict:
+        """What is said of a connection together with the addresses that it goes to, where one rule allows both in the same words;
+        else to ask, which says nothing but that each wants a verdict of its own. Never raises."""
+        if not isinstance(action, Network) or not action.resolved:
+            return _EACH_BY_ITSELF
+        by_name, whole = self.verdicts([msgspec.structs.replace(action, resolved=()), action], session_id)
+        is_one = (by_name.decision, by_name.rule_id, by_name.why) == ("allow", whole.rule_id, whole.why)
+        return whole if is_one and whole.decision == "allow" else _EACH_BY_ITSELF
+
+    def is_limited(self, rule: str | None, session_id: str) -> bool:
+        """Whether a network rule of this text ends at some time or after some uses; True where that can't be said."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return True
+        return rule is not None and self.policies.for_session(session.policy_text).is_limited("network", rule)
 
     def looks_into(self, host: str, session_id: str) -> bool:
         """Whether a rule speaks of requests to this host, so that its connections are decrypted; True where that can't be said."""

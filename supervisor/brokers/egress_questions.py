@@ -173,6 +173,10 @@ class EgressQuestions:
                 rule=grant.rule,
                 request_id=grant.request_id,
             )
+        return self._granted(question, grant, action, action)
+
+    def _granted(self, question: Question, grant: Grant, action: Network, judged: Network) -> Answer:
+        """What was allowed may go out: `judged` is the action with as much of its addresses as was judged."""
         # What egress does when it is allowed is exactly this action: it asked with what it is about to do.
         grant.use(action)
         self._grants[question.question_id] = grant
@@ -188,8 +192,9 @@ class EgressQuestions:
         looks_inside = action.operation != "connect" or self._looks_inside(action, question.session_id)
         if not looks_inside:
             self._tunnels[question.question_id] = _Tunnel(
-                question.session_id, question.connection_id, action, action, grant.request_id is not None
+                question.session_id, question.connection_id, action, judged, grant.request_id is not None
             )
+        by_rules = grant.request_id is None
         return Answer(
             question_id=question.question_id,
             decision="allow",
@@ -198,21 +203,28 @@ class EgressQuestions:
             request_id=grant.request_id,
             settle=True,
             look_inside=looks_inside,
+            lasts=by_rules and not self._gate.rulings.is_limited(grant.rule, question.session_id),
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:
-        """Both at once, where the addresses are known already: the name is decided as ever, then its addresses are judged."""
-        allowed = await self._decide(question, msgspec.structs.replace(question.action, resolved=()))
+        """Both, where the addresses are known already: at once where one rule allows both, else the name, as ever, and then its addresses."""
+        named = msgspec.structs.replace(question.action, resolved=())
+        grant = self._gate.decide_by_rules(question.action, question.session_id, reaching=True)
+        if isinstance(grant, Grant):
+            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+            answer = self._granted(question, grant, named, question.action)
+            return msgspec.structs.replace(answer, private_ok=True)
+        allowed = await self._decide(question, named)
         if allowed.decision != "allow":
             return allowed
-        grant = self._grants[question.question_id]
+        granted = self._grants[question.question_id]
         of_addresses = await self._judge_addresses(question, question.question_id)
         if of_addresses.decision != "allow":
             self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": of_addresses.why}))
             return of_addresses
-        if self._grants.get(question.question_id) is not grant:
+        if self._grants.get(question.question_id) is not granted:
             # A person approved the addresses by a grant of their own, which is settled at the end.
-            self._gate.settle(grant, "done", {})
+            self._gate.settle(granted, "done", {})
         return msgspec.structs.replace(allowed, private_ok=of_addresses.private_ok)
 
     async def _judge_inside(self, question: Question) -> Answer:

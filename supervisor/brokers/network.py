@@ -39,6 +39,7 @@ from supervisor.core.egress_wire import (
     Ready,
     Refused,
     Reserve,
+    RulesChanged,
     Settled,
     Spent,
     Used,
@@ -236,6 +237,12 @@ class NetworkBroker:
         if self._run is not None:
             for message in self._run.questions.reconsider():
                 self._run.channel.send(message)
+
+    def rules_changed(self) -> None:
+        """The rules may have changed: `reconsider`, and what was allowed says nothing of what will be."""
+        if self._run is not None:
+            self._run.channel.send(RulesChanged())
+        self.reconsider()
 
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
         """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""

@@ -113,11 +113,15 @@ class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints
     endpoints: tuple[tuple[str, int], ...]
 
 
+class RulesChanged(_Message, frozen=True, kw_only=True, tag="rules_changed"):
+    """What was allowed is likely to be allowed again no longer."""
+
+
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled though private.
 
     `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its requests judged; without it egress
-    passes TLS on unread. `granted`: how much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
+    passes TLS on unread. `lasts`: rules alone allowed it, without a limit of uses or time, so the same is likely to be allowed again. `granted`: how much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
     """
 
     question_id: int
@@ -129,6 +133,7 @@ class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     private_ok: bool = False
     settle: bool = False
     look_inside: bool = True
+    lasts: bool = False
     granted: int = 0
     over_budget: bool = False
 
@@ -141,6 +146,7 @@ type ToEgress = (
     | CloseConnection
     | PutCredentials
     | ForbidEndpoints
+    | RulesChanged
     | Answer
 )
 

@@ -109,6 +109,10 @@ class Policy:
             self._verdicts.keep(key, verdict)
         return verdict
 
+    def is_limited(self, category: Category, rule: str) -> bool:
+        """Whether any rule of this text ends at some time, or after some uses."""
+        return any(one.text == rule for one in self._verdicts.ending(category))
+
     def looks_into(self, host: str) -> bool:
         """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.
 

@@ -26,6 +26,7 @@ class _Limits(NamedTuple):
     moments: Sequence[float]
     has_sessions: bool
     limited: Sequence[Rule]
+    ending: Sequence[Rule]
 
 
 class VerdictCache:
@@ -43,9 +44,7 @@ class VerdictCache:
 
     def key(self, category: Category, action: Action, context: Context) -> Hashable | None:
         """What a verdict is remembered by; None where it must not be remembered."""
-        limits = self._limits.get(category)
-        if limits is None:
-            limits = self._limits[category] = _limits_of([rule for rule in self._rules if rule.category == category])
+        limits = self._limits_in(category)
         if len(limits.limited) > MAX_LIMITED or context.now != context.now or not _is_small(action):
             return None
         # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks at it.
@@ -59,6 +58,16 @@ class VerdictCache:
             tuple(map(context.has_uses_left, limits.limited)),
             context.disputed if limits.moments else None,
         )
+
+    def ending(self, category: Category) -> Sequence[Rule]:
+        """The rules of a category that end at some time, or after some uses."""
+        return self._limits_in(category).ending
+
+    def _limits_in(self, category: Category) -> _Limits:
+        limits = self._limits.get(category)
+        if limits is None:
+            limits = self._limits[category] = _limits_of([rule for rule in self._rules if rule.category == category])
+        return limits
 
     def get(self, key: Hashable) -> Verdict | None:
         """The verdict that was given, if it is still known."""
@@ -79,6 +88,7 @@ def _limits_of(rules: Sequence[Rule]) -> _Limits:
         sorted({rule.expires_at for rule in rules if rule.expires_at is not None}),
         any(rule.session is not None for rule in rules),
         [rule for rule in rules if rule.uses is not None],
+        [rule for rule in rules if rule.uses is not None or rule.expires_at is not None],
     )
 
 

@@ -22,6 +22,7 @@ from supervisor.core.egress_wire import (
     OpenListener,
     PutCredentials,
     Ready,
+    RulesChanged,
     ToEgress,
 )
 from supervisor.egress.admission import Admission
@@ -29,6 +30,7 @@ from supervisor.egress.allowances import Allowances
 from supervisor.egress.dialler import PinnedLoop
 from supervisor.egress.ends import Client
 from supervisor.egress.front import Front
+from supervisor.egress.likely import Likely
 from supervisor.egress.link import Link, LinkDownError
 from supervisor.egress.questions import Questions
 from supervisor.egress.resolver import Resolver
@@ -50,6 +52,7 @@ class Egress:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sessions = Sessions()
+        self._likely = Likely(self._sessions, clock)
         self._ended = asyncio.Event()
         self._configured: Configure | None = None
         self._questions: Questions | None = None
@@ -90,8 +93,11 @@ class Egress:
                 self._sessions.cut(message.session_id, message.connection_id, message.why)
             case PutCredentials():
                 self._sessions.get(message.session_id).credentials = message.credentials
+                self._likely.forget()
             case ForbidEndpoints():
                 self._forbid(frozenset(message.endpoints))
+            case RulesChanged():
+                self._likely.forget()
             case Answer() if self._questions is not None:
                 self._questions.answered(message)
             case _:
@@ -114,7 +120,9 @@ class Egress:
         self._allowances = Allowances(self._questions, self._sessions, self._clock)
         resolver = Resolver(self._clock, message.names)
         self._admission = Admission(self._questions, resolver, self._clock, self._allowances)
-        self._front = Front(self._sessions, self._admission, self._look_inside, self._clock, message.model_hosts)
+        self._front = Front(
+            self._sessions, self._admission, self._likely, self._look_inside, self._clock, message.model_hosts
+        )
         try:
             self._link.send(Ready())
         except LinkDownError:
@@ -135,6 +143,7 @@ class Egress:
             return self._inspector
 
     def _forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
+        self._likely.forget()
         if self._admission is not None:
             self._admission.forbid(endpoints)
         loop = asyncio.get_running_loop()

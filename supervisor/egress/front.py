@@ -25,6 +25,7 @@ from supervisor.egress import checks, connect_head, redirected, refusals, secret
 from supervisor.egress.admission import NAMES_PORT, Admission
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
+from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
 from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Connection, Session, Sessions
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
@@ -56,6 +57,7 @@ class Front:
         self,
         sessions: Sessions,
         admission: Admission,
+        likely: Likely,
         inspector: Callable[[], Awaitable[Inspecting]],
         clock: Clock,
         model_hosts: Iterable[str] = (),
@@ -65,7 +67,8 @@ class Front:
         self._inspector = inspector
         self._clock = clock
         self._model_hosts = frozenset(model_hosts)
-        self._tunnels = Tunnels(admission)
+        self._likely = likely
+        self._tunnels = Tunnels(admission, likely)
 
     async def serve(self, session: Session, client: Held, *, is_redirected: bool = False) -> None:
         """Serve one client to its end. Never raises but when it is cancelled."""
@@ -140,17 +143,31 @@ class Front:
         client.can_wait = False
         if client.is_gone or len(client.data) > MOST_HELD_BYTES:
             raise GoneError
+        is_told = established != b"" and self._likely.is_allowed(connection.session, action)
+        if is_told:
+            # INVARIANT: nothing else happens before the verdict: what the client says now is only held.
+            client.send(established)
+        try:
+            await self._serve_connect(client, connection, action, b"" if is_told else established)
+        except RefusedError as refused:
+            self._likely.failed(connection.session, action)
+            if is_told and not client.data[:1].isalpha():  # text is answered in text
+                refused.said = refused.said_in_tls
+            raise
+
+    async def _serve_connect(self, client: Held, connection: Connection, action: Network, established: bytes) -> None:
         answer = await self._admission.admit(connection, action)
         if answer.decision != "allow":
             raise RefusedError(refusals.of_answer(answer))
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         try:
             if answer.look_inside or self._looks_inside(connection, action):
+                self._likely.failed(connection.session, action)
                 connection.target = (action.host, action.port)
                 client.send(established)
                 await self._look_into(client, connection)
             else:
-                end = await self._tunnels.run(client, connection, action, established)
+                end = await self._tunnels.run(client, connection, action, answer, established)
                 self._admission.ended(connection, answer.question_id, "done", {"way": "tunnel", "end": end})
         except RefusedError as refused:
             self._admission.ended(connection, answer.question_id, "failed", {"error": refused.refusal.why})

@@ -43,7 +43,7 @@ class Session:
     """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its own.
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
-    it sent since that was reported.
+    it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`).
     """
 
     id: str
@@ -52,6 +52,7 @@ class Session:
     credentials: tuple[Credential, ...] = ()
     connections: set["Connection"] = field(default_factory=set)
     closed: bool = False
+    likely: dict[tuple[str, int], float] = field(default_factory=dict)
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
 

@@ -11,12 +11,14 @@ import asyncio
 import msgspec
 
 from supervisor.core.actions import Network
+from supervisor.core.egress_wire import Answer
 from supervisor.egress import checks, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
 from supervisor.egress.dialler import PIN
 from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
+from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
 from supervisor.egress.sessions import Connection, Kind
 
@@ -33,16 +35,20 @@ _TLS_HANDSHAKE = 22
 class Tunnels:
     """One per process."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, likely: Likely) -> None:
         self._admission = admission
+        self._likely = likely
 
-    async def run(self, client: Held, connection: Connection, action: Network, established: bytes) -> str:
+    async def run(
+        self, client: Held, connection: Connection, action: Network, allowed: Answer, established: bytes
+    ) -> str:
         """Serve an admitted CONNECT to its end: the why of its end. `RefusedError` where it never became a tunnel.
 
-        `established` is what the client reads once it has its tunnel, nothing where it knows of none.
+        `established` is what the client reads once it has its tunnel, nothing where it knows of none, or was told before.
         """
         await self._take(connection, "requests", 1)
         origin = await self._dial(connection, action)
+        self._likely.reached(connection.session, action, allowed)
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:

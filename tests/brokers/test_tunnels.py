@@ -24,9 +24,11 @@ def looking_inside(origin: Origin) -> tuple[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def tunnel(place: Setting, origin: Origin) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def tunnel(
+    place: Setting, origin: Origin, host: str = "origin.test"
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     through = Proxy(None, place.session_id, place.port)  # type: ignore[arg-type]
-    reader, writer = await through.tunnel(f"origin.test:{origin.port}", trust=place.ca_file)
+    reader, writer = await through.tunnel(f"{host}:{origin.port}", trust=place.ca_file)
     try:
         yield reader, writer
     finally:

@@ -182,3 +182,14 @@ def test_a_rule_that_ended_at_the_beginning_of_time_is_not_in_force() -> None:
     policy = policy_from_data({"allow": [{"rule": "exec(ls)", "expires": "1970-01-01T00:00:00Z"}]})
     assert evaluate(policy, Exec(command="ls"), now=0).decision == "ask"
     assert isinstance(evaluate(policy, Exec(command="ls"), now=-1), Verdict)
+
+
+def test_a_rule_is_limited_where_any_of_its_text_ends_by_time_or_by_uses() -> None:
+    policy = policy_from_data(RULES)
+    assert policy.is_limited("network", "network(api.example.org)")
+    assert policy.is_limited("network", "network(10.0.0.5)")
+    assert not policy.is_limited("network", "network(*.example.org)")
+    assert not policy.is_limited("git", "network(10.0.0.5)")
+    assert not policy.is_limited("filesystem", "filesystem(src/*)")
+    policy = policy_from_data({"version": 1, "allow": ["network(a.test)", {"rule": "network(a.test)", "uses": 1}]})
+    assert policy.is_limited("network", "network(a.test)")

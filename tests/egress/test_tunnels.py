@@ -50,12 +50,14 @@ class Listener:
         self.port = 0
         self.received = bytearray()
         self.changed = asyncio.Condition()
-        self.open = 0
+        self.open = self.connections = 0
         self.says: Callable[[bytes], bytes] = lambda received: b""
         self.greeting = b""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
+        self.connections += 1
+        await self._tell()
         writer.write(self.greeting)
         try:
             while data := await reader.read(65536):
@@ -68,6 +70,16 @@ class Listener:
             self.open -= 1
             writer.close()
             await self._tell()
+
+    async def untouched(self) -> bool:
+        """Whether nobody has connected. One more connection, which is taken after all that came before it, is waited for."""
+        before = self.connections
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        await self.until(lambda: self.connections > before)
+        writer.close()
+        await self.until(lambda: not self.open)
+        self.connections -= 1
+        return self.connections == 0 and not self.received
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         async with asyncio.timeout(20), self.changed:
