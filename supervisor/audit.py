@@ -62,7 +62,7 @@ Event = Literal[
 EVENTS: tuple[str, ...] = get_args(Event)
 GENESIS = "0" * 64
 # How long lines are gathered for one flush; a disk alone may take as long for it.
-GATHER_S = 0.01
+GATHER_S = 0.025
 _TAIL_BYTES = 64 * 1024
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 

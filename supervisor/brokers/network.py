@@ -411,8 +411,9 @@ class NetworkBroker:
             return
         answer = await run.questions.answer(question)
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
-        is_begun = answer.decision == "allow" and question.after is None
-        run.channel.send(msgspec.structs.replace(answer, settle=answer.settle or is_begun))
+        if answer.decision == "allow" and question.after is None and not answer.settle:
+            answer = msgspec.structs.replace(answer, settle=True)
+        run.channel.send(answer)
         self._log.answered(question, answer)
 
 

@@ -135,6 +135,8 @@ class BudgetRaise(
     by: int
 
 
+_RESOLVED = Network.__struct_fields__.index("resolved")
+
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
 
@@ -151,7 +153,9 @@ def fingerprint(action: Action) -> str:
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
     led to is evidence for the rules, checked anew each time; what a person approves is the name.
     """
-    fields = [getattr(action, name) for name in action.__struct_fields__ if name != "resolved"]
+    fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
+    if isinstance(action, Network):
+        del fields[_RESOLVED]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
 
 

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from supervisor.core.actions import Action, Category
 from supervisor.core.verdicts import Context, Rule, Verdict
 
@@ -95,8 +97,7 @@ def _limits_of(rules: Sequence[Rule]) -> _Limits:
 def _is_small(action: Action) -> bool:
     """Whether an action is made of few characters, and of nothing that can still change (a list where a tuple belongs)."""
     chars = 0
-    for name in action.__struct_fields__:
-        value = getattr(action, name)
+    for value in msgspec.structs.astuple(action):
         if isinstance(value, str):
             chars += len(value)
         elif isinstance(value, tuple):

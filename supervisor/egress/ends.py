@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import structlog
 
 from supervisor.egress.failures import where
+from supervisor.egress.waits import wait
 
 log = structlog.get_logger("egress")
 
@@ -114,14 +115,8 @@ class Held(asyncio.Protocol):
         """Until more bytes came; `GoneError` where none will, `TimeoutError` where none came by this time of the loop."""
         known_bytes = len(self.data)
         if not self.is_gone:
-            loop = asyncio.get_running_loop()
-            self._changed = changed = loop.create_future()
-            # Half of what `asyncio.timeout` takes, which is a tenth of all that a new connection does here.
-            timer = loop.call_at(by, _late, changed)
-            try:
-                await changed
-            finally:
-                timer.cancel()
+            self._changed = changed = asyncio.get_running_loop().create_future()
+            await wait(changed, by, functools.partial(changed.set_exception, TimeoutError))
         if self.is_gone and len(self.data) == known_bytes:
             raise GoneError
 
@@ -166,11 +161,6 @@ class Held(asyncio.Protocol):
 def in_s(seconds: float) -> float:
     """The time of the loop in so many seconds."""
     return asyncio.get_running_loop().time() + seconds
-
-
-def _late(waited: asyncio.Future[None]) -> None:
-    if not waited.done():
-        waited.set_exception(TimeoutError())
 
 
 class Client(Held):

@@ -4,6 +4,7 @@ It decides only what no answer means: a full queue, a lost channel, a time-out a
 """
 
 import asyncio
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from supervisor.core.usage import Usage
 from supervisor.egress.link import Link, LinkDownError
 from supervisor.egress.sessions import Connection, Kind
 from supervisor.egress.tally import Tally
+from supervisor.egress.waits import wait
 
 # Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
 MOST_OPEN = 2048
@@ -145,11 +147,10 @@ class Questions:
     async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
         connection.waiting[future] = asyncio.current_task()
-        timer = asyncio.get_running_loop().call_later(self._hold_s + GRACE_S, _answer, future, _LATE)
+        by = future.get_loop().time() + self._hold_s + GRACE_S
         try:
-            answer = await future
+            answer = await wait(future, by, functools.partial(future.set_result, _LATE))
         finally:
-            timer.cancel()
             connection.waiting.pop(future, None)
         if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
             self._send(Abandoned(question_id=question_id))
@@ -207,8 +208,3 @@ class Questions:
 
 
 _LATE = denied("the supervisor gave no answer in time", "try again")
-
-
-def _answer(future: asyncio.Future[Answer], answer: Answer) -> None:
-    if not future.done():
-        future.set_result(answer)

@@ -1,0 +1,54 @@
+"""How long a future is waited for: all of a loop's are looked at now and then.
+
+A timer for each would be a tenth of what a new connection costs, and hardly any of them ever fires. It decides nothing; a wait never ends before
+its time, and at most `LOOK_S` after it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+LOOK_S = 0.5
+
+
+class _Waits:
+    """Those of one loop. There is a timer while there are any."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.until: dict[asyncio.Future[Any], tuple[float, Callable[[], None]]] = {}
+        self.is_looking = False
+        self._loop = loop
+
+    def look_later(self) -> None:
+        """Look at them in a while, and for as long as there are any."""
+        self.is_looking = True
+        self._loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        for future, (by, late) in list(self.until.items()):
+            if by <= now and self.until.pop(future, None) is not None and not future.done():
+                late()
+        if self.until:
+            self.look_later()
+        else:
+            self.is_looking = False
+
+
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictionary()
+
+
+async def wait[Found](future: asyncio.Future[Found], by: float, late: Callable[[], None]) -> Found:
+    """What the future gives. `late` is called where that isn't known by this time of the loop: it ends the wait by ending the future."""
+    loop = future.get_loop()
+    waits = _of_loop.get(loop)
+    if waits is None:
+        waits = _of_loop[loop] = _Waits(loop)
+    waits.until[future] = (by, late)
+    if not waits.is_looking:
+        waits.look_later()
+    try:
+        return await future
+    finally:
+        waits.until.pop(future, None)
