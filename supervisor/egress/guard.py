@@ -27,6 +27,7 @@ from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
 from supervisor.egress.layers import ALLOWED, AUTHORITY, HOLD, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
+from supervisor.egress.leaks import WHOLE_BYTES, Leaks
 from supervisor.egress.meter import CALL, ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
@@ -34,7 +35,7 @@ from supervisor.egress.sessions import Connection, Sessions
 log = structlog.get_logger("egress")
 
 # Responses of unknown length are passed on as they come; a short one of known length is sent in one piece.
-BUFFERED_BYTES = 64 * 1024
+BUFFERED_BYTES = WHOLE_BYTES
 # The number of the extension `server_name`: RFC 6066.
 _SERVER_NAME = 0
 # Of a WebSocket the request goes on for as long as it is open.
@@ -79,6 +80,12 @@ def _kill_flow(flow: mitm_flow.Flow) -> None:
         flow.kill()  # type: ignore[no-untyped-call]
 
 
+def _drop_message(flow: http.HTTPFlow) -> None:
+    _kill_flow(flow)
+    if flow.websocket is not None and flow.websocket.messages:
+        flow.websocket.messages[-1].drop()  # type: ignore[no-untyped-call]
+
+
 def _kill_http(flow: http.HTTPFlow) -> None:
     _kill_flow(flow)
 
@@ -106,6 +113,7 @@ class Guard:
         self._admission = admission
         self._clock = clock
         self._meter = meter
+        self._leaks = Leaks(admission)
         self._bodies = bodies
 
     # -- before anything is let through -----------------------------------------------------------------------------
@@ -163,7 +171,11 @@ class Guard:
                 flow.metadata[ERROR] = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
         self._let_through(flow, connection, answer, host, port, swaps)
-        self._watch_body(flow, connection, action)
+        watched = self._leaks.begin(
+            flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
+        )
+        if watched is not None:
+            flow.metadata[WATCHED] = (watched, action)
         self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
         if _is_open_ended(flow):
             # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
@@ -184,10 +196,13 @@ class Guard:
         if self._bodies is not None:
             self._bodies.requested(flow)
         watched = flow.metadata.pop(WATCHED, None)
+        why = self._leaks.requested(flow)
         if watched is not None and watched[0].finds(flow.request.raw_content or b""):
+            why = secrets.FOUND_IN_BODY
+        if why is not None:
             flow.metadata[ALLOWED] = False
-            self._refuse_locally(flow, self._connection(flow), watched[1], secrets.FOUND_IN_BODY)
-            self._settle(flow, "failed", {"error": secrets.FOUND_IN_BODY})
+            self._refuse_locally(flow, self._connection(flow), self._leaks.action_of(flow), why)
+            self._settle(flow, "failed", {"error": why})
             return
         if watched is not None and not flow.request.stream:
             self._sign(flow, self._connection(flow), watched[1], flow.request.raw_content or b"")
@@ -255,23 +270,29 @@ class Guard:
     @closes(_kill_http)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         response = flow.response
-        if response is None or response.status_code == 101:
+        if response is None:
+            return
+        if response.status_code == _SWITCHED:
+            self._end_leak(flow)
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
         length = response.headers.get("content-length", "")
         if not (length.isdigit() and int(length) <= BUFFERED_BYTES):
             response.stream = True
         self._meter.answered(flow)
+        self._end_leak(flow)
         if self._bodies is not None:
             self._bodies.answered(flow)
 
-    @closes(_kill_http)
+    @closes(_drop_message)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         if flow.websocket is not None:
+            self._leaks.said(flow, flow.websocket.messages[-1])
             flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
 
-    @closes(lambda flow: None)
+    @closes(_kill_http)
     def response(self, flow: http.HTTPFlow) -> None:
+        self._leaks.ended(flow)
         status = flow.response.status_code if flow.response is not None else None
         self._meter.end(flow, complete=True)
         if status != _SWITCHED:  # a WebSocket goes on
@@ -387,26 +408,14 @@ class Guard:
         for name, value in made.items():
             flow.request.headers[name] = value
 
-    def _watch_body(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
-        """Look for placeholders in a body that goes where none belongs: before it is sent where it is short, else on its way."""
-        placeholders = secrets.foreign(connection.session.credentials, action.host, action.port)
-        if not placeholders or self._meter.is_model_host(action.host):
-            return
-        scan = secrets.BodyScan(placeholders)
-        length = flow.request.headers.get("content-length", "")
-        if length.isdigit() and int(length) <= BUFFERED_BYTES:
-            flow.metadata[WATCHED] = (scan, action)
-            return
-
-        def look(piece: bytes) -> bytes:
-            if not connection.cut_for and scan.finds(piece):
-                self._admission.refused(connection, action, secrets.FOUND_IN_BODY)
-                connection.cut_for = secrets.FOUND_IN_BODY
-                connection.cut()
-            return b"" if connection.cut_for else piece
-
-        if length or flow.request.headers.get("transfer-encoding") or flow.request.is_http2:
-            flow.request.stream = look
+    def _end_leak(self, flow: http.HTTPFlow) -> None:
+        """Refuse an answer that shows a credential."""
+        why = self._leaks.answered(flow)
+        if why is not None:
+            self._refuse(flow, Refusal(why=why, remedy="the operator can see on record which request it was"))
+            flow.metadata[ALLOWED] = False
+            self._meter.end(flow, complete=False)
+            self._settle(flow, "failed", {"error": why})
 
     def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         flow.metadata[REFUSAL] = refusal

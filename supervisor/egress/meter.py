@@ -9,7 +9,6 @@ INVARIANT: whatever was reserved is reported exactly once: at the answer's end, 
 where nobody saw the end. It holds no answer, and of a call only its body until it is sent on.
 """
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from supervisor.core.egress_wire import Answer
 from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, read_call
 from supervisor.core.model_errors import ModelError, budget_error
 from supervisor.core.usage import Usage, UsageReader
+from supervisor.egress.codings import Decoder, readable_only
 from supervisor.egress.questions import Questions
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
@@ -30,8 +30,6 @@ ERROR = "gatehouse_model_error"
 MOST_BODY_BYTES = 32 * 1024 * 1024
 # All calls of a session whose bodies are held at once.
 MOST_HELD_BYTES = 96 * 1024 * 1024
-_PIECE_BYTES = 64 * 1024
-_READABLE = ("gzip", "deflate", "identity")
 TOO_LONG = f"a call of a model is longer than {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
 # What a call used that never went out, or that no origin took.
 NOTHING = Usage(has_input=True, has_output=True, failed=True)
@@ -94,10 +92,7 @@ class Meter:
         is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
         flow.metadata[CALL] = Metered(connection, api, host, is_paid, self._held)
         flow.request.stream = False
-        # So that the answer can be read: every client that takes others takes these, too.
-        accepted = [part.strip() for part in flow.request.headers.get("accept-encoding", "").split(",")]
-        kept = [part for part in accepted if part.partition(";")[0].strip().lower() in _READABLE]
-        flow.request.headers["accept-encoding"] = ", ".join(kept) or "identity"
+        flow.request.headers["accept-encoding"] = readable_only(flow.request.headers.get("accept-encoding", ""))
 
     def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
         """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
@@ -189,34 +184,13 @@ def _count(headers: http.Headers, kind: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
-def _reading(feed: Callable[[bytes], None], encoding: str) -> Callable[[bytes], bytes]:
+def _reading(feed: Callable[[bytes], None], coding: str) -> Callable[[bytes], bytes]:
     """Passes each piece of a body on as it is, and its decoded bytes to `feed`. What can't be decoded isn't read: the count is then missing."""
-    kind = encoding.strip().lower()
-    if kind in ("", "identity"):
-        return _plain(feed)
-    if kind not in ("gzip", "x-gzip", "deflate"):
-        return lambda piece: piece
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    failed = False
+    decoder = Decoder(coding)
 
     def read(piece: bytes) -> bytes:
-        nonlocal failed
-        left = piece
-        while left and not failed:
-            try:
-                # In steps, so that a few bytes can't become a gigabyte at once.
-                feed(inflater.decompress(left, _PIECE_BYTES))
-            except zlib.error:
-                failed = True
-            left = inflater.unconsumed_tail
-        return piece
-
-    return read
-
-
-def _plain(feed: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
-    def read(piece: bytes) -> bytes:
-        feed(piece)
+        for part in decoder.decode(piece):
+            feed(part)
         return piece
 
     return read

@@ -8,17 +8,24 @@ message to the supervisor.
 
 import base64
 import binascii
+import json
 from dataclasses import dataclass, replace
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
+from supervisor.egress.codings import Decoder
 
-MOST_SCANNED_BYTES = 8 * 1024 * 1024
+MOST_DECODED_BYTES = 64 * 1024 * 1024
 FOUND_IN_BODY = "the body holds a placeholder, and no credential belongs to this host"
+ECHOED = "the answer holds a credential that Gatehouse put into the request, which the agent must not see"
+UNREADABLE = (
+    "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
+)
+_SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +146,30 @@ def _covers(credential: Credential, request: Head) -> bool:
 
 
 class BodyScan:
-    """Looks for placeholders in a body, piece by piece, as far as `MOST_SCANNED_BYTES`: where it goes they are nobody's key."""
+    """Looks for texts in a body, piece by piece, and decoded where it is `coding`: so far as `MOST_DECODED_BYTES` then."""
 
-    def __init__(self, placeholders: frozenset[str]) -> None:
-        self._needles = [one.encode() for one in placeholders]
+    def __init__(self, texts: frozenset[str], coding: str = "") -> None:
+        self._needles = [one.encode() for one in texts]
         self._overlap = max(map(len, self._needles), default=1) - 1
         self._tail = b""
-        self._seen_bytes = 0
+        self._decoder = Decoder(coding)
+        self._decoded_bytes = 0
+
+    @property
+    def can_read(self) -> bool:
+        """Whether the body can be looked through at all."""
+        return self._decoder.is_readable
 
     def finds(self, piece: bytes) -> bool:
         """Whether the body so far holds one."""
-        if not self._needles or self._seen_bytes >= MOST_SCANNED_BYTES:
+        if not self._needles or self._decoded_bytes >= MOST_DECODED_BYTES:
             return False
-        self._seen_bytes += len(piece)
-        text = self._tail + piece
+        return any(map(self._finds, self._decoder.decode(piece)))
+
+    def _finds(self, part: bytes) -> bool:
+        if self._decoder.is_coded:
+            self._decoded_bytes += len(part)
+        text = self._tail + part
         self._tail = text[len(text) - self._overlap :] if self._overlap else b""
         return any(needle in text for needle in self._needles)
 
@@ -163,6 +180,17 @@ def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozen
     if any(_bound(one, one.scheme, host, port) for one in credentials):
         return frozenset()
     return frozenset(one.placeholder for one in credentials)
+
+
+def sent(swaps: list[Swap]) -> frozenset[str]:
+    """What of real credentials goes out with a request, as an origin may give it back. Of a key that only signs nothing does."""
+    found: set[str] = set()
+    for one in swaps:
+        if not one.signs:
+            kind, _, token = one.value.rpartition(" ")
+            password = base64.b64decode(token).decode().partition(":")[2] if kind.lower() == "basic" else token
+            found |= {token, password, quote(password, safe=""), json.dumps(password)[1:-1]}
+    return frozenset(text for text in found if len(text) >= _SHORTEST_SECRET)
 
 
 def _mentions(request: Head, placeholder: str) -> bool:

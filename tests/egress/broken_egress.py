@@ -1,4 +1,4 @@
-"""Starts egress with one part that raises, named by the first argument: `Guard.HOOK`, or a function that hooks use."""
+"""Starts egress with one part that raises, or several, named by the first argument: `Guard.HOOK`, or a function that hooks use."""
 
 import sys
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from supervisor.egress import (
     guard,
     inspector,
     layers,
+    leaks,
     secrets,
     sessions,
     tunnels,
@@ -97,13 +98,14 @@ OWNERS = {
     "secrets": secrets,
     "addresses": addresses,
     "layers": layers,
+    "Leaks": leaks.Leaks,
     "TrailerlessReader": layers.TrailerlessReader,
 }
 
 if __name__ == "__main__":
-    part = sys.argv.pop(1)
-    if part.startswith("Raw."):
-        break_raw(part.removeprefix("Raw."))
-    elif part != "nothing":
-        break_part(part)
+    for part in sys.argv.pop(1).split(","):
+        if part.startswith("Raw."):
+            break_raw(part.removeprefix("Raw."))
+        elif part != "nothing":
+            break_part(part)
     __main__.main()

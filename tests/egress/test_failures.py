@@ -65,6 +65,9 @@ INSIDE = [
     "Allowances.cover",
     "Session.use",
     "Handler._is_covered",
+    "Guard.request",
+    "Leaks.begin",
+    "Leaks.requested",
 ]
 # The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.
 UNREAD = [
@@ -116,7 +119,22 @@ AFTER = [
     "Guard.error",
     "Raw.responseheaders",
     "Raw.response",
+    "Leaks.answered",
+    "Leaks.ended",
 ]
+# Hooks of what is refused whatever it is, and of the end of things: all of them at once. What is denied stays so.
+REST = [
+    "http_connect",
+    "tls_failed_client",
+    "tcp_start",
+    "udp_start",
+    "dns_request",
+    "websocket_message",
+    "websocket_end",
+    "server_connect_error",
+    "client_disconnected",
+]
+AFTER += [",".join(f"{how}.{hook}" for hook in REST) for how in ("Guard", "Raw")]
 
 
 async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> list[int]:

@@ -1,0 +1,153 @@
+"""What must not pass in what is looked into, behind its head: placeholders to a host that none of them is for, and real credentials on their way back.
+
+    a body, long or short, coded or not    up: looked through before it is sent where it is short, else on its way
+    trailers, messages of a WebSocket      up and down
+    an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see
+
+It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody. A credential in
+an answer ends the answer before the piece in which it is whole: what a stranger's coding hides is refused, what an origin cuts in pieces and sends on
+different requests isn't found.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mitmproxy import http
+from mitmproxy.websocket import WebSocketMessage
+
+from supervisor.core.actions import Network
+from supervisor.egress import secrets
+from supervisor.egress.admission import Admission
+from supervisor.egress.codings import readable_only
+from supervisor.egress.secrets import BodyScan, Swap
+from supervisor.egress.sessions import Connection
+
+# A body up to this is looked through before any of it is sent.
+WHOLE_BYTES = 64 * 1024
+_KEY = "gatehouse_leaks"
+
+
+@dataclass(eq=False)
+class _Watch:
+    """One request and its answer. `sent` is what of real credentials went out with it."""
+
+    connection: Connection
+    action: Network
+    placeholders: frozenset[str]
+    sent: frozenset[str]
+    up: BodyScan
+    down: BodyScan
+
+
+class Leaks:
+    """One per process."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def begin(
+        self, flow: http.HTTPFlow, connection: Connection, action: Network, swaps: list[Swap], *, is_for_model: bool
+    ) -> BodyScan | None:
+        """A request was let through: look at what follows. What its whole body has to pass before any of it is sent, where that is short."""
+        headers = flow.request.headers
+        # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
+        placeholders = secrets.foreign(connection.session.credentials, action.host, action.port)
+        placeholders = frozenset() if is_for_model else placeholders
+        sent = secrets.sent(swaps)
+        if sent:
+            headers["accept-encoding"] = readable_only(headers.get("accept-encoding", ""))
+        if not (placeholders or sent):
+            return None
+        up = BodyScan(placeholders, headers.get("content-encoding", ""))
+        flow.metadata[_KEY] = _Watch(connection, action, placeholders, sent, up, BodyScan(sent))
+        if not placeholders:
+            return None
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) <= WHOLE_BYTES:
+            return up
+
+        def look(piece: bytes) -> bytes:
+            if not connection.cut_for and up.finds(piece):
+                self._cut(connection, action, secrets.FOUND_IN_BODY)
+            return b"" if connection.cut_for else piece
+
+        if length or headers.get("transfer-encoding") or flow.request.is_http2:
+            flow.request.stream = look
+        return None
+
+    def action_of(self, flow: http.HTTPFlow) -> Network:
+        """What a request that is watched was allowed for."""
+        watch = flow.metadata[_KEY]
+        assert isinstance(watch, _Watch)
+        return watch.action
+
+    def requested(self, flow: http.HTTPFlow) -> str | None:
+        """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
+        watch = flow.metadata.get(_KEY)
+        if not isinstance(watch, _Watch) or not _hold(_fields(flow.request.trailers), watch.placeholders):
+            return None
+        flow.request.trailers = None
+        if not flow.request.stream:
+            return secrets.FOUND_IN_BODY
+        self._cut(watch.connection, watch.action, secrets.FOUND_IN_BODY)
+        return None
+
+    def answered(self, flow: http.HTTPFlow) -> str | None:
+        """The head of the answer: why it may not be passed on. Its body is looked through on its way."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if not isinstance(watch, _Watch) or not watch.sent or response is None:
+            return None
+        if _hold(response.headers.fields, watch.sent):
+            self._admission.refused(watch.connection, watch.action, secrets.ECHOED)
+            return secrets.ECHOED
+        down = BodyScan(watch.sent, response.headers.get("content-encoding", ""))
+        if not down.can_read:
+            self._admission.refused(watch.connection, watch.action, secrets.UNREADABLE)
+            return secrets.UNREADABLE
+        if response.status_code == 101:
+            return None
+        others = response.stream
+
+        def look(piece: bytes) -> Iterable[bytes] | bytes:
+            if not watch.connection.cut_for and down.finds(piece):
+                self._cut(watch.connection, watch.action, secrets.ECHOED)
+            if watch.connection.cut_for:
+                return b""
+            passed: Iterable[bytes] | bytes = others(piece) if callable(others) else piece
+            return passed
+
+        response.stream = look
+        return None
+
+    def ended(self, flow: http.HTTPFlow) -> None:
+        """The answer is whole but for its trailers."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if isinstance(watch, _Watch) and response is not None and _hold(_fields(response.trailers), watch.sent):
+            response.trailers = None
+            self._cut(watch.connection, watch.action, secrets.ECHOED)
+
+    def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
+        """A message of a WebSocket, either way."""
+        watch = flow.metadata.get(_KEY)
+        if not isinstance(watch, _Watch):
+            return
+        scan = watch.up if message.from_client else watch.down
+        if watch.connection.cut_for or scan.finds(message.content):
+            message.drop()  # type: ignore[no-untyped-call]
+            self._cut(watch.connection, watch.action, secrets.FOUND_IN_BODY if message.from_client else secrets.ECHOED)
+
+    def _cut(self, connection: Connection, action: Network, why: str) -> None:
+        if not connection.cut_for:
+            self._admission.refused(connection, action, why)
+            connection.cut_for = why
+        connection.cut()
+
+
+def _fields(headers: http.Headers | None) -> Iterable[tuple[bytes, bytes]]:
+    return headers.fields if headers is not None else ()
+
+
+def _hold(fields: Iterable[tuple[bytes, bytes]], texts: frozenset[str]) -> bool:
+    """Whether a name or a value has one of the texts in it."""
+    needles = [text.encode() for text in texts]
+    return bool(needles) and any(needle in part for field in fields for part in field for needle in needles)
