@@ -133,7 +133,7 @@ def _compare(
 ) -> tuple[Literal["text", "binary", "large", "none"], TextDiff, tuple[str, ...]]:
     if is_stale:
         old = None
-    if old is None and new is None:
+    if action.after == "dir" or (old is None and new is None):
         return "none", TextDiff(), ()
     for side in (old, new):
         if side is not None and side.data is None:

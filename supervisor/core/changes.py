@@ -25,6 +25,8 @@ Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
 SET_ID = stat.S_ISUID | stat.S_ISGID
+# The mode of a folder that came to be on the way to a file: whatever the umask made of it.
+ANY_MODE = -1
 MOST_EDITED_CHARS = 16 << 20
 
 
@@ -32,7 +34,10 @@ class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, an
     """What host and copy last agreed on about a path.
 
     `digest` is `content_hash` of a file, None where it was never needed: then it can be had from either side as long
-    as that side's signature is unchanged. `mode` is that of the copy.
+    as that side's signature is unchanged. `mode` is that of the copy, and may be ANY_MODE.
+
+    Of a folder only permissions count, and each side has its own: the host's are those of `host_signature`, and without
+    one nobody has looked yet.
     """
 
     kind: Kind
@@ -44,7 +49,8 @@ class Known(msgspec.Struct, frozen=True, array_like=True, gc=False):  # many, an
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """What is at a path now, on one side. `digest` is set for every file that is compared."""
+    """What is at a path now, on one side. `digest` is set for every file that is compared. `is_anew`: a folder of the copy's
+    that was made since both sides agreed on one there, so its permissions are whatever its maker's umask left."""
 
     kind: Kind
     mode: int
@@ -53,6 +59,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     target: str | None = None
     links: int = 1
     uid: int = -1
+    is_anew: bool = False
 
     @property
     def token(self) -> str:
@@ -110,7 +117,7 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
         if known is None or host is None or (host.kind == "dir" and holds_known):
             return None
         return Want("delete", host.token, hazards=conflict(known, host))
-    if agree(mine, host) or (known is not None and is_still(mine, known)):
+    if agree(known, mine, host) or (known is not None and is_still(mine, known)):
         return None
     if host is not None and (host.kind == "dir") != (mine.kind == "dir"):
         # A folder where a file was, or the other way round: the old thing goes first, as a step of its own.
@@ -118,15 +125,22 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
     return _create_or_change(known, mine, host)
 
 
-def agree(mine: Seen, host: Seen | None) -> bool:
-    """Whether both sides hold the same. Folders agree by being folders: their modes differ by umask alone, mostly."""
+def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
+    """Whether both sides hold the same. Folders that each side made for itself do, whatever their permissions: these differ by
+    umask alone, mostly. From then on a change of them counts."""
     if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
-        return True
+        return (mine.mode ^ host.mode) & PERMISSIONS == 0 or _was_not_looked_at(known, mine)
     if mine.kind == "symlink":
         return mine.target == host.target
     return mine.digest == host.digest and mine.mode & (PERMISSIONS | SET_ID) == host.mode & (PERMISSIONS | SET_ID)
+
+
+def _was_not_looked_at(known: Known | None, mine: Seen) -> bool:
+    if known is None or known.kind != "dir":
+        return True
+    return known.host_signature is None and is_still(mine, known)
 
 
 def is_still(mine: Seen, known: Known) -> bool:
@@ -136,7 +150,7 @@ def is_still(mine: Seen, known: Known) -> bool:
     if mine.kind != known.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
-        return mine.mode & PERMISSIONS == known.mode & PERMISSIONS
+        return mine.is_anew or known.mode in (ANY_MODE, mine.mode & PERMISSIONS)
     if mine.kind == "symlink":
         return mine.target == known.target
     # A set-id bit never reaches the host. Where a person has seen it, `known.mode` has one: that it was seen is enough.
@@ -173,7 +187,8 @@ def conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
     if host is None or host.kind != known.kind:
         return ("conflict",)
     if host.kind == "dir":
-        return ()
+        before = known.host_signature
+        return ("conflict",) if before is not None and (before[4] ^ host.mode) & PERMISSIONS else ()
     if host.kind == "symlink":
         return () if host.target == known.target else ("conflict",)
     if host.signature == known.host_signature and known.digest in (None, host.digest):

@@ -348,7 +348,8 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
     mode = action.mode or 0
     if mode & _SET_ID_BITS:
         names.add("setuid")
-    if action.operation == "chmod" and (action.mode is None or mode & _EXECUTE_BITS):
+    is_of_file = action.after != "dir"  # a folder's execute bits let nobody run anything
+    if action.operation == "chmod" and (action.mode is None or (is_of_file and mode & _EXECUTE_BITS)):
         names.add("new-executable")
     for name in sorted(names):
         yield Forced("ask", f"{name} is never allowed by a rule")

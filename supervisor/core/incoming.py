@@ -31,7 +31,7 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
     """What the host's state asks of the agent's copy for one path."""
     if mine is None and host is None:
         return NOTHING if known is None else AGREED
-    if mine is not None and agree(mine, host):
+    if mine is not None and agree(known, mine, host):
         return NOTHING if known is not None and is_known_of(known, mine, host) else AGREED
     if not conflict(known, host):
         return NOTHING
@@ -45,7 +45,8 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
 def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
     """Whether an agreement is exactly about these two states: then there is nothing to write down."""
     if mine.kind == "dir":
-        return known.kind == "dir"
+        has_looked = known.kind == "dir" and known.host_signature is not None
+        return has_looked and known.mode == mine.mode & PERMISSIONS and not conflict(known, host)
     return host is not None and (known.host_signature, known.copy_signature) == (host.signature, mine.signature)
 
 
@@ -67,6 +68,6 @@ def steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
         return (Want("symlink", before, host.token, link_target=host.target),)
     mode = host.mode & PERMISSIONS
     if host.kind == "dir":
-        return (Want("mkdir", before, "dir", mode),)
+        return (Want("chmod" if mine is not None else "mkdir", before, "dir", mode),)
     same_content = mine is not None and mine.kind == "file" and mine.digest == host.digest
     return (Want("chmod" if same_content else "write", before, host.token, mode),)

@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.changes import Kind, Seen, link_token
-
-# The mode of a folder that came to be on the way to a file: whatever the umask made of it.
-ANY_MODE = -1
+from supervisor.core.changes import ANY_MODE, Kind, Seen, link_token
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,6 +42,8 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return os.fsdecode(base64.b64decode(self.target or ""))
 
 
+# The permissions that the owner needs to make, replace and remove what is in a folder.
+CHANGES_WITHIN = 0o300
 MADE_FOLDER = Held("dir", ANY_MODE)
 
 
@@ -126,7 +125,7 @@ def is_same(one: Held | None, other: Held | None) -> bool:
 
 def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
     """What takes the chosen effects back, in the order to do it: what goes first, from within; then what comes, from
-    outside. Of several effects on a path the first one's before and the last one's after count.
+    outside; and permissions of folders before or after all else, as that needs them. Of several effects on a path the first one's before and the last one's after count.
 
     Folders that the session made go with the last file in them, whichever effect made them; whoever carries this out
     leaves those in place that hold anything else.
@@ -142,13 +141,16 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
     made = made_folders(history)
     above = {folder for one in going if one.to is None for folder in _above(one.name) if folder in made}
     going += [Restoration(folder, None, MADE_FOLDER) for folder in above - first.keys()]
-    coming = [one for one in net if one.to is not None]
+    modes = [one for one in net if is_mode_of_folder(one.to, one.expected)]
+    coming = [one for one in net if one.to is not None and not is_mode_of_folder(one.to, one.expected)]
     return [
+        *sorted((one for one in modes if lets_in(one.to)), key=_by_name),
         *(Restoration(one.name, None, one.expected) for one in sorted(going, reverse=True, key=_by_name)),
         *(
             Restoration(one.name, one.to, None if one.name in gone else one.expected)
             for one in sorted(coming, key=_by_name)
         ),
+        *sorted((one for one in modes if not lets_in(one.to)), reverse=True, key=_by_name),
     ]
 
 
@@ -208,6 +210,16 @@ def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
     for request in reversed([one for one in _requests(stack) if one not in ids]):
         rest = _Stack(request, rest)
     return rest
+
+
+def is_mode_of_folder(one: Held | None, other: Held | None) -> bool:
+    """Whether one state and the other differ in the permissions of a folder alone."""
+    return one is not None and other is not None and one.kind == other.kind == "dir"
+
+
+def lets_in(held: Held | None) -> bool:
+    """Whether a folder's owner may change what is in it: then it must become so before that, else after."""
+    return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
 
 
 def _requests(stack: _Stack | None) -> Iterator[str]:

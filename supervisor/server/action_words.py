@@ -46,6 +46,8 @@ def asks(action: Action) -> str:
             return "wants to run a command"
         case FileChange(operation="write", before=None):
             return "wants to create a file"
+        case FileChange(operation="chmod", after="dir"):
+            return "wants to change a folder's mode"
         case FileChange():
             return f"wants to {_FILE_VERBS[action.operation]}"
         case Network(operation="connect"):

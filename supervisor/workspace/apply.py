@@ -129,10 +129,10 @@ class Applier:
             return self._stage_file(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
-        """Whether something that is no folder is where one on the way should be."""
+        """Whether something that is no folder is where one on the way should be, or that one may not be written to (yet)."""
         try:
-            with self._root.parent(name):
-                return False
+            with self._root.parent(name) as (fd, _):
+                return not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True)
         except FileNotFoundError:
             return False  # it is made
         except OSError as error:
@@ -180,11 +180,11 @@ class Applier:
                 raise GatehouseError(f"`{name}` is a folder on the host; nothing was changed", "choose another name")
             case "write" | "edit":
                 return self._place(self._stage_file(action, name, host, request_id, use, mtime_ns))
-            case "chmod" if not is_folder:
+            case "chmod" if host is not None and host.kind == "dir":
+                return self._folder_mode(action, name, host, request_id, use)
+            case "chmod":
                 kept_ns = host.signature[1] if host is not None else None
                 return self._place(self._stage_file(action, name, host, request_id, use, kept_ns))
-            case "chmod":
-                return self._folder_mode(action, name, host, request_id, use)
             case "mkdir":
                 return self._make_folder(action, name, request_id, use)
             case "symlink":
@@ -241,16 +241,16 @@ class Applier:
             self._placer.sync_folder(fd, name)
         return begun._replace(known=self._set_folder_mode(name, mode))
 
-    def _folder_mode(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
+    def _folder_mode(self, action: FileChange, name: str, host: Seen, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
-        mode = _folder_mode_of(action)
+        # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on them.
+        mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
         begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode))
-        return begun._replace(known=self._set_folder_mode(name, mode))
+        return begun._replace(known=self._set_folder_mode(name, mode, host))
 
-    def _set_folder_mode(self, name: str, mode: int) -> Known:
-        with self._root.directory(name) as inner:
-            os.fchmod(inner, mode)
-        return Known("dir", mode)
+    def _set_folder_mode(self, name: str, mode: int, host: Seen | None = None) -> Known:
+        signature = self._placer.set_folder_mode(name, mode, host)
+        return Known("dir", mode & PERMISSIONS, host_signature=signature)
 
     def _delete(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, host, after=None))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import Seen, name_of
-from supervisor.core.undoing import MADE_FOLDER
+from supervisor.core.undoing import CHANGES_WITHIN, MADE_FOLDER, is_mode_of_folder, lets_in
 from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.history import History
@@ -220,10 +220,12 @@ def _about(name: str) -> Iterator[None]:
 
 
 def order(action: FileChange) -> tuple[int, int, str]:
-    """Deletions from within, folders from outside, all else; modes of folders last, from within: one that takes away the
-    right to write must not come before what is in the folder."""
+    """Deletions from within, folders from outside, all else. Modes of folders last, from within: one that takes away the right
+    to write must not come before what is in the folder; and one that gives it first, from outside."""
     name = name_of(action)
     depth = name.count("/")
+    if action.operation == "chmod" and action.after == "dir" and (action.mode or 0) & CHANGES_WITHIN == CHANGES_WITHIN:
+        return -1, depth, name
     if action.operation == "delete":
         return 0, -depth, name
     if action.operation == "mkdir":
@@ -232,7 +234,8 @@ def order(action: FileChange) -> tuple[int, int, str]:
 
 
 def _order_back(intent: Intent) -> int:
-    """Modes of folders first, then what is to go, which makes room, then what is to come back."""
-    if intent.before is not None and intent.after is not None and intent.before.kind == intent.after.kind == "dir":
-        return 0
+    """Modes of folders first, then what is to go, which makes room, then what is to come back; and modes that keep that from
+    being done last."""
+    if is_mode_of_folder(intent.before, intent.after):
+        return 0 if lets_in(intent.before) else 3
     return 1 if intent.before is None else 2

@@ -20,7 +20,7 @@ import structlog
 from supervisor.core.actions import content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
-from supervisor.core.changes import name_of
+from supervisor.core.changes import PERMISSIONS, name_of
 from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.core.text_diff import MOST_TEXT_BYTES
@@ -291,6 +291,8 @@ class WorkspaceChannel:
             return make_card(action, None, None, host.token if host and is_free else None, self._gate.redactor)
         if host is not None and host.kind == "file":
             old = Side(self._read_host(name_of(action)), host.signature[0], host.mode)
+        elif host is not None and action.operation == "chmod":
+            old = Side(None, None, host.mode & PERMISSIONS)
         if action.after is not None and action.operation in ("write", "edit", "chmod") and action.after != "dir":
             blobs = self._now.sides.blobs
             new = Side(blobs.read(action.after, MOST_TEXT_BYTES), blobs.size(action.after), action.mode)

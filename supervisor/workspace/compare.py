@@ -21,6 +21,7 @@ from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.change_tree import HELD_UP
 from supervisor.core.changes import (
+    PERMISSIONS,
     SPECIAL,
     Known,
     Seen,
@@ -32,6 +33,7 @@ from supervisor.core.changes import (
     to_action,
     want,
 )
+from supervisor.core.incoming import is_known_of
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
 from supervisor.workspace.ahead import LookedAhead
@@ -341,14 +343,16 @@ class Comparison:
             self._compared.pop(name, None)
             if host is None and known is not None:
                 self._sides.agreed(name, None)
-        elif host is not None and agree(mine, host):
+        elif host is not None and agree(known, mine, host):
             self._compared[name] = mine.signature
-            mode = mine.mode & 0o777
-            now = Known(mine.kind, mode, mine.digest, mine.target, host.signature, mine.signature)
-            if known is None or mine.kind != "dir" or (known.kind, known.mode) != ("dir", mode):
+            now = Known(mine.kind, mine.mode & PERMISSIONS, mine.digest, mine.target, host.signature, mine.signature)
+            if known is None or mine.kind != "dir" or not is_known_of(known, mine, host):
                 self._sides.agreed(name, now)
         elif known is not None and known.kind == mine.kind:
             self._compared[name] = mine.signature
+            if mine.is_anew:
+                mode = mine.mode & PERMISSIONS
+                self._sides.agreed(name, msgspec.structs.replace(known, mode=mode, copy_signature=mine.signature))
         self._withdraw(name, "the private copy is as the host again")
 
     async def _holds_something(self, folder: str) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from supervisor.core.changes import Known, Signature
+from supervisor.core.changes import PERMISSIONS, Known, Signature
 from supervisor.workspace.beneath import is_git_name
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.placing import TEMPORARY_PREFIX
@@ -87,7 +87,9 @@ class _Host:
         return known.host_signature if known is not None else None
 
     def differs(self, known: Known | None, mode: int) -> bool:
-        return known is None or known.kind != "dir"
+        if known is None or known.kind != "dir" or known.host_signature is None:
+            return True
+        return (known.host_signature[4] ^ mode) & PERMISSIONS != 0
 
     def enters(self, known: Known | None) -> bool:
         return known is None or known.kind != "dir"

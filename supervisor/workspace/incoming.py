@@ -374,10 +374,8 @@ def _done(known: Known | None, host: Seen | None) -> What:
 def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | None:
     if host is None:
         return None
-    mode = host.mode & PERMISSIONS
-    if host.kind == "dir":
-        return Known("dir", mode)
-    return Known(host.kind, mode, host.digest, host.target, host.signature, copy_signature)
+    of = host.mode if host.kind != "dir" or copy_signature is None else copy_signature[4]
+    return Known(host.kind, of & PERMISSIONS, host.digest, host.target, host.signature, copy_signature)
 
 
 def _unless_same(known: Known | None, signature: Signature | None) -> Callable[[int, os.stat_result], str] | None:

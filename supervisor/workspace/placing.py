@@ -17,6 +17,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.core.changes import Known, Seen, Signature, signature_of
@@ -32,6 +33,7 @@ from supervisor.workspace.swap import replace
 from supervisor.workspace.syncing import Syncs
 
 TEMPORARY_PREFIX = ".gatehouse-"
+FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # File systems without hard links answer link(2) with one of these.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -284,6 +286,33 @@ class Placer:
             self.at("placed")
             self.sync_folder(fd, name)
 
+    def set_folder_mode(self, name: str, mode: int, host: Seen | None) -> Signature:
+        """Give a folder these permissions, durably, whether or not it can be read, unless it isn't what it was; its signature then.
+
+        What remains: permissions that the person sets within some microseconds are replaced, as fchmod(2) compares nothing.
+        """
+        with self.root.parent(name) as (fd, leaf):
+            folder = os.open(leaf, FOLDER_ITSELF, dir_fd=fd)
+            try:
+                if host is not None and not _is_same(signature_of(os.fstat(folder)), host):
+                    raise stale(name)
+                self.at("checked")
+                self._set_mode(f"/proc/self/fd/{folder}", mode)
+                self.at("placed")
+                return signature_of(os.fstat(folder))
+            finally:
+                os.close(folder)
+
+    def _set_mode(self, folder: str, mode: int) -> None:
+        """Of a folder that is open, by a name that stands for exactly this one: fchmod(2) takes no descriptor of one that can't be
+        read. It is synced where it can be read before or afterwards."""
+        with contextlib.ExitStack() as opened:
+            is_readable = _keep_open(folder, opened)
+            Path(folder).chmod(mode)
+            reading = is_readable if is_readable is not None else _keep_open(folder, opened)
+            if reading is not None:
+                self.sync(reading)
+
     def keep(self, name: str, host: Seen | None) -> Held | None:
         """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError where it is something else."""
         if host is None or host.kind != "file" or self._history is None:
@@ -364,6 +393,15 @@ def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
         return
     if host is None or not _is_same(signature_of(status), host):
         raise stale(name)
+
+
+def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
+    opened.callback(os.close, fd)
+    return fd
 
 
 def _is_same(signature: tuple[int, ...], host: Seen) -> bool:

@@ -65,14 +65,14 @@ class Restorer:
             now = held_of(host)
             if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
                 return None
-            if host is None and not self._has_folder(name):
-                return None  # that comes back before it
+            if not self._is_open_to(name):
+                return None  # its folder comes back before it, or the right to write there
             return self._stage_file(request_id, name, held, host)
 
-    def _has_folder(self, name: str) -> bool:
+    def _is_open_to(self, name: str) -> bool:
         try:
-            with self._root.parent(name):
-                return True
+            with self._root.parent(name) as (fd, _):
+                return os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True)
         except OSError:
             return False
 
@@ -164,8 +164,7 @@ class Restorer:
                 os.mkdir(leaf, dir_fd=fd)
                 self._at("placed")
                 self._placer.sync_folder(fd, name)
-        with self._root.directory(name) as inner:
-            os.fchmod(inner, stat.S_IMODE(held.mode))
+        self._placer.set_folder_mode(name, stat.S_IMODE(held.mode), host)
         return begun
 
 

@@ -5,15 +5,17 @@ agreement that the journal doesn't have.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from supervisor.core.changes import PERMISSIONS, SPECIAL, Known, Seen, kind_of, signature_of
+from supervisor.core.changes import ANY_MODE, PERMISSIONS, SPECIAL, Known, Seen, kind_of, signature_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, is_git_name
 from supervisor.workspace.blobs import BlobStore
+from supervisor.workspace.born import born_ns
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import Journal, replay, write_baseline
 from supervisor.workspace.overlay_facts import read_facts, write_facts
@@ -118,8 +120,8 @@ class Sides:
     def _know_way_to(self, name: str) -> None:
         """Where both sides have something, they have the folders on the way."""
         parent = _folder(name)
-        while parent and parent not in self._baseline:
-            self._set(parent, Known("dir", 0o755))
+        while parent and self.known(parent) is None:
+            self._set(parent, Known("dir", ANY_MODE))
             parent = _folder(parent)
 
     def number_of_files(self) -> int:
@@ -197,7 +199,33 @@ class Sides:
         is_made = self.upper is not None and name in self._made.get(_folder(name), ())
         if is_made and self.upper is not None and not self.upper.holds(name):
             return None
-        return look(self.copy, name, digest_of=digest_of)
+        seen = look(self.copy, name, digest_of=digest_of)
+        if seen is None or seen.kind != "dir":
+            return seen
+        self._doubt(name, seen)
+        return msgspec.structs.replace(seen, is_anew=True) if self._is_anew(name, seen) else seen
+
+    def _doubt(self, name: str, seen: Seen) -> None:
+        """An overlay's folder that took the host's permissions along, which are others by now, and nobody knows what they were:
+        it counts as changed by both, so that a person is asked."""
+        if self.upper is None or self.known(name) is not None or self.upper.covers(name) or not self.upper.holds(name):
+            return
+        host = signature_at(self.host, name)
+        if host is not None and stat.S_ISDIR(host[4]) and (host[4] ^ seen.mode) & PERMISSIONS:
+            was = (0, 0, 0, 0, host[4] ^ PERMISSIONS)
+            self._set(name, Known("dir", (seen.mode ^ PERMISSIONS) & PERMISSIONS, host_signature=was))
+
+    def _is_anew(self, name: str, seen: Seen) -> bool:
+        """See `Seen`. A folder of the host's that an overlay took into its upper one is no other."""
+        known = self.known(name)
+        if known is None or known.kind != "dir" or known.mode == seen.mode & PERMISSIONS:
+            return False
+        if self.upper is not None and not self.upper.covers(name):
+            return False
+        before = known.copy_signature
+        if before is None:
+            return self.upper is not None
+        return before[3] != seen.signature[3] or (born_ns(self.copy, name) or 0) > before[2]
 
     def is_of_agent(self, name: str) -> bool:
         """Whether what the copy shows at a path may be the agent's doing. INVARIANT: where it isn't, the path is never asked

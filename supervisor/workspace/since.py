@@ -36,7 +36,7 @@ class Since:
             return None
         if kind == "dir":
             self._old_folders.add(name)
-            return Known("dir", stat.S_IMODE(status.st_mode) & 0o777)
+            return Known("dir", stat.S_IMODE(status.st_mode) & 0o777, host_signature=signature_of(status))
         return Known(kind, stat.S_IMODE(status.st_mode) & (0o777 | SET_ID), None, None, signature_of(status))
 
     def at(self, name: str) -> Known | None:

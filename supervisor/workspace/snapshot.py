@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from supervisor.core.changes import Known, Signature
+from supervisor.core.changes import Known, Signature, signature_of
 from supervisor.errors import StorageError, UserError
 from supervisor.workspace import git_copy
 from supervisor.workspace.beneath import DIRECTORY, Root
@@ -165,7 +166,8 @@ class _Copy:
     def _folder(self, path: str, mode: int, into_baseline: bool) -> None:
         self._folders[path] = mode
         if into_baseline:
-            self._baseline[path] = Known("dir", mode)
+            # Of a folder's signature nothing else is ever compared.
+            self._baseline[path] = Known("dir", mode, host_signature=(0, 0, 0, 0, stat.S_IFDIR | mode))
 
     def _skip(self, skipped: Sequence[tuple[str, str]]) -> None:
         self._skipped_count += len(skipped)
@@ -176,12 +178,16 @@ class _Copy:
             self._on_progress(self._done, self._total, self._bytes + more_bytes)
 
     def _set_modes(self, fd: int) -> None:
-        """Give the folders the modes that they have on the host, innermost first."""
+        """Give the folders the modes that they have on the host, innermost first, and note which folders these are."""
         for name in sorted(self._folders, reverse=True):
             with contextlib.suppress(OSError):
                 folder = os.open(name, DIRECTORY, dir_fd=fd)
                 try:
                     os.fchmod(folder, self._folders[name])
+                    known = self._baseline.get(name)
+                    if known is not None:
+                        made = signature_of(os.fstat(folder))
+                        self._baseline[name] = msgspec.structs.replace(known, copy_signature=made)
                 finally:
                     os.close(folder)
 

@@ -84,6 +84,8 @@ class Watcher:
         watches = tuple(watch for root in self._roots if (watch := self._add(root, folder)) >= 0)
         if watches:
             self._watched[folder] = watches
+        else:
+            self._watched.pop(folder, None)  # what can't be read now is looked into when it can
 
     def _add(self, root: Root, folder: str) -> int:
         try:

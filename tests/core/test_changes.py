@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, content_hash, decode, encode, fingerprint
 from supervisor.core.changes import (
+    ANY_MODE,
     MOST_EDITED_CHARS,
     EditError,
     Known,
@@ -43,8 +44,8 @@ def link(target: str, at: int = 1) -> Seen:
     return Seen("symlink", 0o777, (len(target), at, at, ord(target[0]), stat.S_IFLNK), target=target)
 
 
-def folder(mode: int = 0o755) -> Seen:
-    return Seen("dir", mode, (1, 1, 1, 1, stat.S_IFDIR | mode))
+def folder(mode: int = 0o755, *, is_anew: bool = False) -> Seen:
+    return Seen("dir", mode, (1, 1, 1, 1, stat.S_IFDIR | mode), is_anew=is_anew)
 
 
 def fifo() -> Seen:
@@ -119,7 +120,38 @@ TABLE = {
         Want("write", link_token("x"), A, 0o644, hazards=("symlink",)),
     ),
     "new folder": (None, folder(), None, Want("mkdir", None, "dir", 0o755)),
-    "folder that both have": (None, folder(), folder(0o700), None),
+    "folder that each side made": (None, folder(), folder(0o700), None),
+    "folder's mode": (known(folder()), folder(0o700), folder(), Want("chmod", "dir", "dir", 0o700)),
+    "folder's mode, back again": (known(folder()), folder(), folder(), None),
+    "folder's mode by the person": (known(folder()), folder(), folder(0o700), None),
+    "folder's mode by both": (
+        known(folder()),
+        folder(0o700),
+        folder(0o770),
+        Want("chmod", "dir", "dir", 0o700, hazards=("conflict",)),
+    ),
+    "folder's mode by both to the same": (known(folder()), folder(0o700), folder(0o700), None),
+    "folder's mode where each side has its own": (
+        known(folder(), host=folder(0o775)),
+        folder(0o700),
+        folder(0o775),
+        Want("chmod", "dir", "dir", 0o700),
+    ),
+    "folder on the way to a file": (Known("dir", ANY_MODE), folder(0o700), folder(), None),
+    "folder's mode that the record lacks": (
+        Known("dir", 0o755),
+        folder(0o700),
+        folder(),
+        Want("chmod", "dir", "dir", 0o700),
+    ),
+    "folder made anew by another umask": (known(folder()), folder(0o700, is_anew=True), folder(), None),
+    "folder's set-id and sticky bits": (known(folder()), folder(0o3755), folder(0o2755), None),
+    "folder deleted whose mode the person changed": (
+        known(folder()),
+        None,
+        folder(0o700),
+        Want("delete", "dir", hazards=("conflict",)),
+    ),
     "folder deleted": (known(folder()), None, folder(), Want("delete", "dir")),
     "file to folder": (AGREED, folder(), file(A), Want("delete", A)),
     "folder to file": (known(folder()), file(A), folder(), Want("delete", "dir")),
@@ -150,7 +182,7 @@ _SEEN = st.one_of(
     st.none(),
     st.builds(file, _DIGESTS, st.integers(1, 3), st.sampled_from([0o644, 0o755])),
     st.builds(link, st.sampled_from(["x", "y"]), st.integers(1, 3)),
-    st.builds(folder),
+    st.builds(folder, st.sampled_from([0o755, 0o700])),
 )
 
 
@@ -163,7 +195,7 @@ def test_no_change_of_the_persons_is_overwritten_without_saying_so(
     wanted = want(agreed, mine, host)
     if wanted is not None:
         same = (base is None and host is None) or (base is not None and host is not None and base.token == host.token)
-        same_mode = base is None or host is None or base.kind != "file" or base.mode == host.mode
+        same_mode = base is None or host is None or base.kind == "symlink" or base.mode == host.mode
         assert ("conflict" in wanted.hazards) == (not (same and same_mode))
         assert wanted.before == (host.token if host else None)
     if mine == base:
@@ -180,7 +212,7 @@ def test_after_it_is_carried_out_nothing_more_is_wanted(mine: Seen | None, host:
             break
         host = None if wanted.operation == "delete" else mine
         agreed = known(host) if host else None
-    assert (mine is None and host is None) or (mine is not None and agree(mine, host))
+    assert (mine is None and host is None) or (mine is not None and agree(agreed, mine, host))
 
 
 def test_conflict_knows_a_touch_from_a_change() -> None:
@@ -188,7 +220,9 @@ def test_conflict_knows_a_touch_from_a_change() -> None:
     assert conflict(AGREED, file(A, 9, 0o600)) == ("conflict",)
     assert conflict(known(link("x")), link("x", 9)) == ()
     assert conflict(known(link("x")), link("y", 9)) == ("conflict",)
-    assert conflict(known(folder()), folder(0o700)) == ()
+    assert conflict(known(folder()), folder(0o700)) == ("conflict",)
+    assert conflict(known(folder()), folder(0o2755)) == ()
+    assert conflict(Known("dir", 0o755), folder(0o700)) == ()
     assert conflict(known(folder()), file(A)) == ("conflict",)
 
 

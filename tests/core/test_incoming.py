@@ -2,12 +2,13 @@
 
 import stat
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import content_hash
-from supervisor.core.changes import Kind, Known, Seen, Want, agree, link_token, want
+from supervisor.core.changes import ANY_MODE, Kind, Known, Seen, Want, agree, link_token, want
 from supervisor.core.incoming import AGREED, CONFLICT, NEVER, NOTHING, Incoming, incoming
 
 A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
@@ -40,7 +41,26 @@ FOLDER = other("dir")
 TABLE = {
     "nothing anywhere": (None, None, None, NOTHING),
     "unchanged": (ON_A, file(A), file(A), NOTHING),
-    "a folder that both have": (known(FOLDER), FOLDER, other("dir", 0o700), NOTHING),
+    "a folder that both have": (known(FOLDER), FOLDER, FOLDER, NOTHING),
+    "a folder's mode by the person": (
+        known(FOLDER),
+        FOLDER,
+        other("dir", 0o700),
+        bring(Want("chmod", "dir", "dir", 0o700)),
+    ),
+    "a folder's mode by the agent": (known(FOLDER), other("dir", 0o700), FOLDER, NOTHING),
+    "a folder's mode by both": (known(FOLDER), other("dir", 0o700), other("dir", 0o770), CONFLICT),
+    "a folder's mode by both to the same": (known(FOLDER), other("dir", 0o700), other("dir", 0o700), AGREED),
+    "a folder's mode by the person where the agent made it anew": (
+        known(FOLDER),
+        msgspec.structs.replace(other("dir", 0o700), is_anew=True),
+        other("dir", 0o770),
+        bring(Want("chmod", "dir", "dir", 0o770)),
+    ),
+    "a folder that each side made": (None, FOLDER, other("dir", 0o700), AGREED),
+    "a folder on the way to a file": (Known("dir", ANY_MODE), FOLDER, other("dir", 0o700), AGREED),
+    "a folder that nobody looked at on the host": (Known("dir", 0o755), FOLDER, FOLDER, AGREED),
+    "a folder in place of a file, as both have it": (ON_A, FOLDER, FOLDER, AGREED),
     "a link that both have": (known(link("x")), link("x"), link("x"), NOTHING),
     "touched by the person, so the agreement is written anew": (ON_A, file(A), file(A, 2), AGREED),
     "deleted by both": (ON_A, None, None, AGREED),
@@ -120,5 +140,5 @@ def test_what_is_brought_is_what_the_host_has(agreed: Known | None, mine: Seen |
         return
     assert [step.before for step in steps] == [mine.token if mine else None, None][: len(steps)]
     assert steps[-1].after == (host.token if host else None)
-    assert not (mine is not None and agree(mine, host))
+    assert not (mine is not None and agree(agreed, mine, host))
     assert not any(step.hazards for step in steps), "nothing leaves the sandbox, so there is nobody to warn"

@@ -85,6 +85,17 @@ def test_inner_things_go_first_and_outer_things_come_first() -> None:
     ]
 
 
+def test_permissions_of_folders_change_while_what_is_in_them_can() -> None:
+    open_, shut = Held("dir", 0o755), Held("dir", 0o555)
+    history = [
+        effect(1, "d", shut, open_), effect(2, "d/x", A, B), effect(3, "d/new", None, A), effect(4, "d/e", shut, open_),
+        effect(5, "o", open_, shut), effect(6, "o/i", open_, shut), effect(7, "o/gone", A, None),
+    ]  # fmt: skip
+    assert [(one.name, one.to) for one in restorations(history, history)] == [
+        ("o", open_), ("o/i", open_), ("d/new", None), ("d/x", A), ("o/gone", A), ("d/e", shut), ("d", shut),
+    ]  # fmt: skip
+
+
 def test_folders_that_the_session_made_go_with_their_last_file() -> None:
     history = [effect(1, "n", None, MADE_FOLDER), effect(1, "n/x", None, A), effect(2, "n/y", None, B)]
     assert made_folders(history) == {"n"}

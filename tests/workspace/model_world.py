@@ -15,7 +15,7 @@ import msgspec
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import name_of, names_of
-from supervisor.core.undoing import Held
+from supervisor.core.undoing import ANY_MODE, Held
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.sides import Sides
@@ -39,6 +39,9 @@ class World(msgspec.Struct):
     touched: dict[str, int] = {}
     approved: set[str] = set()
     undos: int = 0
+    # Each side's folders by their inodes, and those that anybody ever made anew: their permissions are their maker's umask's.
+    folders: dict[str, dict[str, int]] = {}
+    made: set[str] = set()
 
     def text(self) -> str:
         """One that was never written before."""
@@ -68,6 +71,14 @@ class World(msgspec.Struct):
         """What the agent has seen of the host can't be news to it."""
         self.in_copy |= set(read_tree(copy, self.contents).items())
 
+    def note_folders(self, host: Path, copy: Path) -> None:
+        """Which folders aren't the same any more."""
+        for side, root in (("host", host), ("copy", copy)):
+            now = {str(path.relative_to(root)): path.stat().st_ino for path in folders(root)}
+            before = self.folders.setdefault(side, now)
+            self.made |= {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+            self.folders[side] = now
+
     # -- what must hold -----------------------------------------------------------------------------------------------------
 
     def check(self, gate: Gate, sides: Sides, meanwhile: Change | None = None) -> None:
@@ -96,6 +107,9 @@ class World(msgspec.Struct):
             except AssertionError as problem:
                 problems.append(f"with the person at {at}: {problem}")
                 continue
+            for name, entry in found.items():
+                if entry.mode == ANY_MODE and is_folder(now.get(name)):
+                    found[name] = now[name]  # whatever the umask made of it
             left = {name: entry for name, entry in difference(found, now).items() if not self._is_way(name, entry, now)}
             if not left:
                 return
@@ -118,7 +132,7 @@ class World(msgspec.Struct):
             name = decode_name(intent.name)
             for folder in map(decode_name, intent.folders):
                 assert tree.get(folder) is None, f"`{folder}` was made where {tree[folder]} was"
-                tree[folder] = Entry("dir", now[folder].mode if folder in now else 0o755, "")
+                tree[folder] = Entry("dir", ANY_MODE, "")
             parent = name.rpartition("/")[0]
             assert not parent or tree.get(parent, Entry("", 0, "")).kind == "dir", f"`{name}` is in no folder"
             assert same(tree.get(name), intent.before), f"`{name}` held {tree.get(name)}, not {intent.before}"
@@ -195,7 +209,7 @@ def same(entry: Entry | None, held: Held | None) -> bool:
         return entry.kind == "special"
     return entry.kind == held.kind and (
         (entry.kind == "symlink" and entry.token == held.link_target)
-        or (entry.kind == "dir")
+        or (entry.kind == "dir" and (ANY_MODE in (entry.mode, held.mode) or entry.mode == stat.S_IMODE(held.mode)))
         or (entry.token == held.digest and entry.mode == stat.S_IMODE(held.mode))
     )
 
@@ -204,7 +218,13 @@ def entry_of(held: Held) -> Entry:
     """The same as an entry."""
     if held.kind == "symlink":
         return Entry("symlink", 0o777, held.link_target)
-    return Entry(held.kind, stat.S_IMODE(held.mode), held.digest or "")
+    return Entry(held.kind, held.mode if held.mode == ANY_MODE else stat.S_IMODE(held.mode), held.digest or "")
+
+
+def folders(root: Path) -> Iterator[Path]:
+    """All below a folder."""
+    for place, names, _ in root.walk():
+        yield from (place / name for name in names if not (place / name).is_symlink())
 
 
 def is_folder(entry: Entry | None) -> bool:

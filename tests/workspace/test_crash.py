@@ -16,6 +16,7 @@ STEPS = {
     "create": ["kept", "intended", "created", "written", "checked", "placed"],
     "delete": ["kept", "intended", "placed"],
     "mkdir": ["kept", "intended", "placed"],
+    "chmod": ["kept", "intended", "checked", "placed"],
     "rename": ["kept", "intended", "both intended", "checked", "placed"],
 }
 
@@ -36,6 +37,9 @@ def act(kind: str, desk: Desk) -> str:
         case "rename":
             (desk.copy / "src/app.py").rename(desk.copy / "new.py")
             return "src/app.py"
+        case "chmod":
+            (desk.copy / "src").chmod(0o700)
+            return "src"
         case _:
             (desk.copy / "folder").mkdir()
             return "folder"
@@ -96,7 +100,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
             ((_, line),) = lines.items()
             assert line.request == request.id
             assert line.before is None if kind in ("create", "mkdir") else line.before is not None
-            if line.before is not None:
+            if line.before is not None and line.before.kind == "file":
                 assert history.kept.read(line.before.digest or "", 1 << 20) == old.encode()
         desk.close()
 
@@ -106,6 +110,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
         "create": lambda: (host / "fresh/new.py").read_text() == "new\n",
         "delete": lambda: not (host / "src/app.py").exists(),
         "mkdir": lambda: (host / "folder").is_dir(),
+        "chmod": lambda: (host / "src").stat().st_mode & 0o777 == 0o700,
         "rename": lambda: (host / "new.py").read_text() == old and not (host / "src/app.py").exists(),
     }
     assert expected[kind]()

@@ -5,7 +5,6 @@ import contextlib
 import os
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from supervisor.workspace import channel, copy_pool, copying, snapshot
 from supervisor.workspace.copying import Copier
 from supervisor.workspace.journal import replay
 from supervisor.workspace.snapshot import make_copy
+from tests.fakes.nobody import as_nobody
 from tests.workspace.conftest import Desk
 from tests.workspace.test_snapshot import names
 
@@ -260,33 +260,25 @@ async def test_git_folders_are_only_entered_where_they_were_found(
 
 
 @pytest.fixture
-def as_nobody() -> Iterator[Path]:
-    """A folder that anybody may use, and a user who isn't root."""
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o777)
-        if os.geteuid() == 0:
-            os.seteuid(65534)
-        try:
-            yield Path(place)
-        finally:
-            if os.getuid() == 0:
-                os.seteuid(0)
+def open_to_anybody() -> Iterator[Path]:
+    with as_nobody() as place:
+        yield place
 
 
-async def test_what_cannot_be_read_is_named_and_left_out(as_nobody: Path) -> None:
-    folder = as_nobody / "work"
+async def test_what_cannot_be_read_is_named_and_left_out(open_to_anybody: Path) -> None:
+    folder = open_to_anybody / "work"
     (folder / "closed").mkdir(parents=True)
     (folder / "closed/in.txt").write_text("x")
     (folder / "locked.txt").write_text("x")
     (folder / "open.txt").write_text("x")
     (folder / "closed").chmod(0)
     (folder / "locked.txt").chmod(0)
-    report = await make_copy(folder, as_nobody / "s/merged")
+    report = await make_copy(folder, open_to_anybody / "s/merged")
     assert dict(report.skipped) == {
         "closed": "the folder can't be read: Permission denied",
         "locked.txt": "Permission denied",
     }
-    assert (as_nobody / "s/merged/open.txt").exists()
+    assert (open_to_anybody / "s/merged/open.txt").exists()
     assert set(report.baseline) == {"open.txt"}
     (folder / "closed").chmod(0o700)
 

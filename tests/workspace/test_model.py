@@ -26,7 +26,7 @@ from supervisor.audit import verify
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import names_of
-from supervisor.core.undoing import Selection
+from supervisor.core.undoing import ANY_MODE, Selection
 from supervisor.errors import GatehouseError
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
 from supervisor.workspace.sides import COPY
@@ -75,6 +75,7 @@ class Life:
         opened.sides.fill_digests(opened.sides.without_digest())
         self.desk.gate.offer_ready()
         await self.settle(meanwhile)
+        self.world.note_folders(self.desk.host, self.desk.copy)
 
     async def step(self, step: Step) -> None:
         """One step of the script, and what must hold after it."""
@@ -89,6 +90,7 @@ class Life:
         elif isinstance(step, Look | Answer | Api | TakeBack):
             await self.act(step)
             await self.settle()
+        self.world.note_folders(self.desk.host, self.desk.copy)
 
     async def act(self, step: System) -> None:
         before = {one.id for one in self.desk.requests() if one.answer == "approved"}
@@ -210,9 +212,9 @@ class Life:
             if name in kept:
                 continue
             found = now.get(name)
-            if entry is None or entry.kind == "dir":
+            if entry is None or entry.mode == ANY_MODE:
                 assert (found is None) == (entry is None), (name, entry, found)
-                assert found is None or entry is None or found.kind == "dir", (name, entry, found)
+                assert found is None or found.kind == "dir", (name, entry, found)
             else:
                 assert found == entry, f"`{name}` is {found} again, not {entry}"
 
@@ -241,7 +243,12 @@ class Life:
             theirs = host.get(name)
             if theirs == mine or any(is_related(name, one) for one in told) or is_special(mine) or is_special(theirs):
                 continue
-            if theirs is not None and mine is not None and theirs.kind == mine.kind == "dir":
+            if (
+                name in self.world.made
+                and theirs is not None
+                and mine is not None
+                and theirs.kind == mine.kind == "dir"
+            ):
                 continue
             if theirs is not None and mine is not None and theirs[::2] == mine[::2]:
                 assert (theirs.mode ^ mine.mode) & 0o777 == 0, (name, theirs, mine)

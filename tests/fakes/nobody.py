@@ -1,0 +1,21 @@
+"""A user who isn't root, for tests of what may not be read or written; as root they would show nothing."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder that anybody may use, and until the end of the block this process is somebody who isn't root."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)
+        if os.geteuid() == 0:
+            os.seteuid(65534)
+        try:
+            yield Path(place)
+        finally:
+            if os.getuid() == 0:
+                os.seteuid(0)
