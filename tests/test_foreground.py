@@ -1,7 +1,9 @@
 """What `up`, `run` and `review` do in a terminal, where no running supervisor is needed to see it."""
 
 import os
+import signal
 import stat
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from supervisor.core.copy_progress import progress
 from supervisor.foreground import _CopyTeller, _say_url, private_page
+from supervisor.settings import ROOT
 from tests.fakes.clock import FakeClock
 
 URL = "http://127.0.0.1:3700/login?token=one-time-token&x='"
@@ -49,3 +52,32 @@ def test_a_copy_that_takes_long_is_told_once_a_second(capsys: pytest.CaptureFixt
         "copying the workspace: 1000 of 5000 files, about 5s left",
         "copying the workspace: 2000 of 5000 files, about 4s left",
     ]
+
+
+DIES = """
+import os, resource
+from supervisor.foreground import _in_loop
+
+_, most = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+async def dies():
+    os.abort()
+
+try:
+    _in_loop(dies())
+finally:
+    os._exit(0)
+"""
+
+
+def test_a_supervisor_that_crashes_leaves_no_core_dump(tmp_path: Path) -> None:
+    """It holds the values of named secrets."""
+    child = os.posix_spawn(
+        sys.executable, [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{DIES}"],
+        os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGABRT
+    assert not os.WCOREDUMP(status)
+    assert not list(tmp_path.iterdir())
