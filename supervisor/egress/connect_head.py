@@ -4,6 +4,7 @@ It is separate from `front`, where h11 reads every other head, because h11 takes
 nothing: h11 is the authority, and whatever is unusual in any way is left to it. INVARIANT: what is read here, h11 reads the same.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -22,10 +23,17 @@ _HEADER = re.compile(
 def read(data: bytearray) -> tuple[Head, int] | None:
     """The head at the start of `data`, and how long it is; None where that is for h11 to say."""
     end = data.find(_END, 0, _MOST_BYTES)
-    first = _REQUEST.match(data) if end > 0 else None
+    return _read(bytes(data[: end + len(_END)])) if end > 0 else None
+
+
+# Clients say the same again and again.
+@functools.lru_cache(maxsize=1024)
+def _read(data: bytes) -> tuple[Head, int] | None:
+    """The same of a head alone."""
+    first = _REQUEST.match(data)
     if first is None:
         return None
-    end += len(_END) - 2  # each line with its own end
+    end = len(data) - 2  # each line with its own end
     at = first.end()
     headers: list[tuple[bytes, bytes]] = []
     hosts = 0

@@ -19,6 +19,10 @@ MOST_QUEUED = 4096
 MOST_FDS = 4
 # Packets handled before connections get their turn again.
 PACKETS_PER_TURN = 64
+# As plain numbers: arithmetic with the flags themselves takes as long as the look at a packet.
+_CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_FDS_BYTES = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 
 
 class LinkDownError(Exception):
@@ -95,14 +99,12 @@ class Link:
                 return
 
     def _read(self) -> tuple[memoryview, list[int]]:
-        length, ancillary, flags, _ = self._sock.recvmsg_into(
-            [self._buffer], socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
-        )
+        length, ancillary, flags, _ = self._sock.recvmsg_into([self._buffer], _FDS_BYTES, _CLOSE_ON_EXEC)
         fds = array.array("i")
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & _CUT_OFF:
             for fd in fds:
                 os.close(fd)
             raise OSError("a message was cut off")
