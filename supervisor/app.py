@@ -126,7 +126,6 @@ class Parts:
             spending=self.spending,
             ask_at_limit=settings.ask_at_limit,
             model_hosts=_model_hosts(settings),
-            keep_bodies=settings.keep_bodies,
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
@@ -151,6 +150,7 @@ class Parts:
             folder=settings.sessions_dir,
             max_uptime_s=settings.max_uptime_s,
         )
+        self.sessions.on_change(lambda session: self.network.keep_bodies(session.id, is_on=session.keep_bodies))
         self._register_brokers()
 
     def workspace_of(self, session_id: str) -> WorkspaceChannel | None:

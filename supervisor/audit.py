@@ -28,6 +28,7 @@ Event = Literal[
     "supervisor_stopped",
     "audit_recovered",
     "session_started",
+    "bodies_switched",
     "session_ended",
     "session_found_dead",
     "agent_exited",

@@ -341,6 +341,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--include-ignored", action="store_true", help="copy what git ignores, too: .venv, say")
         parser.add_argument("--copy", metavar="MODE", help="auto, copy or overlay: the private copy (GATEHOUSE_COPY)")
         parser.add_argument("--network", metavar="MODE", help="proxy or transparent: the way out (GATEHOUSE_NETWORK)")
+        parser.add_argument("--keep-bodies", action="store_true", help="show bodies, too (GATEHOUSE_KEEP_BODIES)")
         parser.add_argument("--open", action="store_true", help="open the page in a browser, where there is one")
         if name != "up":
             parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder to work on (this one)")
@@ -431,7 +432,7 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     from pathlib import Path
 
     from supervisor.core.duration import parse_duration
-    from supervisor.settings import copy_mode, from_environment, network_mode
+    from supervisor.settings import copy_mode, from_environment, network_mode, port_number
 
     settings = from_environment()
     if getattr(options, "copy", None):
@@ -447,10 +448,9 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     if getattr(options, "budget", None):
         settings = settings._replace(max_cost=",".join(options.budget))
     settings = settings._replace(include_ignored=settings.include_ignored or getattr(options, "include_ignored", False))
+    settings = settings._replace(keep_bodies=settings.keep_bodies or getattr(options, "keep_bodies", False))
     if getattr(options, "port", None):
-        if not (options.port.isdigit() and options.port.isascii() and int(options.port) <= 65535):
-            raise UserError(f"--port: `{options.port}` is not a port", "give a number from 0 (any free one) to 65535")
-        settings = settings._replace(port=int(options.port))
+        settings = settings._replace(port=port_number(options.port, "--port"))
     return settings
 
 

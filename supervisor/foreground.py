@@ -75,6 +75,7 @@ def supervise(
             "include_ignored": settings.include_ignored,
             "copy": settings.copy_mode,
             "network": settings.network_mode,
+            "keep_bodies": settings.keep_bodies,
         }
         return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
     _check(settings)

@@ -56,7 +56,7 @@ class NetworkLog:
         if not session_id:
             return
         key = (session_id, number)
-        text = self._redactor.text(_as_text(body.data))[:MOST_BODY_CHARS]
+        text = self._redactor.text(_as_text(self._redactor.body(body.data)))[:MOST_BODY_CHARS]
         kept = KeptBody(
             media_type=self._redactor.text(body.media_type), text=text, whole_bytes=max(0, body.whole_bytes)
         )
@@ -103,9 +103,13 @@ class NetworkLog:
     def settled(self, settled: Settled) -> None:
         """What came of an allowed question."""
         detail = settled.detail
+        headers = settled.headers[:MOST_HEADERS]
         self._change(
             settled.question_id,
             ended_at=self._clock.now(),
+            response_headers=headers
+            if self._redactor.is_clean(headers)
+            else tuple(map(tuple, self._redactor.data(headers))),
             status=_whole(detail.get("status")),
             error=self._redactor.text(str(detail.get("error") or "")),
             up_bytes=_whole(detail.get("up_bytes")) or 0,

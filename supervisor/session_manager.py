@@ -28,7 +28,7 @@ from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
-from supervisor.core.sessions import Kind, NetworkMode, Session, SessionId
+from supervisor.core.sessions import Kind, NetworkMode, Session, SessionId, as_started
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.sandbox.base import Running, Sandbox, Spec
 from supervisor.settings import CopyMode
@@ -45,7 +45,8 @@ WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in th
 
 class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a person asks for. `command` is empty for a review; None means the setting's. `include_ignored`: what git ignores
-    comes into the private copy, too; `copy`: how that is made; `network`: which of its programs can ask to get out.
+    comes into the private copy, too; `copy`: how that is made; `network`: which of its programs can ask to get out;
+    `keep_bodies`: the Network page shows bodies.
     """
 
     workspace: Path
@@ -58,6 +59,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tty: bool = False
     copy: CopyMode | None = None
     network: NetworkMode | None = None
+    keep_bodies: bool | None = None
 
 
 class Surroundings(Protocol):
@@ -219,17 +221,7 @@ class SessionManager:
             deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
             **facts,
         )
-        self._audit.record(
-            "session_started",
-            session=session.id,
-            kind=session.kind,
-            workspace=session.workspace,
-            command=session.command,
-            deadline_at=session.deadline_at,
-            budget=session.budget,
-            remotes=session.remotes,
-            own_rules=session.policy_text,
-        )
+        self._audit.record("session_started", **as_started(session))
         with self._engine.begin() as connection:
             store.add(connection, session)
         self.folder(session.id).mkdir(parents=True, mode=0o700)
@@ -275,6 +267,13 @@ class SessionManager:
         except OSError as error:
             raise StorageError(f"the review can't be written: {error.strerror}", "look at the data folder") from error
         return self._change(session_id, review=review)
+
+    def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
+        """From now on keep what its requests' bodies begin with for the Network page, or keep it no more."""
+        if self.get(session_id).ended_at is not None:
+            raise UserError("the session has ended", "bodies of a running session can be kept")
+        self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
+        return self._change(session_id, keep_bodies=is_on)
 
     def take_up_sessions(self) -> list[str]:
         """At start-up: take up the sessions that a crash left, one line about each for the person."""

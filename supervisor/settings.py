@@ -50,7 +50,7 @@ SETTINGS = (
     Setting(
         "GATEHOUSE_KEEP_BODIES",
         "no",
-        "yes: the Network page shows what the bodies of decrypted requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets redacted)",
+        "yes: of sessions that don't say, the Network page shows what the bodies of decrypted requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets redacted)",
     ),
     Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
     Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: what git ignores comes into a session's private copy, too"),
@@ -173,6 +173,13 @@ def network_mode(text: str, what: str) -> NetworkMode:
     if text not in modes:
         raise UserError(f"{what}: `{text}` is no way out of a sandbox", "choose proxy or transparent")
     return modes[text]
+
+
+def port_number(text: str, what: str) -> int:
+    """A port to listen on, as `what` says it."""
+    if not (text.isdigit() and text.isascii() and int(text) <= 65535):
+        raise UserError(f"{what}: `{text}` is not a port", "give a number from 0 (any free one) to 65535")
+    return int(text)
 
 
 def inherited(*names: str) -> dict[str, str]:

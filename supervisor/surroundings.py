@@ -155,6 +155,7 @@ class Surroundings:
             "remotes": await self._remotes(wanted.workspace),
             "budget": format_budget(limits),
             "network": wanted.network or self._settings.network_mode,
+            "keep_bodies": self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies,
         }
         if wanted.kind == "agent":
             if not wanted.command:
@@ -236,6 +237,7 @@ class Surroundings:
         credentials = self._credentials() if self._settings.anthropic_api_key else ()
         named = self._named_secrets.credentials
         await self._network.open_session(session.id, listeners[PROXY_PORT], (*credentials, *named))
+        self._network.keep_bodies(session.id, is_on=session.keep_bodies)
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
             if port in listeners:
                 await self._network.open_session(session.id, listeners[port], kind=kind)

@@ -32,6 +32,7 @@ from supervisor.core.egress_wire import (
     Draw,
     ForbidEndpoints,
     FromEgress,
+    KeepBodies,
     Listener,
     OpenListener,
     PutCredentials,
@@ -71,6 +72,7 @@ class _Session:
     """`listeners` are our own copies: they outlive any one egress process."""
 
     credentials: tuple[Credential, ...] = ()
+    keeps_bodies: bool = False
     listeners: dict[int, "_Lent"] = field(default_factory=dict)
 
 
@@ -110,7 +112,6 @@ class NetworkBroker:
         spending: Spending | None = None,
         ask_at_limit: bool = True,
         model_hosts: Sequence[str] = (),
-        keep_bodies: bool = False,
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "supervisor.egress"),
@@ -125,7 +126,6 @@ class NetworkBroker:
             hold_s=max(hold_s, LONGEST_HOLD_S),  # a policy may say more than the setting
             names=names,
             model_hosts=tuple(model_hosts),
-            keep_bodies=keep_bodies,
         )
         self._hold_s = hold_s
         self._spending = spending
@@ -227,6 +227,15 @@ class NetworkBroker:
             self._run.calls.closing(session_id)
             self._run.channel.send(CloseSession(session_id=session_id))
 
+    def keep_bodies(self, session_id: str, *, is_on: bool) -> None:
+        """Keep the beginnings of bodies of a session that is open, from now on, or keep them no more. It may be said again."""
+        session = self._sessions.get(session_id)
+        if session is None or session.keeps_bodies == is_on:
+            return
+        session.keeps_bodies = is_on
+        if self._run is not None and self._run.serves:
+            self._run.channel.send(KeepBodies(session_id=session_id, is_on=is_on))
+
     def end_connections(self) -> None:
         """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
         if self._run is not None:
@@ -310,6 +319,7 @@ class NetworkBroker:
         run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
         for session_id, session in self._sessions.items():
             run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            run.channel.send(KeepBodies(session_id=session_id, is_on=session.keeps_bodies))
             for listener_id, lent in session.listeners.items():
                 asyncio.get_running_loop().remove_reader(lent.socket)
                 run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
@@ -374,7 +384,7 @@ class NetworkBroker:
                 run.calls.spent(message)
             case Used():
                 run.calls.used(message)
-            case Body() if self._configure.keep_bodies:
+            case Body():
                 self._log.body(message)
 
     def _settle(self, run: _Run) -> None:

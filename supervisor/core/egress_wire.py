@@ -60,7 +60,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's.
 
-    `model_hosts` serve models, besides those that are known to. `keep_bodies`: say what the bodies of requests and responses begin with.
+    `model_hosts` serve models, besides those that are known to.
     """
 
     ca_directory: str
@@ -68,7 +68,6 @@ class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     hold_s: float
     names: dict[str, tuple[str, ...]] | None = None
     model_hosts: tuple[str, ...] = ()
-    keep_bodies: bool = False
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
@@ -105,6 +104,13 @@ class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials")
 
     session_id: str
     credentials: tuple[Credential, ...]
+
+
+class KeepBodies(_Message, frozen=True, kw_only=True, tag="keep_bodies"):
+    """From now on say what the bodies of a session's requests and responses begin with, or say it no more. At first nothing is said."""
+
+    session_id: str
+    is_on: bool
 
 
 class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints"):
@@ -145,6 +151,7 @@ type ToEgress = (
     | CloseSession
     | CloseConnection
     | PutCredentials
+    | KeepBodies
     | ForbidEndpoints
     | RulesChanged
     | Answer
@@ -184,11 +191,15 @@ class Abandoned(_Message, frozen=True, kw_only=True, tag="abandoned"):
 
 
 class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
-    """What came of an allowed question. `detail`: status, bytes up and down, duration_s, error."""
+    """What came of an allowed question. `detail`: status, bytes up and down, duration_s, error.
+
+    `headers` are the response's, for the person to see like those of a question: never on record.
+    """
 
     question_id: int
     outcome: Outcome
     detail: dict[str, str | int | float | None]
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):

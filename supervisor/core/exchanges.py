@@ -19,7 +19,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One connection or request. `at` is in seconds since the epoch; bytes are those of its client connection so far.
 
     `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the response, `error` why there was none.
-    `headers` are the request's, without what authenticates. `request_id` is a person's request, where one was asked.
+    `headers` are the request's and `response_headers` the response's, without what authenticates. `request_id` is a person's request, where one was asked.
     """
 
     number: int
@@ -31,6 +31,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     rule: str | None = None
     request_id: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    response_headers: tuple[tuple[str, str], ...] = ()
     ended_at: float | None = None
     status: int | None = None
     error: str = ""
@@ -126,7 +127,7 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
             "url": f"{one.action.scheme}://{name_of(one.action)}{one.action.path or '/'}",
             "httpVersion": "unknown",
             "cookies": [],
-            "headers": [{"name": name, "value": value} for name, value in one.headers],
+            "headers": _headers(one.headers),
             "queryString": [],
             "headersSize": -1,
             "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
@@ -137,7 +138,7 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
             "statusText": "",
             "httpVersion": "unknown",
             "cookies": [],
-            "headers": [],
+            "headers": _headers(one.response_headers),
             "content": _content(bodies.response),
             "redirectURL": "",
             "headersSize": -1,
@@ -147,6 +148,10 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
         "timings": {"send": 0, "wait": took_ms, "receive": 0},
         "comment": comment,
     }
+
+
+def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in headers]
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:

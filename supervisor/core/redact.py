@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Action
+from supervisor.core.secret_forms import SecretForms
 
 MARK = "[redacted]"
 SHORTEST_SECRET = 8
@@ -61,6 +62,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
         self._codes: set[bytes] = set()
+        self._forms = SecretForms(())
         for secret in secrets:
             self.add(secret)
 
@@ -68,6 +70,7 @@ class Redactor:
         """Never let this value through again. Values under 8 characters would redact ordinary text."""
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
+            self._forms = SecretForms(self._secrets)
             # What can't be encoded is part of nothing that can, so there is nothing to look for.
             with contextlib.suppress(UnicodeEncodeError):
                 self._codes.add(_encode(secret)[1:-1])
@@ -77,6 +80,10 @@ class Redactor:
         for secret in self._secrets:
             value = value.replace(secret, MARK)
         return _SHAPES.sub(MARK, value) if _has_part(value) else value
+
+    def body(self, value: bytes) -> bytes:
+        """What a body begins with, without known secrets, however they are written in it; shapes are `text`'s."""
+        return self._forms.without(value, MARK.encode())
 
     def is_clean(self, value: Any) -> bool:
         """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has.

@@ -16,7 +16,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a later
     process with the same number for it. `notices` are lines that the page shows above all else. `remotes` are
     the names and URLs that the host's repository knew at the start: git rules speak of no others. `budget` is the session's own, as
-    `core.budget` reads it. `network` says whether only what goes by the proxy gets out when allowed, or every TCP connection.
+    `core.budget` reads it. `network` says whether only what goes by the proxy gets out when allowed, or every TCP connection; `keep_bodies` whether the Network
+    page shows what the bodies of its decrypted requests and responses begin with.
     """
 
     id: SessionId
@@ -42,6 +43,23 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     review: dict[str, Any] | None = None
     budget: str = ""
     network: NetworkMode = "proxy"
+    keep_bodies: bool = False
+
+
+def as_started(session: Session) -> dict[str, Any]:
+    """What the record says of a session when it starts."""
+    return {
+        "session": session.id,
+        "kind": session.kind,
+        "workspace": session.workspace,
+        "command": session.command,
+        "deadline_at": session.deadline_at,
+        "budget": session.budget,
+        "remotes": session.remotes,
+        "own_rules": session.policy_text,
+        "network": session.network,
+        "keep_bodies": session.keep_bodies,
+    }
 
 
 def state(session: Session) -> State:

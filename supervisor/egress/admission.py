@@ -89,9 +89,14 @@ class Admission:
         self._questions.refused(session_id, Network(operation="connect", host=host, port=NAMES_PORT), why)
 
     def ended(
-        self, connection: Connection, question_id: int, outcome: Outcome, detail: dict[str, str | int | float | None]
+        self,
+        connection: Connection,
+        question_id: int,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Report what came of an allowed question of this connection, once."""
+        """Report what came of an allowed question of this connection, once; `headers` are the response's, to be shown."""
         found = connection.unsettled.pop(question_id, None)
         if found is None:
             return
@@ -104,7 +109,7 @@ class Admission:
         }
         if connection.cut_for:
             facts["error"] = connection.cut_for
-        self._questions.settle(answer, outcome, facts)
+        self._questions.settle(answer, outcome, facts, headers)
 
     def ended_all(self, connection: Connection) -> None:
         """Report the rest: the connection is over."""

@@ -19,6 +19,7 @@ from supervisor.core.egress_wire import (
     CloseSession,
     Configure,
     ForbidEndpoints,
+    KeepBodies,
     OpenListener,
     PutCredentials,
     Ready,
@@ -92,8 +93,10 @@ class Egress:
             case CloseConnection():
                 self._sessions.cut(message.session_id, message.connection_id, message.why)
             case PutCredentials():
-                self._sessions.get(message.session_id).credentials = message.credentials
+                self._sessions.get(message.session_id).put(message.credentials)
                 self._likely.forget()
+            case KeepBodies():
+                self._sessions.get(message.session_id).keep_bodies = message.is_on
             case ForbidEndpoints():
                 self._forbid(frozenset(message.endpoints))
             case RulesChanged():

@@ -1,7 +1,7 @@
-"""The beginnings of bodies that are looked into, kept for a person to see where that was asked for (`GATEHOUSE_KEEP_BODIES`).
+"""The beginnings of bodies that are looked into, kept for a person to see in sessions that this was asked for.
 
 It decides only how much of a body is kept, and takes out what must never be seen: the secrets that egress put into the request, and what stands
-for them. It is made only where bodies are kept. It never holds a body back, changes none, and what fails in it loses a body, not a request.
+for them. It never holds a body back, changes none, and what fails in it loses a body, not a request.
 """
 
 import zlib
@@ -11,20 +11,18 @@ from typing import Literal
 import structlog
 from mitmproxy import http
 
-from supervisor.core.egress_wire import Body, Credential
-from supervisor.egress import secrets
+from supervisor.core.egress_wire import Body
+from supervisor.core.redact import MARK
 from supervisor.egress.failures import where
 from supervisor.egress.questions import Questions
-from supervisor.egress.sessions import Connection
+from supervisor.egress.sessions import Session
 
 log = structlog.get_logger("egress")
 
 # So much of each body is shown; a little more is read, so that a secret that lies across the end is still known as a whole.
 MOST_BYTES = 64 * 1024
 MARGIN_BYTES = 4 * 1024
-MARK = b"[redacted]"
 KEPT = "gatehouse_bodies"
-_SHORTEST_SECRET = 8
 
 
 class _Taken:
@@ -50,11 +48,11 @@ class _Taken:
 
 
 class _Both:
-    """The bodies of one request and its response, and what is hidden in them."""
+    """The bodies of one request and its response."""
 
-    def __init__(self, question_id: int, hidden: list[bytes]) -> None:
+    def __init__(self, question_id: int, session: Session) -> None:
         self.question_id = question_id
-        self.hidden = hidden
+        self.session = session
         self.request, self.response = _Taken(), _Taken()
 
 
@@ -64,11 +62,9 @@ class Bodies:
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
 
-    def begin(
-        self, flow: http.HTTPFlow, connection: Connection, question_id: int, swaps: list[secrets.Swap], *, held: bool
-    ) -> None:
-        """A request was let through. `held`: its body is held until it is whole."""
-        both = flow.metadata[KEPT] = _Both(question_id, _hidden(connection.session.credentials, swaps))
+    def begin(self, flow: http.HTTPFlow, session: Session, question_id: int, *, held: bool) -> None:
+        """A request of a session whose bodies are kept was let through. `held`: its body is held until it is whole."""
+        both = flow.metadata[KEPT] = _Both(question_id, session)
         length = flow.request.headers.get("content-length")
         if flow.request.stream or not (held or length is not None):
             # A body of unknown length may begin to stream in its midst: it streams from the start, so that all of it is seen.
@@ -90,7 +86,7 @@ class Bodies:
     def end(self, flow: http.HTTPFlow) -> None:
         """It is over: hand over what was kept."""
         both = flow.metadata.pop(KEPT, None)
-        if not isinstance(both, _Both):
+        if not isinstance(both, _Both) or not both.session.keep_bodies:  # it may have been switched off meanwhile
             return
         try:
             if flow.response is not None and not flow.response.stream:
@@ -105,8 +101,7 @@ class Bodies:
         if not taken.whole_bytes:
             return
         encoding = headers.get("content-encoding", "").strip().lower()
-        data = _decoded(bytes(taken.data), encoding)
-        data = _without(data, both.hidden)
+        data = both.session.hides.without(_readable(_decoded(bytes(taken.data), encoding)), MARK.encode())
         self._questions.body(
             Body(
                 question_id=both.question_id,
@@ -130,23 +125,6 @@ def _decoded(data: bytes, encoding: str) -> bytes:
         return b""
 
 
-def _without(data: bytes, hidden: list[bytes]) -> bytes:
-    """The beginning of a body without secrets, and without what a secret begins with where it breaks off: marks are shorter than secrets, so
-    that its end may come to lie in what is shown, whatever more was read."""
-    for secret in hidden:
-        data = data.replace(secret, MARK)
-    for secret in hidden:
-        for length in range(len(secret) - 1, _SHORTEST_SECRET - 1, -1):
-            if data.endswith(secret[:length]):
-                return data[:-length] + MARK
-    return data
-
-
-def _hidden(credentials: tuple[Credential, ...], swaps: list[secrets.Swap]) -> list[bytes]:
-    """What must not be seen, the longest first: secrets, their parts, what stands for them, and what a header was set to."""
-    found: set[str] = set()
-    for one in credentials:
-        found |= {one.placeholder, one.secret, *one.secret.split(":")}
-    for swap in swaps:
-        found |= {swap.value, swap.value.rpartition(" ")[2]}
-    return sorted((text.encode() for text in found if len(text) >= _SHORTEST_SECRET), key=len, reverse=True)
+def _readable(data: bytes) -> bytes:
+    """What can be shown as text; nothing of anything else, which would be looked through for nothing."""
+    return b"" if b"\0" in data else data

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 
 from supervisor.core import hosts
+from supervisor.core.redact import MARK
+from supervisor.core.secret_forms import SecretForms
 
 MOST_HEAD_BYTES = 64 * 1024
 MOST_PATH_BYTES = 16 * 1024
@@ -33,6 +35,8 @@ HIDDEN = "[hidden]"
 _MOST_KEPT_CHARS = 300
 MOST_SHOWN_HEADERS = 60
 MOST_SHOWN_BYTES = 300
+_NOTHING = SecretForms(())
+_MARK = MARK.encode()
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
@@ -56,12 +60,20 @@ class Head:
         return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
 
 
-def shown_headers(request: Head) -> tuple[tuple[str, str], ...]:
-    """The headers for the person to see: bounded, and without the values of those whose names speak of what authenticates."""
-    return tuple(
-        (name.decode("latin-1"), HIDDEN if _AUTHENTICATES.search(name) else value[:MOST_SHOWN_BYTES].decode("latin-1"))
-        for name, value in request.headers[:MOST_SHOWN_HEADERS]
-    )
+def shown_headers(
+    headers: tuple[tuple[bytes, bytes], ...], hides: SecretForms = _NOTHING
+) -> tuple[tuple[str, str], ...]:
+    """Headers for the person to see: bounded, without the values of those whose names speak of what authenticates, and without
+    secrets that an origin says back. Those of a request come before any secret is put in."""
+    shown = [
+        (name, HIDDEN.encode() if _AUTHENTICATES.search(name) else value[:MOST_SHOWN_BYTES])
+        for name, value in headers[:MOST_SHOWN_HEADERS]
+    ]
+    # One search instead of one for each: nearly always there is nothing to hide. At the end of what was cut off may be part of a secret.
+    joined = b"\0".join(value for _, value in shown)
+    if any(len(value) == MOST_SHOWN_BYTES for _, value in shown) or hides.without(joined, _MARK) != joined:
+        shown = [(name, hides.without(value, _MARK)) for name, value in shown]
+    return tuple((name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1")) for name, value in shown)
 
 
 def canonical_host(text: str) -> str | None:

@@ -106,9 +106,7 @@ def _refuse_layer(data: mitm_layer.NextLayer) -> None:
 class Guard:
     """See the module's text."""
 
-    def __init__(
-        self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies | None
-    ) -> None:
+    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies) -> None:
         self._sessions = sessions
         self._admission = admission
         self._clock = clock
@@ -160,7 +158,7 @@ class Guard:
             action,
             in_tunnel=_is_inside(flow, connection),
             is_upgrade=is_upgrade,
-            headers=checks.shown_headers(head),
+            headers=checks.shown_headers(head.headers),
             body_bytes=_whole(flow.request.headers.get("content-length", "")),
         )
         if answer.decision != "allow":
@@ -184,17 +182,16 @@ class Guard:
             self._sign(flow, connection, action, None)
         elif flow.metadata.get(SIGNS):
             flow.metadata[WATCHED] = (secrets.BodyScan(frozenset()), action)
-        if self._bodies is not None and not is_upgrade:
+        if connection.session.keep_bodies and not is_upgrade:
             held = CALL in flow.metadata or WATCHED in flow.metadata
-            self._bodies.begin(flow, connection, answer.question_id, swaps, held=held)
+            self._bodies.begin(flow, connection.session, answer.question_id, held=held)
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
-        if self._bodies is not None:
-            self._bodies.requested(flow)
+        self._bodies.requested(flow)
         watched = flow.metadata.pop(WATCHED, None)
         why = self._leaks.requested(flow)
         if watched is not None and watched[0].finds(flow.request.raw_content or b""):
@@ -281,8 +278,7 @@ class Guard:
             response.stream = True
         self._meter.answered(flow)
         self._end_leak(flow)
-        if self._bodies is not None:
-            self._bodies.answered(flow)
+        self._bodies.answered(flow)
 
     @closes(_drop_message)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
@@ -429,12 +425,11 @@ class Guard:
         question_id = flow.metadata.pop(QUESTION, None)
         if connection is None or question_id is None:
             return
-        if self._bodies is not None:
-            self._bodies.end(flow)
+        self._bodies.end(flow)
         # An origin may answer while the request still goes on.
         if outcome == "failed" or (detail.get("status") != _SWITCHED and flow.request.timestamp_end is not None):
             connection.sending.discard(flow.id)
-        self._admission.ended(connection, question_id, outcome, detail)
+        self._admission.ended(connection, question_id, outcome, detail, _headers_of_response(flow, connection))
 
 
 def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
@@ -466,6 +461,12 @@ def _head(flow: http.HTTPFlow) -> checks.Head:
         headers=tuple(request.headers.fields),
         http_version=request.http_version,
     )
+
+
+def _headers_of_response(flow: http.HTTPFlow, connection: Connection) -> tuple[tuple[str, str], ...]:
+    if flow.response is None or flow.metadata.get(ALLOWED) is not True:
+        return ()
+    return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)
 
 
 def _whole(text: str) -> int:

@@ -104,8 +104,7 @@ class Inspector:
     ) -> Self:
         """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
         meter = Meter(questions, configure.model_hosts)
-        bodies = Bodies(questions) if configure.keep_bodies else None
-        master = _build(configure, sessions, Guard(sessions, admission, clock, meter, bodies))
+        master = _build(configure, sessions, Guard(sessions, admission, clock, meter, Bodies(questions)))
         await master.running()
         return cls(master, sessions, admission.allowances)
 

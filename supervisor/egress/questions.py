@@ -166,11 +166,18 @@ class Questions:
             # Where it was a reservation: the call never went out. Of anything else the supervisor knows no such reservation.
             self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
 
-    def settle(self, answer: Answer, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
+    def settle(
+        self,
+        answer: Answer,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         """Report what came of an allowed question."""
         if not answer.settle:
             return
-        self._outcomes.append(Settled(question_id=answer.question_id, outcome=outcome, detail=detail))
+        settled = Settled(question_id=answer.question_id, outcome=outcome, detail=detail, headers=headers)
+        self._outcomes.append(settled)
         if len(self._outcomes) == 1:
             asyncio.get_running_loop().call_later(GATHER_S, self._send_outcomes)
         elif len(self._outcomes) >= MOST_GATHERED:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
+from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.dialler import Pin
 from supervisor.egress.ends import MOST_HELD_BYTES
 from supervisor.egress.names import Names
@@ -43,18 +44,29 @@ class Session:
     """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its own.
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
-    it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`).
+    it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
+    the secrets of its credentials, and what stands for them.
     """
 
     id: str
     servers: dict[int, Server] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     credentials: tuple[Credential, ...] = ()
+    hides: SecretForms = field(default_factory=lambda: SecretForms(()))
+    keep_bodies: bool = False
     connections: set["Connection"] = field(default_factory=set)
     closed: bool = False
     likely: dict[tuple[str, int], float] = field(default_factory=dict)
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+
+    def put(self, credentials: tuple[Credential, ...]) -> None:
+        """These are its credentials from now on."""
+        self.credentials = credentials
+        # A secret may be one key of a pair, or a pair itself (`sigv4`).
+        self.hides = SecretForms(
+            text for one in credentials for text in (one.placeholder, one.secret, *one.secret.split(":"))
+        )
 
     def use(self, kind: Kind, count: int) -> bool:
         """Use so much up, where it is covered; whether it is."""

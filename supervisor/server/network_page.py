@@ -1,23 +1,25 @@
 """The Network page: what each session sent where, by host, as it happens; and the same as JSON and as an HTTP Archive.
 
-It shows what `network_log` holds and decides nothing. Texts are an agent's and its origins': they pass the redactor and `visible`.
+It shows what `network_log` holds and decides nothing; its one switch is whether bodies of a session are kept. Texts are an agent's and its origins': they pass the redactor and `visible`.
 """
 
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from litestar import Response, get
-from litestar.params import FromPath, FromQuery
+from litestar import Response, get, post
+from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.types import ControllerRouterHandler
 
 import supervisor
 from supervisor.core.actions import Network, title
 from supervisor.core.display import visible
 from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host, har, name_of
-from supervisor.errors import NotFoundError
+from supervisor.errors import NotFoundError, UserError
 from supervisor.server import page_values, spend_page
-from supervisor.server.operator_api import AnyRequest, parts_of
+from supervisor.server.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator_bodies import Done, KeepBodiesBody
+from supervisor.server.page_actions import Form
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
 from supervisor.server.time_words import clock_text, duration_text
@@ -30,7 +32,7 @@ _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in t
 
 
 class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One exchange, and what was kept of its bodies (`GATEHOUSE_KEEP_BODIES`)."""
+    """One exchange, and what was kept of its bodies, where the session keeps them."""
 
     exchange: Exchange
     bodies: Bodies
@@ -56,7 +58,8 @@ def network(
     found = _values(parts, session)
     chosen = parts.sessions.get(found["chosen"]) if found["chosen"] else None
     spend = spend_page.values(parts, chosen, span)
-    return page_values.page(request, "network.html", "network", spend=spend, **found)
+    keeping = _keeping(parts, chosen.id) if chosen is not None else {}
+    return page_values.page(request, "network.html", "network", spend=spend, **found, **keeping)
 
 
 @get("/parts/network", include_in_schema=False, sync_to_thread=False)
@@ -86,8 +89,33 @@ def exchange(request: AnyRequest, session_id: FromPath[str], number: FromPath[in
     """The page of one exchange: headers and bodies, as text."""
     parts = parts_of(request)
     view = _one(parts, parts.sessions.get(session_id).id, number)
-    values = {"one": _exchange(parts, view.exchange), "bodies": view.bodies, "keeps": parts.settings.keep_bodies}
+    keeps = parts.sessions.get(session_id).keep_bodies
+    values = {"one": _exchange(parts, view.exchange), "bodies": view.bodies, "keeps": keeps}
     return page_values.page(request, "exchange.html", "network", **values)
+
+
+@post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200, sync_to_thread=False)
+def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+    """The switch of the page: keep the beginnings of bodies from now on, or keep them no more."""
+    parts = parts_of(request)
+    error = ""
+    try:
+        parts.sessions.keep_bodies(session_id, is_on=data.get("keep") == "yes", by=caller(request).name)
+    except UserError as refused:
+        error = str(refused)
+    return page_values.html("parts/keep_bodies.html", **_keeping(parts, session_id, error))
+
+
+@get("/parts/network/bodies", include_in_schema=False, sync_to_thread=False)
+def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
+    return page_values.html("parts/keep_bodies.html", **_keeping(parts_of(request), session))
+
+
+@post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
+def keep_bodies(request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]) -> Done:
+    """From now on keep what the bodies of its decrypted requests and responses begin with, or keep it no more."""
+    parts_of(request).sessions.keep_bodies(session_id, is_on=data.keep, by=caller(request).name)
+    return Done()
 
 
 @get("/api/sessions/{session_id:str}/network.har", sync_to_thread=False)
@@ -105,13 +133,13 @@ def archive(request: AnyRequest, session_id: FromPath[str]) -> Response[bytes]:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """The page and its part."""
-    return [network, network_part, exchange]
+    """The page, its parts and its switch."""
+    return [network, network_part, exchange, switch_bodies, switch_part]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
     """The same as data."""
-    return [list_exchanges, show_exchange, archive]
+    return [list_exchanges, show_exchange, keep_bodies, archive]
 
 
 def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
@@ -136,6 +164,13 @@ def _values(parts: Parts, session_id: str) -> dict[str, Any]:
         "cut": parts.network_log.cut(chosen.id) if chosen is not None else 0,
         "held": len(found),
     }
+
+
+def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
+    """What the switch shows."""
+    session = parts.sessions.get(session_id)
+    has_ended = session.ended_at is not None
+    return {"session": session.id, "keeps": session.keep_bodies, "has_ended": has_ended, "error": error}
 
 
 def _waiting(parts: Parts, session_id: str) -> list[tuple[str, float, str]]:

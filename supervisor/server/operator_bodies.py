@@ -47,6 +47,10 @@ class RuleBody(_Body, frozen=True, kw_only=True):
     lasts: _Lasts = "always"
 
 
+class KeepBodiesBody(_Body, frozen=True, kw_only=True):
+    keep: bool
+
+
 class StopBody(_Body, frozen=True, kw_only=True):
     reason: _Text = ""
 

@@ -276,4 +276,5 @@ def _wanted(data: dict[str, str]) -> StartSession:
         include_ignored="include_ignored" in data,
         copy=copy_mode(data["copy"], "the private copy") if data.get("copy") else None,
         network=network_mode(data["network"], "the network") if data.get("network") else None,
+        keep_bodies="keep_bodies" in data,
     )

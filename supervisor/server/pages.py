@@ -47,6 +47,7 @@ def sessions(request: AnyRequest) -> Response[str]:
         "sessions": [session_data(parts, one) for one in recent],
         "default_workspace": recent[0].workspace if recent else "",
         "include_ignored": parts.settings.include_ignored,
+        "keep_bodies": parts.settings.keep_bodies,
         "default_budget": parts.settings.max_cost or "no limit",
         "default_copy": parts.settings.copy_mode,
         "default_network": parts.settings.network_mode,

@@ -50,6 +50,7 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "base": redact(session.base or ""),
         "model": redact(session.model or ""),
         "network": session.network,
+        "keep_bodies": session.keep_bodies,
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],

@@ -81,6 +81,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None
     model: str | None
     network: NetworkMode
+    keep_bodies: bool
     created_at: float
     started_at: float | None
     deadline_at: float
@@ -165,6 +166,7 @@ def session_view(
         base=session.base,
         model=session.model,
         network=session.network,
+        keep_bodies=session.keep_bodies,
         created_at=session.created_at,
         started_at=session.started_at,
         deadline_at=session.deadline_at,

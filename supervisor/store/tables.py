@@ -30,6 +30,7 @@ sessions = Table(
     Column("review", JSON),
     Column("budget", Text, nullable=False, server_default=""),
     Column("network", String(16), nullable=False, server_default="proxy"),
+    Column("keep_bodies", Boolean, nullable=False, server_default=text("0")),
 )
 
 requests = Table(

@@ -1,28 +1,29 @@
-"""Bodies of decrypted requests: nothing is kept unless it was asked for; then their beginnings, and never a secret."""
+"""Bodies of decrypted requests: nothing is kept unless it was asked for; then their beginnings, and never a secret. Headers of
+responses are always kept, without what authenticates."""
 
 import asyncio
+import base64
 import gzip
-import re
+import json
+import urllib.parse
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Credential
-from supervisor.core.exchanges import Bodies
+from supervisor.core.exchanges import Bodies, Exchange
+from supervisor.egress.checks import MOST_SHOWN_BYTES
 from supervisor.network_log import MOST_BODY_CHARS
 from tests.brokers.conftest import Setting
-from tests.egress.egress_harness import Origin, Proxy, status_of
+from tests.egress.egress_harness import Origin, Proxy, answer_of, status_of
 
 REAL = "real-key-0123456789abcdef"
 PLACEHOLDER = "gatehouse-placeholder-42"
 
 
-async def keep(place: Setting) -> None:
-    """As GATEHOUSE_KEEP_BODIES=yes."""
-    place.broker._configure = msgspec.structs.replace(place.broker._configure, keep_bodies=True)
-    place.broker.end_connections()
-    await place.broker.wait_healthy(after_starts=1)
+def keep(place: Setting, *, is_on: bool = True) -> None:
+    """As the switch of the Network page."""
+    place.broker.keep_bodies(place.session_id, is_on=is_on)
 
 
 def let(place: Setting, origin: Origin) -> None:
@@ -49,11 +50,19 @@ async def send(place: Setting, origin: Origin, body: bytes, more: str = "") -> b
     return await Proxy(None, place.session_id, place.port).send(head.encode() + b"\r\n" + body)  # type: ignore[arg-type]
 
 
+async def ended(place: Setting, count: int = 1) -> list[Exchange]:
+    """So many exchanges, once they have ended; the newest first."""
+    async with asyncio.timeout(20):
+        while True:
+            found = place.office.network_log.of_session(place.session_id)
+            if len([one for one in found if one.ended_at is not None]) >= count:
+                return found
+            await asyncio.sleep(0.01)
+
+
 async def kept(place: Setting) -> Bodies:
     """The bodies of the one exchange, once it has ended."""
-    async with asyncio.timeout(20):
-        while not [one for one in place.office.network_log.of_session(place.session_id) if one.ended_at is not None]:
-            await asyncio.sleep(0.01)
+    await ended(place)
     (found,) = place.office.network_log.bodies(place.session_id).values()
     return found
 
@@ -61,9 +70,42 @@ async def kept(place: Setting) -> Bodies:
 async def test_nothing_is_kept_unless_it_was_asked_for(place: Setting, http: Origin) -> None:
     let(place, http)
     assert status_of(await send(place, http, b"hello")) == 200
+    await ended(place)
+    assert place.office.network_log.bodies(place.session_id) == {}
+
+
+async def test_they_are_kept_while_it_is_switched_on_and_by_a_new_egress_too(place: Setting, http: Origin) -> None:
+    let(place, http)
+    http.respond = answers(lambda head: b"answer")
+    for count, is_on in enumerate((True, False, True), start=1):
+        keep(place, is_on=is_on)
+        await send(place, http, b"%d" % count)
+        await ended(place, count)
+    place.broker.end_connections()
+    await place.broker.wait_healthy(after_starts=1)
+    await send(place, http, b"4")
+    await ended(place, 4)
+    bodies = place.office.network_log.bodies(place.session_id)
+    assert [one.request.text for one in bodies.values() if one.request] == ["1", "3", "4"]
+    place.broker.keep_bodies("nobody's", is_on=True)
+
+
+async def test_switched_off_meanwhile_what_is_under_way_is_not_kept(place: Setting, http: Origin) -> None:
+    let(place, http)
+    keep(place)
+    target = f"origin.test:{http.port}"
+    reader, writer = await Proxy(None, place.session_id, place.port).open()  # type: ignore[arg-type]
+    writer.write(f"POST http://{target}/x HTTP/1.1\r\nHost: {target}\r\nContent-Length: 8\r\n\r\nques".encode())
     async with asyncio.timeout(20):
-        while not [one for one in place.office.network_log.of_session(place.session_id) if one.ended_at is not None]:
+        while not place.office.network_log.of_session(place.session_id):
             await asyncio.sleep(0.01)
+    keep(place, is_on=False)
+    # Its answer comes by the same channel as the switch, after it.
+    assert status_of(await send(place, http, b"other")) == 200
+    writer.write(b"tion")
+    assert status_of(await answer_of(reader)) == 200
+    writer.close()
+    await ended(place, 2)
     assert place.office.network_log.bodies(place.session_id) == {}
 
 
@@ -72,7 +114,7 @@ async def test_nothing_is_kept_unless_it_was_asked_for(place: Setting, http: Ori
 )
 async def test_the_beginnings_of_both_bodies_are_kept(place: Setting, http: Origin, size: int, chunked: bool) -> None:
     let(place, http)
-    await keep(place)
+    keep(place)
     http.respond = answers(lambda head: b"r" * size)
     body = b"q" * size
     # The origin of these tests reads no chunks: it answers the head, and what follows is a head that never ends.
@@ -89,36 +131,82 @@ async def test_the_beginnings_of_both_bodies_are_kept(place: Setting, http: Orig
         assert http.received.endswith(body)
 
 
-async def test_a_credential_that_egress_put_in_is_seen_nowhere(place: Setting, http: Origin) -> None:
+async def lend(place: Setting, origin: Origin, secret: str) -> None:
+    """A credential that the session may use, and that the requests of these tests don't: an answer that gives back what it was sent is
+    cut off before it could be shown (`tests/egress/test_leaks.py`), one that holds what it was sent another time isn't."""
+    hosts = (f"origin.test:{origin.port}",)
+    bound = Credential(placeholder=PLACEHOLDER, secret=secret, header="authorization", hosts=hosts, scheme="http")
+    await place.broker.open_session(place.session_id, place.listener, [bound])
+
+
+async def test_a_credential_that_egress_knows_is_seen_nowhere(place: Setting, http: Origin) -> None:
     let(place, http)
-    target = f"origin.test:{http.port}"
-    basic = Credential(
-        placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=(target,), scheme="http", basic=True
-    )
-    await place.broker.open_session(place.session_id, place.listener, [basic])
-    await keep(place)
-    # It says back what it was sent, as services for testing do, and once across the end of what is shown.
-    http.respond = answers(
-        lambda head: head + REAL.encode() + b"x" * (MOST_BODY_CHARS - len(head) - 35) + REAL.encode()
-    )
-    for header in (f"Bearer {PLACEHOLDER}", PLACEHOLDER):
-        answer = await send(place, http, f"I was given {PLACEHOLDER}".encode(), f"Authorization: {header}\r\n")
-        assert REAL.encode() in answer
-    async with asyncio.timeout(20):
-        while len(place.office.network_log.bodies(place.session_id)) < 2:
-            await asyncio.sleep(0.01)
-    for found in place.office.network_log.bodies(place.session_id).values():
-        assert found.request is not None
-        assert found.response is not None
-        assert found.request.text == "I was given [redacted]"
-        assert re.search(r"(?i)authorization: .*\[redacted\]", found.response.text)
-        for length in range(8, len(REAL) + 1):
-            assert REAL[:length] not in found.response.text
+    await lend(place, http, REAL)
+    keep(place)
+    # Once it lies across the end of what is shown.
+    http.respond = answers(lambda head: b"you sent " + REAL.encode() + b"x" * (MOST_BODY_CHARS - 44) + REAL.encode())
+    await send(place, http, f"I was given {PLACEHOLDER}".encode())
+    found = await kept(place)
+    assert found.request is not None
+    assert found.response is not None
+    assert found.request.text == "I was given [redacted]"
+    assert found.response.text.startswith("you sent [redacted]xxx")
+    for length in range(8, len(REAL) + 1):
+        assert REAL[:length] not in found.response.text
+
+
+async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
+    """The real key has characters that JSON may escape and URLs must."""
+    real = 'real/key+0123456789="x"'
+    let(place, http)
+    await lend(place, http, real)
+    keep(place)
+    written = [
+        json.dumps({"key": real}).replace("/", "\\/"),
+        json.dumps(json.dumps({"key": real})),
+        "key=" + urllib.parse.quote_plus(real),
+        "Basic " + base64.b64encode(f"me:{real}".encode()).decode(),
+        json.dumps({"file": base64.encodebytes(("x" * 80 + real).encode()).decode()}),
+    ]
+    http.respond = answers(lambda head: "\n".join(written).encode())
+    await send(place, http, json.dumps({"said": urllib.parse.quote(PLACEHOLDER)}).encode())
+    found = await kept(place)
+    assert found.request is not None
+    assert found.response is not None
+    assert found.request.text == '{"said": "[redacted]"}'
+    assert found.response.text.count("[redacted]") == len(written)
+    for part in (real, "0123456789", *(base64.b64encode(real[at:].encode()).decode()[:12] for at in range(3))):
+        assert part not in found.response.text
+
+
+async def test_headers_of_a_response_are_kept_without_what_authenticates(place: Setting, http: Origin) -> None:
+    let(place, http)
+    await lend(place, http, REAL)
+    said_back = f"Set-Cookie: session=c00kie\r\nX-You-Sent: Basic {base64.b64encode(REAL.encode()).decode()}\r\nX-Also: {REAL}\r\n"
+    http.respond = answers(lambda head: b"hello", said_back + "X-Long: " + "x" * 5000 + "\r\n")
+    await send(place, http, b"x")
+    (one,) = await ended(place)
+    found = dict(one.response_headers)
+    assert found["Content-Type"] == "text/plain"
+    assert found["Set-Cookie"] == "[hidden]"
+    assert found["X-You-Sent"] == "Basic [redacted]=="
+    assert found["X-Also"] == "[redacted]"
+    assert len(found["X-Long"]) == MOST_SHOWN_BYTES
+    assert REAL not in str(one)
+    assert not any("X-Also" in line for line in place.office.audited("effect_settled")), "headers are not put on record"
+
+
+async def test_what_was_refused_has_no_headers_of_a_response(place: Setting, http: Origin) -> None:
+    place.office.policy("deny: [network]\n")
+    await send(place, http, b"x")
+    (one,) = await ended(place)
+    assert one.headers
+    assert one.response_headers == ()
 
 
 async def test_what_came_compressed_is_shown_as_its_reader_sees_it(place: Setting, http: Origin) -> None:
     let(place, http)
-    await keep(place)
+    keep(place)
     http.respond = answers(lambda head: gzip.compress(b"plain words " * 10), "Content-Encoding: gzip\r\n")
     await send(place, http, b"x")
     found = await kept(place)
@@ -128,7 +216,7 @@ async def test_what_came_compressed_is_shown_as_its_reader_sees_it(place: Settin
 
 async def test_a_bomb_is_no_more_than_any_other_body(place: Setting, http: Origin) -> None:
     let(place, http)
-    await keep(place)
+    keep(place)
     http.respond = answers(lambda head: gzip.compress(b"0" * 50_000_000), "Content-Encoding: gzip\r\n")
     await send(place, http, b"x")
     found = await kept(place)

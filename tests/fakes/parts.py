@@ -56,6 +56,7 @@ class FakeSessions:
         self.tokens: dict[str, str] = {}
         self.outputs: dict[str, bytes] = {}
         self.stopped: list[tuple[str, str, str]] = []
+        self.switched: list[tuple[str, bool, str]] = []
         self.reviews: dict[str, dict[str, Any]] = {}
         self._on_change: list[Callable[[Session], None]] = []
         self._on_output: list[Callable[[str, bytes], None]] = []
@@ -109,6 +110,12 @@ class FakeSessions:
         for watcher in self._on_change:
             watcher(session)
         return session
+
+    def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
+        if self.get(session_id).ended_at is not None:
+            raise UserError("the session has ended", "bodies of a running session can be kept")
+        self.switched.append((session_id, is_on, by))
+        return self.change(session_id, keep_bodies=is_on)
 
     def authenticate(self, session_id: str, token: str) -> bool:
         session = self.get(session_id)

@@ -1,5 +1,6 @@
 """git, curl, pip and npm as people have them, in the sandbox, through egress, against local servers: allowed, denied, asked."""
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -12,8 +13,17 @@ import pytest_asyncio
 
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
+from supervisor.errors import UserError
 from tests.fakes.site import HELLO, WHEEL, Site
-from tests.fakes.supervised import StartSupervisor, Supervised, git, make_repository, settings_in, supervised
+from tests.fakes.supervised import (
+    PATIENCE_S,
+    StartSupervisor,
+    Supervised,
+    git,
+    make_repository,
+    settings_in,
+    supervised,
+)
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -67,6 +77,29 @@ def refusal(output: str) -> dict[str, str]:
 
 
 # -- curl ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_bodies_are_kept_where_a_session_wants_it_and_as_long(
+    running: Supervised, workspace: Path, site: Site
+) -> None:
+    sessions, log = running.parts.sessions, running.parts.network_log
+    script = f"curl -sS {site.https('site.test')}; curl -sS -d x {site.https('site.test')}"
+    session = await running.start(workspace, "bash", "-c", script, keep_bodies=True)
+    (started,) = running.audit("session_started", session=session.id)
+    assert (started["network"], started["keep_bodies"]) == ("proxy", True)
+    second = await running.asked("network", where=lambda one: one.session_id == session.id)
+    async with asyncio.timeout(PATIENCE_S):
+        while not log.bodies(session.id):
+            await asyncio.sleep(0.01)
+    sessions.keep_bodies(session.id, is_on=False, by="the test")
+    running.approve(second)
+    session = await running.ended(session)
+    assert len([one for one in log.of_session(session.id) if one.action.operation == "request"]) == 2
+    assert [one.response.text for one in log.bodies(session.id).values() if one.response] == [GREETING]
+    assert not session.keep_bodies
+    assert [one["keep"] for one in running.audit("bodies_switched", session=session.id)] == [False]
+    with pytest.raises(UserError, match="has ended"):
+        sessions.keep_bodies(session.id, is_on=True, by="the test")
 
 
 async def test_curl_gets_what_a_rule_allows(running: Supervised, workspace: Path, site: Site) -> None:

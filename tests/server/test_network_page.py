@@ -87,5 +87,47 @@ async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
     send(parts, 1)
     (one,) = parts.network_log.of_session("one")
     assert "GATEHOUSE_KEEP_BODIES=yes" in (await browser.get(f"/network/one/{one.number}")).text
-    parts.settings = parts.settings._replace(keep_bodies=True)
+    parts.sessions.change("one", keep_bodies=True)
     assert "No body of it is kept" in (await browser.get(f"/network/one/{one.number}")).text
+
+
+async def test_the_switch_keeps_bodies_of_a_session_that_runs(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    assert "Keep bodies from now on" in (await browser.get("/network?session=one")).text
+    for keep, button, other in (("yes", "Keep no more bodies", "yes"), ("no", "Keep bodies from now on", "no")):
+        part = await browser.post("/network/one/bodies", data={"keep": keep})
+        assert button in part.text
+        assert f'value="{other}"' not in part.text
+        assert button in (await browser.get("/parts/network/bodies?session=one")).text
+    assert parts.sessions.switched == [("one", True, "operator (browser)"), ("one", False, "operator (browser)")]
+    parts.sessions.change("one", ended_at=1.0)
+    late = await browser.post("/network/one/bodies", data={"keep": "yes"})
+    assert "the session has ended" in late.text
+    assert "<button" not in late.text
+    assert (await browser.post("/network/none/bodies", data={"keep": "yes"})).status_code == 404
+
+
+async def test_the_switch_as_data(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    assert (await cli.post("/api/sessions/one/network/bodies", json={"keep": True})).json() == {"ok": True}
+    assert (await cli.get("/api/sessions/one")).json()["keep_bodies"] is True
+    assert (await cli.post("/api/sessions/one/network/bodies", json={})).status_code == 400
+    assert (await cli.post("/api/sessions/none/network/bodies", json={"keep": True})).status_code == 404
+    parts.sessions.change("one", ended_at=1.0)
+    assert (await cli.post("/api/sessions/one/network/bodies", json={"keep": True})).status_code == 400
+
+
+async def test_headers_of_a_response_are_shown_and_archived(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/x")
+    question = Question(question_id=8, session_id="one", connection_id="c", action=action, headers=(("Accept", "a/b"),))
+    parts.network_log.answered(question, Answer(question_id=8, decision="allow"))
+    headers = (("X-Text", f"<i>{RLO}"), ("X-Said", f"it is {SECRET}"))
+    parts.network_log.settled(Settled(question_id=8, outcome="done", detail={"status": 200}, headers=headers))
+    (one,) = parts.network_log.of_session("one")
+    page = (await browser.get(f"/network/one/{one.number}")).text
+    assert "Headers of the request" in page
+    assert "Headers of the response" in page
+    assert "X-Text: &lt;i&gt;" in page
+    assert "1 headers, 2 of the response" in (await browser.get("/network?session=one")).text
+    entries = msgspec.json.decode((await browser.get("/api/sessions/one/network.har")).content)["log"]["entries"]
+    assert [one["name"] for one in entries[0]["response"]["headers"]] == ["X-Text", "X-Said"]
+    assert SECRET not in page + str(entries)
+    assert RLO not in page
