@@ -33,7 +33,7 @@ def touches(action: FileChange, own: frozenset[str]) -> bool:
     """Whether the change is of an own path, of something below one, or of a folder above one. `ValueError` for what is no path."""
     named = [canonical(action.path, action.path_b64).folded]
     if action.to is not None:
-        named.append(canonical(action.to).folded)
+        named.append(canonical(action.to, action.to_b64).folded)
     return any(_overlap(one, mine) for one in named for mine in own)
 
 

@@ -42,7 +42,7 @@ class FileChange(
     """Change one path of the host's workspace.
 
     `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
-    `path_b64`, and `path` is then only for show. `before` and `after` are `content_hash` of the file as it
+    `path_b64` or `to_b64`, and `path` or `to` is then only for show. `before` and `after` are `content_hash` of the file as it
     must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
     `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
     `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
@@ -58,6 +58,7 @@ class FileChange(
     mode: int | None = None
     link_target: str | None = None
     hazards: tuple[str, ...] = ()
+    to_b64: str | None = None
 
 
 class Network(
@@ -136,6 +137,7 @@ class BudgetRaise(
 
 
 _RESOLVED = Network.__struct_fields__.index("resolved")
+_TO_B64 = FileChange.__struct_fields__.index("to_b64")
 
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
@@ -151,11 +153,14 @@ def fingerprint(action: Action) -> str:
 
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
-    led to is evidence for the rules, checked anew each time; what a person approves is the name.
+    led to is evidence for the rules, checked anew each time; what a person approves is the name. And `FileChange.to_b64` where
+    it is None, so that what was approved before there was this field still is: one field less is another encoding.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
         del fields[_RESOLVED]
+    elif isinstance(action, FileChange) and action.to_b64 is None:
+        del fields[_TO_B64]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
 
 
@@ -167,7 +172,11 @@ def subject(action: Action) -> str:
     """
     if isinstance(action, FileChange):
         path = _subject_of(action.path_b64 or action.path)
-        return path if action.to is None else MOVES + msgspec.json.encode((path, _subject_of(action.to))).decode()
+        return (
+            path
+            if action.to is None
+            else MOVES + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
+        )
     return f"{category_of(action)}:{fingerprint(action)}"
 
 

@@ -226,20 +226,38 @@ def name_fields(name: str) -> tuple[str, str | None]:
 
 
 def is_text(name: str) -> bool:
-    """Whether a name of the file system's is UTF-8, as a link's target and a rename's `to` must be."""
+    """Whether a name of the file system's is UTF-8, as a link's target must be."""
     return name_fields(name)[1] is None
 
 
 def name_of(action: FileChange) -> str:
     """The name that the file system knows an action's path by. Raises ValueError for a broken `path_b64`."""
-    if action.path_b64 is None:
-        return action.path
-    return os.fsdecode(base64.b64decode(action.path_b64, validate=True))
+    return _name(action.path, action.path_b64)
+
+
+def _name(shown: str, encoded: str | None) -> str:
+    return shown if encoded is None else os.fsdecode(base64.b64decode(encoded, validate=True))
+
+
+def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> FileChange:
+    """The action that gives a path another name, where it holds `token`. Names are as in `to_action`."""
+    shown, encoded = name_fields(old)
+    to, to_encoded = name_fields(new)
+    return FileChange(
+        operation="rename",
+        path=shown,
+        path_b64=encoded,
+        to=to,
+        before=token,
+        after=token,
+        hazards=hazards,
+        to_b64=to_encoded,
+    )
 
 
 def names_of(action: FileChange) -> tuple[str, ...]:
     """The names of every path that an action changes: a rename's are two."""
-    return (name_of(action),) if action.to is None else (name_of(action), action.to)
+    return (name_of(action),) if action.to is None else (name_of(action), _name(action.to, action.to_b64))
 
 
 # --- edits -----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ OWN_LISTENERS = frozenset((host, port) for host in ("127.0.0.1", "::1") for port
 _COMMON = frozenset({"id", "category", "policy", "workspace"})
 _KEYS: dict[str, frozenset[str]] = {
     "exec": frozenset({"command", "cwd", "timeout_s"}),
-    "filesystem": frozenset({"operation", "path", "path_b64", "to", "mode", "link_target", "hazards"}),
+    "filesystem": frozenset({"operation", "path", "path_b64", "to", "to_b64", "mode", "link_target", "hazards"}),
     "network": frozenset({"method", "url", "connect", "sni", "host_header", "resolved"}),
     "git": frozenset(
         {"command", "cwd", "operation", "remote", "ref", "refspecs", "force", "delete", "flags", "remotes"}
@@ -144,7 +144,7 @@ def _with_links(
     """The verdict once links are known, never looser: a path is judged by what it is called without them, too."""
     path, to = look(canonical(action.path, action.path_b64).text), Seen()
     if action.to is not None:
-        to = look(canonical(action.to).text)
+        to = look(canonical(action.to, action.to_b64).text)
     why = path.why or to.why
     if why is not None:
         return Verdict("deny", why)
@@ -155,6 +155,7 @@ def _with_links(
         path=path.path or action.path,
         path_b64=None if path.path else action.path_b64,
         to=to.path or action.to,
+        to_b64=None if to.path else action.to_b64,
         hazards=(*action.hazards, "symlink") if path.is_link or to.is_link else action.hazards,
     )
     return combine([verdict, judge(meant)])
@@ -195,7 +196,8 @@ def _filesystem(fields: Mapping[str, Any]) -> Action:
         # Whether the file was executable before isn't said.
         hazards = (*hazards, "new-executable")
     encoded = _get(fields, "path_b64", str, None)
-    to = _get(fields, "to", str, None)
+    to_encoded = _get(fields, "to_b64", str, None)
+    to = _get(fields, "to", str, "" if to_encoded is not None else None)
     return FileChange(
         operation=cast("FileOperation", operation),
         path=_get(fields, "path", str, "" if encoded is not None else _MISSING),
@@ -204,6 +206,7 @@ def _filesystem(fields: Mapping[str, Any]) -> Action:
         mode=mode,
         link_target=_get(fields, "link_target", str, to if operation == "symlink" else None),
         hazards=hazards,
+        to_b64=to_encoded,
     )
 
 

@@ -46,7 +46,8 @@ class Reading:
             forced.append(Forced("ask", f"{path.is_odd} is never allowed by a rule"))
         if name is not None and not is_spelled:
             forced.append(force_of(name))
-        written = action.to if at else action.path if action.path_b64 is None else path.text
+        shown, encoded = (action.to, action.to_b64) if at else (action.path, action.path_b64)
+        written = shown if encoded is None else path.text
         notes = tuple(_notes(path, written, name if is_spelled else None))
         alone = FileChange(operation="write", path=path.text)
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
@@ -78,7 +79,8 @@ class Reading:
 
 def _paths(action: FileChange) -> list[WorkspacePath]:
     try:
-        return [canonical(action.path, action.path_b64), *([canonical(action.to)] if action.to is not None else [])]
+        moved = [] if action.to is None else [canonical(action.to, action.to_b64)]
+        return [canonical(action.path, action.path_b64), *moved]
     except ValueError:
         return []
 

@@ -286,7 +286,7 @@ class FileJudge(Judge[_Seen]):
         try:
             paths = [canonical(action.path, action.path_b64)]
             if action.to is not None:
-                paths.append(canonical(action.to))
+                paths.append(canonical(action.to, action.to_b64))
         except ValueError as error:
             return Verdict("deny", str(error), remedy=STAY_INSIDE)
         if action.operation == "rename" and action.to is None:

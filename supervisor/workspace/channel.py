@@ -20,7 +20,7 @@ import structlog
 from supervisor.core.actions import content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import ChangeCard, Side, make_card
-from supervisor.core.changes import PERMISSIONS, name_of
+from supervisor.core.changes import PERMISSIONS, name_of, names_of
 from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.core.text_diff import MOST_TEXT_BYTES
@@ -287,7 +287,7 @@ class WorkspaceChannel:
         host = look_quietly(self._now.sides.host, name_of(action))
         old = new = None
         if action.to is not None:  # nothing of the content changes
-            is_free = look_quietly(self._now.sides.host, action.to) is None
+            is_free = look_quietly(self._now.sides.host, names_of(action)[1]) is None
             return make_card(action, None, None, host.token if host and is_free else None, self._gate.redactor)
         if host is not None and host.kind == "file":
             old = Side(self._read_host(name_of(action)), host.signature[0], host.mode)

@@ -29,7 +29,7 @@ from supervisor.core.changes import (
     Want,
     agree,
     is_text,
-    name_fields,
+    rename_of,
     to_action,
     want,
 )
@@ -293,10 +293,7 @@ class Comparison:
     def _renaming(self, old: str, finding: Finding) -> Asking | None:
         new, mine = finding.name, finding.mine
         assert mine is not None
-        shown, encoded = name_fields(old)
-        action = FileChange(
-            operation="rename", path=shown, path_b64=encoded, to=new, before=mine.token, after=mine.token
-        )
+        action = rename_of(old, new, mine.token)
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
             return None
         self._compared[new] = mine.signature

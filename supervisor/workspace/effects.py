@@ -324,7 +324,7 @@ class Effects:
         host = look_quietly(self._sides.host, name)
         token = host.token if host else None
         if action.operation == "rename":
-            ends = Ends(host, look_quietly(self._sides.host, action.to or ""))
+            ends = Ends(host, look_quietly(self._sides.host, names_of(action)[1]))
             if is_moved(action, ends):
                 return None
             if ends.new is not None and token == action.before:

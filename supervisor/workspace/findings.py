@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from supervisor.core.changes import PERMISSIONS, SET_ID, Seen, Want, is_text
+from supervisor.core.changes import PERMISSIONS, SET_ID, Seen, Want
 from supervisor.core.renames import File, pair
 
 
@@ -53,7 +53,7 @@ class Renames:
         mine = finding.mine
         if mine is None or not finding.is_creation or mine.mode & SET_ID or mine.links > 1:
             return False
-        return is_text(finding.name) and _file(finding.name, mine).content in self._contents
+        return _file(finding.name, mine).content in self._contents
 
     def hold(self, finding: Finding) -> bool:
         """Whether it is kept back until it is known what it belongs to."""

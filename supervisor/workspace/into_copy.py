@@ -6,7 +6,7 @@ What it wrote there itself meanwhile is kept where it can't be merged, and becom
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request
-from supervisor.core.changes import EditError, Seen, Want, apply_edits, name_of, to_action
+from supervisor.core.changes import EditError, Seen, Want, apply_edits, name_of, names_of, rename_of, to_action
 from supervisor.errors import GatehouseError
 from supervisor.workspace.agent_edits import AgentEdits
 from supervisor.workspace.apply import Applier
@@ -64,17 +64,14 @@ class IntoCopy:
 
     def _move(self, request: Request, action: FileChange, mine: Seen | None) -> str:
         """The agent's own file goes along with what it wrote into it."""
+        name, to = names_of(action)
         if mine is None or mine.kind != "file":
-            there = look_quietly(self._sides.copy, action.to or "")
+            there = look_quietly(self._sides.copy, to)
             return DONE if there is not None and there.token == action.after else "left as it was: it has no such file"
-        if action.to is not None and not self._sides.is_of_agent(action.to):
+        if not self._sides.is_of_agent(to):
             # The host's own, moved a moment ago, shows at the new place already: the agent's file goes before it.
-            self._sides.keep_from_agent([action.to])
-        token = mine.token
-        moving = FileChange(
-            operation="rename", path=action.path, path_b64=action.path_b64, to=action.to, before=token, after=token
-        )
-        self._applier.apply(moving, request.id, lambda rebuilt: None)
+            self._sides.keep_from_agent([to])
+        self._applier.apply(rename_of(name, to, mine.token), request.id, lambda rebuilt: None)
         return DONE
 
     def _apply(self, request: Request, name: str, wanted: Want) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange
-from supervisor.core.changes import PERMISSIONS, Known, Seen, name_fields, name_of, signature_of
+from supervisor.core.changes import PERMISSIONS, Known, Seen, names_of, rename_of, signature_of
 from supervisor.core.undoing import held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
@@ -65,7 +65,7 @@ class Mover:
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
-        use(_rebuilt(action, name, to, moved))
+        use(rename_of(name, to, moved.token, action.hazards))  # anew, from what is about to be done; see `apply`
         known = Known(moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature)
         if ends.old is None:
             return self._placer.done_before(request_id, name, known)
@@ -124,24 +124,10 @@ def is_moved(action: FileChange, ends: Ends) -> bool:
 
 
 def _paths(action: FileChange) -> tuple[str, str]:
-    name, to = name_of(action), action.to or ""
+    name, to = names_of(action)
     split(name)
     split(to)
     return name, to
-
-
-def _rebuilt(action: FileChange, name: str, to: str, moved: Seen) -> FileChange:
-    """The action anew, from what is about to be done; see `apply`."""
-    shown, encoded = name_fields(name)
-    return FileChange(
-        operation="rename",
-        path=shown,
-        path_b64=encoded,
-        to=name_fields(to)[0],
-        before=moved.token,
-        after=moved.token,
-        hazards=action.hazards,
-    )
 
 
 def _taken(to: str) -> StaleError:

@@ -27,6 +27,7 @@ from supervisor.core.changes import (
     name_fields,
     name_of,
     names_of,
+    rename_of,
     signature_of,
     to_action,
     want,
@@ -272,6 +273,21 @@ def test_a_rename_is_about_two_names() -> None:
     assert names_of(FileChange(operation="rename", path="a", to="b")) == ("a", "b")
     assert names_of(FileChange(operation="rename", path="caf\\xe9", path_b64="Y2Fm6Q==", to="b")) == ("caf\udce9", "b")
     assert names_of(FileChange(operation="delete", path="a")) == ("a",)
+
+
+_NAMES = st.binary(min_size=1, max_size=4).filter(lambda raw: b"\0" not in raw)
+
+
+@given(_NAMES, _NAMES, _NAMES)
+def test_a_rename_is_about_exactly_these_bytes(old: bytes, new: bytes, other: bytes) -> None:
+    action = rename_of(os.fsdecode(old), os.fsdecode(new), A)
+    assert tuple(map(os.fsencode, names_of(decode(encode(action))))) == (old, new)  # type: ignore[arg-type]
+    for another in (
+        rename_of(os.fsdecode(old), os.fsdecode(other), A),
+        rename_of(os.fsdecode(other), os.fsdecode(new), A),
+    ):
+        is_same = names_of(another) == names_of(action)
+        assert (fingerprint(another) == fingerprint(action)) == is_same
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from supervisor.core.actions import FileChange
@@ -95,6 +96,28 @@ def test_a_hazard_is_asked_whatever_allows_it(action: FileChange) -> None:
     found = verdict(action, allow=["filesystem(**)"], modes={"filesystem": "allow"})
     assert (found.decision, found.sticky) == ("ask", True)
     assert "is never allowed by a rule" in found.why
+
+
+def test_a_rename_is_judged_by_the_bytes_of_both_names() -> None:
+    def to(encoded: str) -> str:
+        move = FileChange(operation="rename", path="src/a", to="src/shown", to_b64=encoded)
+        return verdict(move, allow=["filesystem(src/**)"], deny=["filesystem(src/closed/**)"]).decision
+
+    assert to("c3JjL2I=") == "allow"  # src/b
+    assert to("c3JjL/8=") == "ask"  # src/\xff
+    assert to("bGliL2I=") == "ask"  # lib/b
+    assert to("c3JjL2Nsb3NlZC//") == "deny"  # src/closed/\xff
+    assert to("Li4v/w==") == "deny"  # ../\xff
+    assert to("LmdpdC//") == "deny"  # .git/\xff
+    assert to("not base64") == "deny"
+
+
+def test_a_folders_mode_makes_nothing_executable() -> None:
+    opened = FileChange(operation="chmod", path="src/a", before="dir", after="dir", mode=0o755)
+    assert verdict(opened, allow=["filesystem(src/**)"]).decision == "allow"
+    assert verdict(opened, deny=["filesystem(src/**)"]).decision == "deny"
+    for mode in (None, 0o2755):
+        assert verdict(msgspec.structs.replace(opened, mode=mode), allow=["filesystem(**)"]).decision == "ask"
 
 
 def test_a_mode_that_adds_nothing_is_no_hazard() -> None:

@@ -113,6 +113,7 @@ WILD_ACTIONS: st.SearchStrategy[Action] = st.one_of(
         path=ANY,
         to=st.none() | ANY,
         path_b64=st.none() | ANY,
+        to_b64=st.none() | ANY,
         link_target=st.none() | ANY,
         mode=st.none() | st.integers(),
         hazards=st.lists(ANY, max_size=2).map(tuple),
