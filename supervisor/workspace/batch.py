@@ -23,7 +23,7 @@ from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import BatchBegun, Intent, decode_name
 from supervisor.workspace.leftovers import clean_leftovers
-from supervisor.workspace.placing import Applied, StaleError
+from supervisor.workspace.placing import Applied, StaleError, stale
 from supervisor.workspace.restore import Restorer
 from supervisor.workspace.sides import Sides
 
@@ -88,26 +88,25 @@ class Batch:
         """
         self._end_earlier(batch)
         is_resumed = self._history.open_batch is not None
-        done: dict[str, Applied] = {}
+        begun = set[str]()
         try:
             self._history.begin_batch(batch)
             self._at("batch begun")
             with self._applier.sharing_syncs():
-                self._do_all(changes, done)
+                done = self._do_all(changes, begun)
             self._at("batch done")
             self._history.end_batch(batch, rolled_back=False)
         except Exception as error:  # whatever it is: what was done has to be put back
             name, cause = (error.name, error.__cause__) if isinstance(error, _FailedError) else ("", error)
-            left = self.roll_back(batch, None if is_resumed else done.keys())
+            left = self.roll_back(batch, None if is_resumed else begun)
             raise BatchError(name, cause, left) from cause
         self._at("batch ended")
-        return [done[change.request_id] for change in changes]
+        return done
 
-    def roll_back(
-        self, batch: BatchBegun, happened: Collection[str] | None = None, *, is_last: bool = False
-    ) -> list[str]:
-        """Put back what any of the batch's intents did; what could not be, each with its why. `happened`: the requests whose
-        effects did; None where a crash took that knowledge along, so any may have.
+    def roll_back(self, batch: BatchBegun, begun: Collection[str] | None = None, *, is_last: bool = False) -> list[str]:
+        """Put back what any of the batch's intents did; what could not be, each with its why. `begun`: the requests whose
+        effects may have happened, so that what the person did isn't taken for one of them; None where a crash took that
+        knowledge along: then any may.
 
         What the person has made of a path since is theirs. INVARIANT: what it held before the batch isn't lost by that: the
         effect counts as done, and can be undone like any other. What failed by the disk alone is tried again before the
@@ -120,13 +119,13 @@ class Batch:
         left: list[str] = []
         stays: list[Intent] = []
         is_stuck = False
-        newest_first = intents[::-1]
+        newest_first = [intent for intent in reversed(intents) if begun is None or intent.request in begun]
         for intent in sorted(newest_first, key=_order_back):
             try:
                 self._take_back(batch, intent)
             except (GatehouseError, OSError) as error:
                 left.append(error.message if isinstance(error, GatehouseError) else str(error))
-                stays += [intent] if self._may_be_in_effect(intent, happened) else []
+                stays += [intent] if self._history.has_before(intent) else []  # nothing is placed before that is kept
                 is_stuck = is_stuck or not (is_last or _is_of_person(error))
         for intent in newest_first:
             self._set_folder_time(intent)
@@ -145,7 +144,7 @@ class Batch:
             if self._history.open_batch is not None:
                 raise GatehouseError("earlier changes can't be put back: the journal can't be written", "make room")
 
-    def _do_all(self, changes: Sequence[Change], done: dict[str, Applied]) -> None:
+    def _do_all(self, changes: Sequence[Change], begun: set[str]) -> list[Applied]:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[str, Staged] = {}
@@ -159,15 +158,24 @@ class Batch:
                 if ready is not None:
                     staged[request_id] = ready
         self._at("batch staged")
-        for request_id, action, use, mtime_ns in sorted(changes, key=lambda change: order(change.action)):
-            with _about(name_of(action)):
-                if request_id in staged:
-                    done[request_id] = self._applier.place(staged[request_id])
-                elif action.operation == "rename":
-                    done[request_id] = self._applier.move(action, request_id, use)
-                else:
-                    seen = host[request_id]
-                    done[request_id] = self._applier.carry_out(action, seen, request_id, use, mtime_ns=mtime_ns)
+        done: dict[str, Applied] = {}
+        for change in sorted(changes, key=lambda change: order(change.action)):
+            begun.add(change.request_id)
+            with _about(change.name):
+                try:
+                    done[change.request_id] = self._do(change, host[change.request_id], staged.get(change.request_id))
+                except StaleError:
+                    if change.action.operation != "rename":
+                        begun.discard(change.request_id)  # nothing of it happened
+                    raise
+        return [done[change.request_id] for change in changes]
+
+    def _do(self, change: Change, host: Seen | None, staged: Staged | None) -> Applied:
+        if staged is not None:
+            return self._applier.place(staged)
+        if change.action.operation == "rename":
+            return self._applier.move(change.action, change.request_id, change.use)
+        return self._applier.carry_out(change.action, host, change.request_id, change.use, mtime_ns=change.mtime_ns)
 
     def _check_all(self, changes: Sequence[Change]) -> dict[str, Seen | None]:
         """What the host holds at each one's path, by request. A rename's paths are looked at once more later."""
@@ -180,9 +188,12 @@ class Batch:
                     host[change.request_id] = self._applier.check(change.action)
         return host
 
-    def _may_be_in_effect(self, intent: Intent, happened: Collection[str] | None) -> bool:
-        """Nothing is placed before all that it replaces is kept."""
-        return self._history.has_before(intent) if happened is None else intent.request in happened
+    def _has_folder(self, name: str) -> bool:
+        try:
+            with self._root.parent(name):
+                return True
+        except OSError:
+            return False
 
     def _set_folder_time(self, intent: Intent) -> None:
         """Everything in a folder is back by now, so its time can be, too."""
@@ -192,7 +203,10 @@ class Batch:
                 os.utime(fd, ns=(before.mtime_ns, before.mtime_ns))
 
     def _take_back(self, batch: BatchBegun, intent: Intent) -> None:
-        self._restorer.restore(batch.id, decode_name(intent.name), intent.before, intent.after)
+        name = decode_name(intent.name)
+        if intent.before is not None and not self._has_folder(name):
+            raise stale(name)  # what the batch took from there is back by now: the person took it away
+        self._restorer.restore(batch.id, name, intent.before, intent.after)
         for folder in reversed(intent.folders):
             try:
                 self._restorer.restore(batch.id, decode_name(folder), None, MADE_FOLDER)

@@ -182,6 +182,25 @@ async def test_what_cant_be_put_back_is_kept_and_holds_up_nothing(desk: Desk) ->
         assert done["README.md"] is not None
 
 
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_what_the_person_deletes_in_the_middle_of_a_batch_stays_deleted(desk: Desk, nth: int) -> None:
+    """Put back is what the batch deleted, not what it was about to."""
+    desk.new_channel(
+        once("intended", lambda: [(desk.host / "src" / one).unlink(missing_ok=True) for one in NAMES], nth)
+    )
+    async with desk.running(start=False):
+        for name in NAMES:
+            (desk.copy / "src" / name).unlink()
+        (desk.copy / "README.md").write_text("agent\n")
+        await desk.compared()
+        await approved(desk)
+        # Those that the batch had deleted by then are the person's again; the others the person deleted.
+        assert len(list((desk.host / "src").glob("*.py"))) == (1 if nth == 3 else 0)
+
+
+NAMES = ("app.py", "util.py")
+
+
 async def test_a_full_disk_holds_up_the_next_answer_only_once(desk: Desk) -> None:
     """What can't be put back for want of room is tried again before the next batch, and then kept for an undo."""
     old = (desk.host / "README.md").read_bytes()
