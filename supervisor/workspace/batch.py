@@ -71,6 +71,23 @@ class _FailedError(Exception):
         self.name = name
 
 
+class _Tries:
+    """What could not be put back, and why. `is_stuck`: some of it may be, once the disk is well."""
+
+    def __init__(self) -> None:
+        self.why: list[str] = []
+        self.is_stuck = False
+
+    def succeeds(self, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except (GatehouseError, OSError) as error:
+            self.why.append(error.message if isinstance(error, GatehouseError) else str(error))
+            self.is_stuck = self.is_stuck or not _is_of_person(error)
+            return False
+        return True
+
+
 class Batch:
     """Carries out changes of one session's host together. Blocking: call it in a thread, one at a time."""
 
@@ -116,25 +133,23 @@ class Batch:
         ids = set(batch.requests)
         intents = [intent for intent in self._history.open.values() if intent.request in ids]
         clean_leftovers(self._root, intents)
-        left: list[str] = []
+        tries = _Tries()
         stays: list[Intent] = []
-        is_stuck = False
-        newest_first = [intent for intent in reversed(intents) if begun is None or intent.request in begun]
+        newest_first = intents[::-1]
         for intent in sorted(newest_first, key=_order_back):
-            try:
-                self._take_back(batch, intent)
-            except (GatehouseError, OSError) as error:
-                left.append(error.message if isinstance(error, GatehouseError) else str(error))
+            is_meant = begun is None or intent.request in begun
+            if is_meant and not tries.succeeds(lambda intent=intent: self._take_back(batch, intent)):  # type: ignore[misc]
                 stays += [intent] if self._history.has_before(intent) else []  # nothing is placed before that is kept
-                is_stuck = is_stuck or not (is_last or _is_of_person(error))
+            # Those are made when it is made ready.
+            tries.succeeds(lambda intent=intent: self._take_back_folders(batch, intent))  # type: ignore[misc]
         for intent in newest_first:
             self._set_folder_time(intent)
-        if not is_stuck:
+        if is_last or not tries.is_stuck:
             with contextlib.suppress(OSError):  # the journal can't be written: the next start finds all of it put back
                 stays.sort(key=intents.index)
                 self._history.end_batch(batch, rolled_back=True, stays=stays)
         self._at("rolled back")
-        return left
+        return tries.why
 
     def _end_earlier(self, batch: BatchBegun) -> None:
         """A batch that could not be put back as a whole is put back as far as that goes, before another relies on the history."""
@@ -207,6 +222,8 @@ class Batch:
         if intent.before is not None and not self._has_folder(name):
             raise stale(name)  # what the batch took from there is back by now: the person took it away
         self._restorer.restore(batch.id, name, intent.before, intent.after)
+
+    def _take_back_folders(self, batch: BatchBegun, intent: Intent) -> None:
         for folder in reversed(intent.folders):
             try:
                 self._restorer.restore(batch.id, decode_name(folder), None, MADE_FOLDER)

@@ -14,6 +14,7 @@ import stat
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from supervisor.clock import wait_out_tick
 from supervisor.core.actions import content_hash
 from supervisor.core.changes import PERMISSIONS, SET_ID, Known, Seen, signature_of
 from supervisor.errors import GatehouseError
@@ -74,6 +75,7 @@ class NewFiles:
             status = os.fstat(reading)
             if not is_regular(status) or status.st_size > LARGEST_BYTES or status.st_mode & SET_ID:
                 return None
+            wait_out_tick(status.st_ctime_ns)
             data = os.read(reading, status.st_size + 1)
             if len(data) != status.st_size or signature_of(os.fstat(reading)) != signature_of(status):
                 return None

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 
+from supervisor.clock import wait_out_tick
 from supervisor.core.changes import Seen, Signature, kind_of, signature_of
 from supervisor.workspace.beneath import FILE, PathError, Root, is_regular
 
@@ -50,8 +51,9 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:
     """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
 
-    A file is read for its digest, by `digest_of(fd, status)` where given. Raises UnsteadyError, TooLargeError,
-    PathError (out of bounds), OSError (not readable).
+    A file is read for its digest, by `digest_of(fd, status)` where given. INVARIANT: not before the tick is over in which it
+    was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
+    TooLargeError, PathError (out of bounds), OSError (not readable).
     """
     try:
         with root.parent(name) as (fd, leaf):
@@ -75,6 +77,7 @@ def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], st
             raise UnsteadyError
         if status.st_size > LARGEST_FILE_BYTES:
             raise TooLargeError  # told without reading it, or keeping half a gigabyte of it
+        wait_out_tick(status.st_ctime_ns)
         digest = (digest_of or steady_digest)(opened, status)
         return _seen(status, digest=digest)
     finally:
