@@ -77,7 +77,7 @@ def tick(card: Locator, number: int) -> Locator:
 
 
 async def until(page: Page, condition: Callable[[], object]) -> None:
-    for _ in range(500):
+    for _ in range(2000):
         if condition():
             return
         await page.wait_for_timeout(20)

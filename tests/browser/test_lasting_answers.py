@@ -13,7 +13,7 @@ from supervisor.repeats import MOST_CONNECTIONS
 from tests.browser.conftest import opened
 from tests.browser.operator_site import Site
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 LASTING = {
     "15 minutes": ("t", "Allow for 15 min…", "allow"),
     "this session": ("s", "Allow for this session…", "allow"),

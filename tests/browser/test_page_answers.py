@@ -14,7 +14,7 @@ from supervisor.server import page_views
 from tests.browser.conftest import Watch, opened
 from tests.browser.operator_site import Site, fill
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 
 
 async def answered(site: Site, request: Request) -> Request:

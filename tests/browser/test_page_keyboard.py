@@ -7,7 +7,7 @@ from supervisor.core.approvals import Request, status
 from tests.browser.conftest import opened
 from tests.browser.operator_site import Site
 
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 
 
 async def settled_on(page: Page, request: Request) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -111,8 +111,17 @@ async def test_the_environment_is_on_no_command_line(sandbox: Bubblewrap, place:
     assert await running.wait() == 137
 
 
+@pytest.fixture
+def unheard_ports() -> Iterator[tuple[int, int]]:
+    """Two ports of the host that nobody listens at, nor can during the test: they are bound, and no more."""
+    with socket.socket() as one, socket.socket() as two:
+        for held in (one, two):
+            held.bind(("127.0.0.1", 0))
+        yield one.getsockname()[1], two.getsockname()[1]
+
+
 async def test_listening_sockets_are_inside_and_held_before_the_command_starts(
-    sandbox: Bubblewrap, place: Place
+    sandbox: Bubblewrap, place: Place, unheard_ports: tuple[int, int]
 ) -> None:
     given: dict[int, socket.socket] = {}
 
@@ -120,11 +129,11 @@ async def test_listening_sockets_are_inside_and_held_before_the_command_starts(
         await asyncio.sleep(0.05)
         given.update(listeners)
 
-    script = "import socket\nfor p in (3128, 3701):\n s=socket.create_connection(('127.0.0.1',p)); s.send(b'%d' % p); s.recv(1)"
+    script = f"import socket\nfor p in {unheard_ports}:\n s=socket.create_connection(('127.0.0.1',p)); s.send(b'%d' % p); s.recv(1)"
     running = await sandbox.start(
-        place.spec("python3", "-c", script, ports=(3128, 3701)), on_output=Capture(), on_listeners=take
+        place.spec("python3", "-c", script, ports=unheard_ports), on_output=Capture(), on_listeners=take
     )
-    assert set(given) == {3128, 3701}
+    assert set(given) == set(unheard_ports)
     loop = asyncio.get_running_loop()
     for port, listener in given.items():
         client, _ = await loop.sock_accept(listener)

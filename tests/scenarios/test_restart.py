@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.process import Gatehouse, descendants, is_alive, until
+from tests.scenarios.process import PATIENCE_S, Gatehouse, descendants, is_alive, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
 
 POLICY = """
 version: 1
@@ -171,4 +171,4 @@ def test_a_killed_agent_leaves_its_changes_waiting(
     product.until_event("agent_exited")
     product.ask("approve", product.until_pending("write asked.txt")["write asked.txt"])
     until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
-    assert process.wait(30) in (0, 137)
+    assert process.wait(PATIENCE_S) in (0, 137)

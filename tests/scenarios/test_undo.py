@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.process import Gatehouse, until
+from tests.scenarios.process import PATIENCE_S, Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
 
 POLICY = 'version: 1\nallow: ["filesystem(**)"]\n'
 WORK = "echo agent > a.txt; rm b.txt; mkdir -p new/er; echo fresh > new/er/c.txt; sleep 1"
@@ -121,7 +121,7 @@ def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) ->
             command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=product.environment
         )
         os.write(ours, answer)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code
         assert b"Undo 5 paths? [y/N]" in out
     os.close(ours)

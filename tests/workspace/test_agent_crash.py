@@ -44,7 +44,7 @@ def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> int:
         async with desk.running():
             ask = desk.channel.delete(APP, "") if kind == "delete" else desk.channel.move(APP, NEW, "")
             desk.approve(await ask)
-            await asyncio.sleep(10)
+            await asyncio.sleep(60)  # killed long before
 
     try:
         asyncio.run(live())

@@ -65,7 +65,7 @@ def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> int:
         async with desk.running():
             path = act(kind, desk)
             desk.approve(await desk.asked(path))
-            await asyncio.sleep(10)
+            await asyncio.sleep(60)  # killed long before
 
     try:
         asyncio.run(live())
