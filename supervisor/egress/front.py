@@ -27,7 +27,7 @@ from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Connection, Session, Sessions
+from supervisor.egress.sessions import Connection, Session, Sessions
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
 log = structlog.get_logger("egress")
@@ -37,8 +37,7 @@ HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
 _TOO_MANY = refusals.as_http(
-    Refusal(why=f"this session has {MOST_CONNECTIONS_PER_SESSION} connections already", remedy="close some of them"),
-    503,
+    Refusal(why="this session has as many connections already as it may", remedy="close some of them"), 503
 )
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 

@@ -5,6 +5,7 @@ A connection belongs to the session whose listening socket it came in by: nothin
 
 import asyncio
 import itertools
+import resource
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from supervisor.egress.ends import MOST_HELD_BYTES
 from supervisor.egress.names import Names
 
 MOST_CONNECTIONS_PER_SESSION = 512
+# The client's descriptor, its origin's, and one more that is on its way to either; a tenth of all is kept for what isn't a connection.
+_FILES_EACH = 3
+_KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
 # What of traffic is counted (`allowances`).
@@ -146,6 +150,8 @@ class Sessions:
     """All sessions of this process, and the connections by the id that mitmproxy gives their client."""
 
     def __init__(self) -> None:
+        most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_connections = (most_files - most_files // _KEPT_PART) // _FILES_EACH
         self._sessions: dict[str, Session] = {}
         self._by_client: dict[str, Connection] = {}
         self._ids = itertools.count(1)
@@ -166,8 +172,12 @@ class Sessions:
         return list(self._sessions.values())
 
     def connect(self, session: Session, transport: asyncio.Transport, started_at: float) -> Connection | None:
-        """Register a client; None where the session is closed or has too many."""
-        if session.closed or len(session.connections) >= MOST_CONNECTIONS_PER_SESSION:
+        """Register a client; None where the session is closed or has too many.
+
+        INVARIANT: no session takes the descriptors that are another's share.
+        """
+        share = self._most_connections // max(1, len(self._sessions))
+        if session.closed or len(session.connections) >= min(MOST_CONNECTIONS_PER_SESSION, share):
             return None
         connection = Connection(f"{session.id}/{next(self._ids)}", session, transport, started_at)
         session.connections.add(connection)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest_asyncio
 
 from supervisor.core.egress_wire import Answer, Question
 from supervisor.egress.layers import MOST_RESETS_AT_ONCE
-from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION
+from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Sessions
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Origin,
@@ -186,6 +187,27 @@ async def test_many_streams_that_wait_are_bounded_and_hold_nobody_up(
     assert status_of(await other.send(request_to(http))) == 200
 
 
+class Nobody(asyncio.Transport):
+    """Of a client that says nothing."""
+
+    def abort(self) -> None:
+        """It is gone."""
+
+
+async def test_no_session_takes_the_share_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (200, 200))
+    sessions = Sessions()
+    greedy, modest = sessions.get("greedy"), sessions.get("modest")
+    transport = Nobody()
+    taken = [sessions.connect(greedy, transport, 0.0) for _ in range(100)]
+    assert len([one for one in taken if one is not None]) == 30
+    assert all(sessions.connect(modest, transport, 0.0) for _ in range(30))
+    # Two files for each, and one on its way, are below the limit.
+    assert len(greedy.connections | modest.connections) * 3 < 200
+    sessions.close("modest")
+    assert sessions.connect(greedy, transport, 0.0)
+
+
 async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
     egress: FakeSupervisor, proxy: Proxy, other: Proxy, http: Origin
 ) -> None:
@@ -200,7 +222,7 @@ async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
         writer.write(sent)
         answer = await answer_of(reader)
         assert status_of(answer) == 503
-        assert "connections already" in body_of(answer)["why"]
+        assert "as many connections already" in body_of(answer)["why"]
         writer.close()
     assert status_of(await other.send(request_to(http))) == 200
     assert memory_bytes(egress) < 400 * 1024 * 1024
