@@ -160,7 +160,7 @@ def is_still(mine: Seen, known: Known) -> bool:
 
 def _create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want | None:
     before = host.token if host else None
-    changed_there = conflict(known, host)
+    changed_there = conflict(known, host, mine)
     if mine.kind in SPECIAL:
         return Want("write", before, hazards=(mine.kind, *changed_there))
     if mine.kind == "symlink":
@@ -180,8 +180,11 @@ def _create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Wan
     return Want("chmod" if same_content else "write", before, mine.token, mode, hazards=hazards)
 
 
-def conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
-    """The hazard `conflict` where the person changed the path on the host since both sides last agreed."""
+def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:
+    """The hazard `conflict` where the person changed the path on the host since both sides last agreed.
+
+    Where nobody knows any more what content that was, one that both sides have now is replaced by nothing.
+    """
     if known is None:
         return ("conflict",) if host is not None else ()
     if host is None or host.kind != known.kind:
@@ -193,7 +196,8 @@ def conflict(known: Known | None, host: Seen | None) -> tuple[str, ...]:
         return () if host.target == known.target else ("conflict",)
     if host.signature == known.host_signature and known.digest in (None, host.digest):
         return ()
-    same = known.digest is not None and host.digest == known.digest and (host.mode ^ known.mode) & PERMISSIONS == 0
+    base = mine.digest if known.digest is None and mine is not None else known.digest
+    same = base is not None and host.digest == base and (host.mode ^ known.mode) & PERMISSIONS == 0
     return () if same else ("conflict",)
 
 

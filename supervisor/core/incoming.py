@@ -33,7 +33,7 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
         return NOTHING if known is None else AGREED
     if mine is not None and agree(known, mine, host):
         return NOTHING if known is not None and is_known_of(known, mine, host) else AGREED
-    if not conflict(known, host):
+    if not conflict(known, host, mine):
         return NOTHING
     if _agent_changed(known, mine):
         return CONFLICT

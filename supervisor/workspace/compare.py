@@ -242,6 +242,7 @@ class Comparison:
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
         keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
         finding.host = look(sides.host, name)
+        self._bases.learn(name, finding.host)
         # What is new to both is asked about whatever is in it, so it needn't be read once before.
         is_new = finding.host is None and sides.known(name) is None and (renames is None or not renames.holds_any)
         finding.mine = sides.look_at_copy(name, digest_of=keep if is_new else digest_of)

@@ -95,6 +95,30 @@ TABLE = {
         file(A, 2),
         Want("write", A, B, 0o644, hazards=("conflict",)),
     ),
+    "unknown content, person's file touched, the agent's mode": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        file(A, 2, 0o600),
+        file(A, 2),
+        Want("chmod", A, A, 0o600),
+    ),
+    "unknown content, another mode on either side": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        file(A, 2, 0o600),
+        file(A, 2, 0o640),
+        Want("chmod", A, A, 0o600, hazards=("conflict",)),
+    ),
+    "unknown content, deleted by the agent, person's file touched": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        None,
+        file(A, 2),
+        Want("delete", A, hazards=("conflict",)),
+    ),
+    "unknown content, a link in place of what the person touched": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        link("x"),
+        file(A, 2),
+        Want("symlink", A, link_token("x"), link_target="x", hazards=("symlink", "conflict")),
+    ),
     "mode only": (AGREED, file(A, 2, 0o600), file(A), Want("chmod", A, A, 0o600)),
     "executable": (AGREED, file(A, 2, 0o755), file(A), Want("chmod", A, A, 0o755, hazards=("new-executable",))),
     "still executable": (

@@ -99,6 +99,12 @@ TABLE = {
     "changed by the agent": (ON_A, file(B, 2), file(A), NOTHING),
     "new by the agent": (None, file(B), None, NOTHING),
     "deleted by the agent": (ON_A, None, file(A), NOTHING),
+    "unknown content, touched by the person, the agent's mode": (
+        Known("file", 0o644, None, None, file(A).signature, file(A).signature),
+        file(A, 2, 0o600),
+        file(A, 2),
+        NOTHING,
+    ),
     "changed by both": (ON_A, file(B, 2), file(C, 2), CONFLICT),
     "new by both": (None, file(A), file(B), CONFLICT),
     "deleted by the agent, changed by the person": (ON_A, None, file(B, 2), CONFLICT),
