@@ -57,13 +57,24 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(eq=False)
+class _Waiter:
+    """What waits for room. `turned_away`: why a person denied it meanwhile."""
+
+    action: Action
+    name: str
+    turned_away: str = ""
+
+
+@dataclass(eq=False)
 class _Session:
-    """`waiting`: by request id, what waits. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since."""
+    """`waiting`: by request id, what waits. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since.
+    `held`: what waits for room, and `titles` how often each is asked."""
 
     waiting: dict[str, tuple[str, Likeness | None, bool]] = field(default_factory=dict)
     denied: dict[Likeness, dict[str, Request]] = field(default_factory=dict)
     again: Counter[Likeness] = field(default_factory=Counter)
-    held: Counter[str] = field(default_factory=Counter)
+    held: set[_Waiter] = field(default_factory=set)
+    titles: Counter[str] = field(default_factory=Counter)
 
     def note(self, request: Request) -> None:
         """A request as it is now."""
@@ -159,7 +170,10 @@ class Repeats:
         """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its card: the refusal where there is
         none still, and how many seconds are left."""
         deadline = self._clock.monotonic() + hold_s
+        waiter = _Waiter(action, title(redacted(action, self._redactor)))
         while True:
+            if waiter.turned_away:
+                return Refused(why=waiter.turned_away, remedy="do without it, or say why it is needed"), 0.0
             asked = verdict(action, session_id)
             crowded = self.crowd(action, session_id) if asked.decision == "ask" else None
             left_s = max(0.0, deadline - self._clock.monotonic())
@@ -168,22 +182,34 @@ class Repeats:
             if not left_s:
                 why = f"{crowded}: {asked.why}"
                 return Refused(why=why, decision="ask", remedy="try again after they are answered"), 0.0
-            with self._held(title(redacted(action, self._redactor)), session_id), contextlib.suppress(TimeoutError):
+            with self._held(waiter, session_id), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, LOOK_EVERY_S)):
                     await self._queue.next_change_in_session(session_id)
 
     @contextlib.contextmanager
-    def _held(self, name: str, session_id: str) -> Iterator[None]:
-        held = self._of(session_id).held
-        held[name] += 1
+    def _held(self, waiter: _Waiter, session_id: str) -> Iterator[None]:
+        session = self._of(session_id)
+        session.held.add(waiter)
+        session.titles[waiter.name] += 1
         self.on_change(session_id)
         try:
             yield
         finally:
-            held[name] -= 1
-            if held[name] <= 0:
-                del held[name]
+            session.held.discard(waiter)
+            session.titles[waiter.name] -= 1
+            if session.titles[waiter.name] <= 0:
+                del session.titles[waiter.name]
             self.on_change(session_id)
+
+    def held_connections(self, session_id: str) -> list[Action]:
+        """What of a session waits for room to be asked about, and is for the network."""
+        return [one.action for one in self._of(session_id).held if isinstance(one.action, Network)]
+
+    def turn_away(self, session_id: str, why: str) -> None:
+        """Deny these, when the session's requests change next. That it was done is for the caller to record, before."""
+        for one in self._of(session_id).held:
+            if isinstance(one.action, Network):
+                one.turned_away = why
 
     # -- for the person -------------------------------------------------------------------------------------------------
 
@@ -203,8 +229,8 @@ class Repeats:
                 name, at = title(last.action), _denied_at(last)
                 end = None if until == math.inf else until
                 denied.append(Denied(request_id=last.id, title=name, denied_at=at, asked_again=count, until=end))
-        held = tuple(session.held)[:MOST_TITLES]
-        return Quiet(session_id=session_id, denied=tuple(denied), held=held, held_count=len(session.held))
+        held = tuple(session.titles)[:MOST_TITLES]
+        return Quiet(session_id=session_id, denied=tuple(denied), held=held, held_count=len(session.titles))
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 

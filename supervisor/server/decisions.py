@@ -6,12 +6,12 @@ door import this one. Nothing here awaits: a decision is one step of the event l
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from supervisor.core.actions import Category, Effect, category_of, title
+from supervisor.core.actions import Action, Category, Effect, category_of, fingerprint, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.display import visible
 from supervisor.core.duration import FORMS, parse_duration
@@ -23,6 +23,7 @@ from supervisor.policy_files import ALWAYS, Until
 from supervisor.server.parts import Parts
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
+_WITH_ALL = "with all that was held"
 _WHY_CHARS = 200
 # `category`, `category()` and patterns of nothing but wildcards and what separates them: they match everything.
 _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
@@ -89,6 +90,30 @@ def answer_category(
         for request in parts.queue.pending()
         if category_of(request.action) == category and (named is None or request.id in named)
     ]
+
+
+def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
+    """Deny all of a session that egress holds until somebody answers, and what has no card of its own yet; how many that were."""
+    why = f"denied by {by}: {_WITH_ALL}"
+    waiting = [one.id for one in parts.queue.pending(session_id) if one.origin == "egress"]
+    without = parts.gate.repeats.held_connections(session_id)
+    parts.audit.record_all([("verdict_given", _denied_unseen(action, session_id, why, by)) for action in without])
+    parts.gate.repeats.turn_away(session_id, why)
+    answered = parts.gate.resolve_all(waiting, "denied", by=by, reason=_WITH_ALL)
+    return len(answered) + len(without)
+
+
+def _denied_unseen(action: Action, session_id: str, why: str, by: str) -> dict[str, Any]:
+    return {
+        "session": session_id,
+        "category": category_of(action),
+        "action": msgspec.to_builtins(action),
+        "fingerprint": fingerprint(action),
+        "verdict": "deny",
+        "rule": None,
+        "why": why,
+        "by": by,
+    }
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestion]:

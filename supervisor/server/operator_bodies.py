@@ -70,6 +70,12 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     card: Any
 
 
+class HeldDenied(msgspec.Struct, frozen=True, kw_only=True):
+    """How many connections were denied."""
+
+    denied: int
+
+
 class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     also: list[OperatorRequest]

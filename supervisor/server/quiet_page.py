@@ -1,6 +1,6 @@
 """What an agent asks without a card of its own, for the person: repeats that were denied again, and what waits for room.
 
-It shows what `Gate.repeats` holds; the one thing that can be done about it, lifting a denial, is `decisions.lift_denial`'s.
+It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all that is held, is `decisions`'.
 """
 
 from typing import Any
@@ -13,6 +13,7 @@ from supervisor.errors import GatehouseError
 from supervisor.repeats import Denied, Quiet
 from supervisor.server import decisions, page_values
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator_bodies import HeldDenied
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
 from supervisor.server.time_words import clock_text
@@ -35,6 +36,25 @@ def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[s
     return _part(parts)
 
 
+@post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200, sync_to_thread=False)
+def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """The list as it is afterwards, and above it why nothing was denied; the cards follow by themselves."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    try:
+        decisions.deny_held(parts, session.id, by=caller(request).name)
+    except GatehouseError as error:
+        return _part(parts, str(error))
+    return _part(parts)
+
+
+@post("/api/sessions/{session_id:str}/held/deny", status_code=200, sync_to_thread=False)
+def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
+    """Deny all that is held of a session's connections, what has no card of its own included."""
+    parts = parts_of(request)
+    return HeldDenied(denied=decisions.deny_held(parts, parts.sessions.get(session_id).id, by=caller(request).name))
+
+
 @get("/api/quiet", sync_to_thread=False)
 def list_quiet(request: AnyRequest) -> list[Quiet]:
     """What the open sessions ask without a card: repeats of what was denied, and what waits for room in the inbox."""
@@ -51,12 +71,12 @@ def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest
 
 def handlers() -> list[ControllerRouterHandler]:
     """For the pages."""
-    return [quiet_part, lift_from_page]
+    return [quiet_part, lift_from_page, deny_held_from_page]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
     """For the JSON API."""
-    return [list_quiet, lift]
+    return [list_quiet, lift, deny_held]
 
 
 def values(parts: Parts, error: str = "") -> dict[str, Any]:
@@ -69,10 +89,17 @@ def values(parts: Parts, error: str = "") -> dict[str, Any]:
                 "workspace_name": workspace_name(parts.sessions.get(one.session_id).workspace),
                 "until": {denied.request_id: clock_text(denied.until or 0) for denied in one.denied},
                 "more": one.held_count - len(one.held),
+                "all_held": _all_held(parts, one.session_id),
             }
             for one in seen(parts)
         ],
     }
+
+
+def _all_held(parts: Parts, session_id: str) -> int:
+    """How many connections of a session are held, with a card and without."""
+    cards = sum(one.origin == "egress" for one in parts.queue.pending(session_id))
+    return cards + len(parts.gate.repeats.held_connections(session_id))
 
 
 def seen(parts: Parts) -> list[Quiet]:

@@ -9,6 +9,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import Request, status
 from supervisor.core.verdicts import Rule
+from supervisor.gate import Refused
 from supervisor.repeats import MOST_CONNECTIONS
 from tests.browser.conftest import opened
 from tests.browser.operator_site import Site
@@ -147,6 +148,13 @@ async def test_a_loop_over_hosts_is_one_line_below_the_cards(site: Site, page: P
         await expect(quiet).to_contain_text("This agent asks for 6 more")
         await expect(quiet.locator("details")).to_have_attribute("open", "")
         await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(MOST_CONNECTIONS)
+        await quiet.get_by_role("button", name="Deny all 26 that are held").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#confirm-title")).to_have_text("Deny all 26 that are held?")
+        await page.get_by_role("button", name="Deny all 26", exact=True).press("Enter")
+        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(0)
+        await expect(quiet).not_to_contain_text("This agent asks for")
+        assert [isinstance(one, Refused) for one in await asyncio.gather(*held)].count(True) == MOST_CONNECTIONS + 6
     finally:
         for one in held:
             one.cancel()

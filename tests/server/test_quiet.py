@@ -1,13 +1,16 @@
 """What is asked without a card, over the JSON API, and denials that are lifted; the terminal's verb does the same."""
 
+import asyncio
 import json
 from typing import Any
 
 import httpx
 
 from supervisor import card_verbs
-from supervisor.core.actions import Exec
+from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
+from supervisor.gate import Grant, Refused
+from supervisor.repeats import MOST_CONNECTIONS
 from tests.fakes.parts import FakeParts
 
 
@@ -61,3 +64,45 @@ def test_the_terminal_lifts_too(capsys: Any) -> None:
     said = capsys.readouterr().out
     assert said.startswith("may be asked again: npm")
     assert "\x1b" not in said
+
+
+async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
+    cli: httpx.AsyncClient, browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    def held(number: int, session: str = "one") -> asyncio.Future[Grant | Refused]:
+        action = Network(operation="connect", host=f"h{number}.example.net", port=443, scheme="https")
+        return asyncio.ensure_future(parts.gate.decide(action, session_id=session, origin="egress", hold_s=60))
+
+    def verdicts() -> list[str]:
+        parts.audit.flush()
+        lines = (parts.settings.data_dir / "audit.log").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        hosts = {
+            one["request"]: one["action"]["host"]
+            for one in found
+            if one["event"] == "request_asked" and "host" in one["action"]
+        }
+        unseen = [
+            one["action"]["host"] for one in found if one["event"] == "verdict_given" and one["verdict"] == "deny"
+        ]
+        return unseen + [hosts[one["request"]] for one in found if one["event"] == "request_answered"]
+
+    count = MOST_CONNECTIONS + 7
+    waiting = [held(number) for number in range(count)]
+    other, command = held(0, "two"), ask(parts, "npm publish")
+    await asyncio.sleep(0)  # each begins to wait
+    assert len(parts.gate.repeats.held_connections("one")) == 7
+    assert f"Deny all {count} that are held" in (await browser.get("/")).text
+    assert (await cli.post("/api/sessions/one/held/deny")).json() == {"denied": count}
+    refused = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    for one in refused:
+        assert isinstance(one, Refused)
+        assert (one.decision, "with all that was held" in one.why) == ("deny", True), one
+    assert sorted(verdicts()) == sorted(f"h{number}.example.net" for number in range(count))
+    assert (await cli.get("/api/quiet")).json() == []
+    assert status(parts.gate.get(command.id)) == "pending"
+    assert not other.done()
+    assert "are held" not in (await browser.post("/sessions/two/held/deny")).text
+    assert isinstance(await asyncio.wait_for(other, 20), Refused)
+    assert (await cli.post("/api/sessions/one/held/deny")).json() == {"denied": 0}
+    assert (await cli.post("/api/sessions/none/held/deny")).status_code == 404
