@@ -94,11 +94,10 @@ class Tunnels:
             raise self._refused(connection, action, "the origin gave no answer in time", b"") from None
         except HelloError as error:
             raise self._refused(connection, action, str(error), _NOT_READABLE) from None
-        # At once: while the client computes with it the two are joined.
-        answer = origin.take()
-        connection.down_bytes += len(answer)
-        client.send(answer)
         if again:
+            answer = origin.take()
+            connection.down_bytes += len(answer)
+            client.send(answer)
             await self._pass_hello(client, origin, connection, action, HelloReader(is_second=True))
 
     async def _pass_hello(
