@@ -27,7 +27,7 @@ from supervisor.settings import ROOT
 from supervisor.spending import Spending, read_prices
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
-from tests.egress.egress_harness import NAMES, Origin, running_origin, server_context
+from tests.egress.egress_harness import NAMES, PATIENCE_S, Origin, running_origin, server_context
 from tests.fakes.model_api import ModelApi
 
 
@@ -73,7 +73,7 @@ class Office:
         """The one request that waits, once there is one."""
         changed = asyncio.Event()
         self.queue.on_change(lambda request: changed.set())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not self.pending():
                 changed.clear()
                 await changed.wait()

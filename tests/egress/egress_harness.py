@@ -39,6 +39,8 @@ from supervisor.core.egress_wire import (
 
 type Decide = Callable[[Question], Answer | Awaitable[Answer] | None]
 
+# A bound for what should take milliseconds, on a machine that does ten other things.
+PATIENCE_S = 60.0
 BROKEN = Path(__file__).with_name("broken_egress.py")
 # Every name that the tests use; each stands for this machine unless a test wants otherwise.
 NAMES = {
@@ -92,13 +94,13 @@ class FakeSupervisor:
 
     async def until[T](self, kind: type[T], count: int = 1) -> T:
         """The latest message of a kind, once there are so many."""
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: len(self.of_type(kind)) >= count)
         return self.of_type(kind)[-1]
 
     async def until_one(self, wanted: Callable[[FromEgress], bool]) -> None:
         """Until there is such a message; others, of connections that ended late, may come before."""
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: any(map(wanted, self.messages)))
 
     async def settled(self) -> Settled:
@@ -108,7 +110,7 @@ class FakeSupervisor:
             asked = {question.question_id for question in self.questions}
             return [one for one in self.of_type(Settled) if one.question_id in asked]
 
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(found)
         return found()[-1]
 
@@ -177,13 +179,13 @@ async def running_egress(
                 names=NAMES if names is None else names,
             )
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await supervisor.ready.wait()
         yield supervisor
     finally:
         ours.close()
         reader.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await child.wait()
         child.close()
 
@@ -269,7 +271,7 @@ def status_of(answer: bytes) -> int:
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:
     """One response: its head, and its body by Content-Length or to the end. b"" where the peer just closed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:

@@ -19,7 +19,7 @@ from h2.events import (
     TrailersReceived,
 )
 
-from tests.egress.egress_harness import Proxy
+from tests.egress.egress_harness import PATIENCE_S, Proxy
 
 
 @dataclass
@@ -68,7 +68,7 @@ class H2Client:
         self._flush()
 
     async def until(self, found: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: found() or self.lost)
         assert found(), "the connection was lost first"
 

@@ -14,6 +14,7 @@ import pytest
 
 from supervisor.core.egress_wire import Answer, Question
 from tests.egress.egress_harness import (
+    PATIENCE_S,
     Origin,
     Proxy,
     RefusedTunnelError,
@@ -137,16 +138,22 @@ REST = [
 AFTER += [",".join(f"{how}.{hook}" for hook in REST) for how in ("Guard", "Raw")]
 
 
-async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> list[int]:
-    """The status of a plain request and of one by CONNECT and TLS; 0 where the connection was just cut."""
+# Where a part is broken nothing may ever come; that long is waited for it to come nevertheless.
+BROKEN_S = 3.0
+
+
+async def attempts(
+    proxy: Proxy, http: Origin, https: Origin, ca_file: Path, patience_s: float = PATIENCE_S
+) -> list[int]:
+    """The status of a plain request and of one by CONNECT and TLS; 0 where the connection was just cut, or nothing came."""
     target = f"origin.test:{http.port}"
     plain = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(patience_s):
             plain = status_of(await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()))
     target = f"origin.test:{https.port}"
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(patience_s):
             reader, writer = await proxy.tunnel(target, trust=ca_file)
     except RefusedTunnelError as refused:
         return [plain, status_of(refused.answer)]
@@ -154,7 +161,7 @@ async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> 
         return [plain, 0]
     writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     try:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(patience_s):
             return [plain, status_of(await answer_of(reader))]
     except (OSError, asyncio.IncompleteReadError, TimeoutError):
         return [plain, 0]
@@ -187,7 +194,7 @@ async def test_a_part_that_raises_lets_nothing_through(
 ) -> None:
     async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
-        plain, tls = await attempts(proxy, http, https, ca_file)
+        plain, tls = await attempts(proxy, http, https, ca_file, BROKEN_S)
     assert tls != 200
     assert not https.received
     if part.partition(".")[2] not in ONE_PATH:
@@ -205,15 +212,17 @@ async def test_the_harness_passes_on_unread_what_is_not_broken(
 ) -> None:
     async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
         supervisor.decide = unread
-        assert await through_tunnel(proxy, https, upstream_ca) == 200
+        assert await through_tunnel(proxy, https, upstream_ca, patience_s=PATIENCE_S) == 200
 
 
-async def through_tunnel(proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0) -> int:
+async def through_tunnel(
+    proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0, patience_s: float = 5.0
+) -> int:
     """The status of a request through a tunnel; 0 where it was cut off."""
     target = f"origin.test:{https.port}"
     https.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % body_bytes + bytes(body_bytes)
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience_s):
             reader, writer = await proxy.tunnel(target, trust=upstream_ca)
             try:
                 writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
