@@ -83,6 +83,8 @@ UNREAD = [
     "checks.tunnelled_name",
     "addresses.refusal",
     "secrets.has_any",
+    "Likely.is_allowed",
+    "Likely.reached",
     "Tunnels.run",
     "Tunnels._dial",
     "Tunnels._greet",
@@ -114,6 +116,7 @@ ENDS = [
 ]
 # What these break is after the verdict or not on every path; the request that is refused by the supervisor stays refused.
 AFTER = [
+    "Likely.failed",
     "layers.refusal_response",
     "Guard.responseheaders",
     "Guard.response",
