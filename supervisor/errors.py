@@ -7,15 +7,18 @@ on standard error, `server.app` as the JSON body `{error, why, remedy, rule, req
 
 
 class GatehouseError(Exception):
-    """An expected failure. `exit_code` is the CLI's: 1 user mistake, 2 refused; a bug (any other exception) is 3."""
+    """An expected failure. `exit_code` is the CLI's: 1 user mistake, 2 refused; a bug (any other exception) is 3.
+
+    A message may name a path whose bytes aren't UTF-8: they are escaped, so that it can be stored and sent wherever it goes.
+    """
 
     exit_code = 1
     http_status = 400
 
     def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = message.encode("utf-8", "backslashreplace").decode()
+        self.remedy = remedy.encode("utf-8", "backslashreplace").decode()
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message

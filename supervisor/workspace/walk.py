@@ -154,7 +154,7 @@ class Walk:
             if not stat.S_ISDIR(there.st_mode):
                 if self._side.agreed(name, known) != signature_of(there):
                     found[name] = True
-                if _is_folder(known):
+                if self._was_folder(name):
                     into.add(name)  # not there any more as a folder: neither is what was in it
                 continue
             if everything or self._side.enters(known) or not self._watcher.is_watched(name):
@@ -166,15 +166,16 @@ class Walk:
                 continue
             self._side.is_gone(name)
             found[name] = False
-            if _is_folder(self._sides.known(name)):
+            if self._was_folder(name):
                 into.add(name)
         return into
+
+    def _was_folder(self, name: str) -> bool:
+        """By what was in it, too: of a folder whose mode the person changed nobody knows what both sides began with."""
+        known = self._sides.known(name)
+        return (known is not None and known.kind == "dir") or self._sides.holds_known(name)
 
 
 def _asked_as(name: str, status: os.stat_result) -> str:
     """How `Ignores` is asked about it."""
     return f"{name}/" if stat.S_ISDIR(status.st_mode) else name
-
-
-def _is_folder(known: Known | None) -> bool:
-    return known is not None and known.kind == "dir"

@@ -113,7 +113,7 @@ def _do(root: Path, op: Op, text: str) -> None:
             _write(root, path, op.kind, _with_line(path, number, text))
         case "whole":
             _write(root, path, "line", CONTENTS[number % len(CONTENTS)])
-        case "append" if not path.is_symlink():
+        case "append" if not path.is_symlink() and not path.is_fifo():
             with path.open("ab") as file:
                 file.write(f"{text}\n".encode())
         case "delete":
@@ -147,7 +147,7 @@ def _do_with_other(root: Path, op: Op) -> None:
         case "hard":
             _place(root, other)
             os.link(path, other, follow_symlinks=False)
-        case "copy":
+        case "copy" if not path.is_fifo():
             _write(root, other, "line", path.read_bytes())
 
 
@@ -161,7 +161,7 @@ def _with_line(path: Path, number: int, text: str) -> bytes:
 
 def _write(root: Path, path: Path, kind: str, data: bytes) -> None:
     """In place, as an editor saves (a new file over the old one), or with the old time and a content of the old size."""
-    if path.is_symlink() or path.is_dir():
+    if path.is_symlink() or path.is_dir() or path.is_fifo():  # to open a fifo is to wait for whoever reads it
         _clear(path)
     _place(root, path)
     before = path.stat() if path.exists() else None
