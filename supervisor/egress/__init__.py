@@ -21,5 +21,6 @@ Only these import mitmproxy, and they are imported when the first connection is 
 
     inspector  mitmproxy, put together                      layers     its HTTP layers, refusing by default
     guard      the addon that asks and lifts the refusal    tls        TLS of both sides
+    websockets their messages, bounded                      leaks      placeholders and credentials behind a head
     meter      model calls: reserved, read, settled         sigv4      requests to AWS signed anew (pure)
 """

@@ -21,7 +21,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
-from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures
+from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
@@ -382,6 +382,7 @@ class Guard:
         flow.request.data.port = port
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         flow.metadata[QUESTION] = answer.question_id
+        flow.metadata[websockets.SESSION] = connection.session
         flow.metadata[ALLOWED] = True
         connection.sending.add(flow.id)
 

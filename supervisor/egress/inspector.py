@@ -19,6 +19,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
+from supervisor.egress import websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
@@ -152,6 +153,7 @@ def _streams(client: Held) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 
 def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
+    websockets.install()
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
     addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]

@@ -49,7 +49,7 @@ class Session:
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
     it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
-    the secrets of its credentials, and what stands for them.
+    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole.
     """
 
     id: str
@@ -62,6 +62,7 @@ class Session:
     closed: bool = False
     likely: dict[tuple[str, int], float] = field(default_factory=dict)
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    message_bytes: int = 0
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
 
     def put(self, credentials: tuple[Credential, ...]) -> None:

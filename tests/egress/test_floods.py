@@ -13,10 +13,16 @@ import h2.events
 import h2.settings
 import pytest
 import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from wsproto import ConnectionType
 
 from supervisor.core.egress_wire import Answer, Question
+from supervisor.egress import websockets
 from supervisor.egress.layers import MOST_RESETS_AT_ONCE
-from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Sessions
+from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Session, Sessions
+from supervisor.egress.websockets import MOST_MESSAGE_BYTES, BoundedConnection
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Origin,
@@ -231,3 +237,58 @@ async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
         await asyncio.sleep(0)
     for _, writer in opened:
         writer.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def silent() -> AsyncIterator[int]:
+    """A WebSocket server that says nothing until it was told something, and then too much."""
+
+    async def talk(connection: ServerConnection) -> None:
+        async for message in connection:
+            if message == "too much":
+                await connection.send(bytes(1024 * 1024) for _ in range(MOST_MESSAGE_BYTES // 2**20 + 1))
+            else:
+                await connection.send(str(len(message)))
+
+    async with serve(talk, "127.0.0.1", 0, max_size=None) as server:
+        yield next(iter(server.sockets)).getsockname()[1]
+
+
+async def test_a_message_without_end_fills_no_memory_and_is_told_so(
+    egress: FakeSupervisor, proxy: Proxy, silent: int
+) -> None:
+    async with connect(f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None) as socket:
+        await socket.send(bytes(1024 * 1024) for _ in range(4))
+        assert await socket.recv() == str(4 * 2**20)
+        before = memory_bytes(egress)
+        with contextlib.suppress(ConnectionClosed):
+            await socket.send(bytes(1024 * 1024) for _ in range(MOST_MESSAGE_BYTES // 2**20 + 1))
+        with pytest.raises(ConnectionClosed) as ended:
+            await socket.recv()
+        assert ended.value.rcvd is not None
+        assert ended.value.rcvd.code == 1009
+        assert memory_bytes(egress) - before < 8 * MOST_MESSAGE_BYTES
+    # Nor one of the origin's; and a few compressed bytes are counted by what they stand for.
+    async with connect(f"ws://origin.test:{silent}/", proxy=proxy.url, max_size=None) as socket:
+        await socket.send("too much")
+        with pytest.raises(ConnectionClosed) as ended:
+            await socket.recv()
+        assert ended.value.rcvd is not None
+        assert ended.value.rcvd.code == 1009
+
+
+async def test_messages_of_one_session_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 100)
+    session = Session("s")
+    both = [BoundedConnection(ConnectionType.SERVER, conn=None) for _ in range(2)]
+    for one in both:
+        one.session = session
+    assert both[0]._may_keep(60)
+    assert not both[1]._may_keep(60)
+    both[1].let_go()
+    assert session.message_bytes == 60
+    both[0].let_go()
+    assert both[1]._may_keep(60)
+    unknown = BoundedConnection(ConnectionType.SERVER, conn=None)
+    assert not unknown._may_keep(1)
+    unknown.let_go()
