@@ -17,7 +17,9 @@ CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "pac
 # The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
 
-FileOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
+# What can be asked about from outside; a swap is only ever found, by comparing.
+PathOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
+FileOperation = Literal[PathOperation, "swap"]
 Effect = Literal["allow", "ask", "deny"]
 # What the subject of a move begins with, and of nothing else.
 MOVES = "filesystem-move:"
@@ -36,6 +38,19 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="cat
     timeout_s: float = 120.0
 
 
+class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One of the changes below a path that is swapped; the fields are `FileChange`'s."""
+
+    operation: Literal["write", "delete", "mkdir", "symlink"]
+    path: str
+    path_b64: str | None = None
+    before: str | None = None
+    after: str | None = None
+    mode: int | None = None
+    link_target: str | None = None
+    hazards: tuple[str, ...] = ()
+
+
 class FileChange(
     msgspec.Struct, frozen=True, kw_only=True, tag="filesystem", tag_field="category", forbid_unknown_fields=True
 ):
@@ -44,7 +59,9 @@ class FileChange(
     `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is carried in
     `path_b64` or `to_b64`, and `path` or `to` is then only for show. `before` and `after` are `content_hash` of the file as it
     must be on the host now (None: absent) and as it will be (None: deleted, or no content); `dir` for a folder,
-    `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
+    `symlink:HASH` for a link. A `rename` moves the file to `to`, where nothing may be: `after` is what is there then. A `swap`
+    puts a folder in the place of something else, or the other way round: `steps` are all that goes and comes below it, and
+    `hazards` those of every step, too. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
     `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
     the person changed the path on the host since the copy was made.
     """
@@ -59,6 +76,7 @@ class FileChange(
     link_target: str | None = None
     hazards: tuple[str, ...] = ()
     to_b64: str | None = None
+    steps: tuple[FileStep, ...] = ()
 
 
 class Network(
@@ -138,6 +156,7 @@ class BudgetRaise(
 
 _RESOLVED = Network.__struct_fields__.index("resolved")
 _TO_B64 = FileChange.__struct_fields__.index("to_b64")
+_STEPS = FileChange.__struct_fields__.index("steps")
 
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
@@ -154,13 +173,17 @@ def fingerprint(action: Action) -> str:
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
     led to is evidence for the rules, checked anew each time; what a person approves is the name. And `FileChange.to_b64` where
-    it is None, so that what was approved before there was this field still is: one field less is another encoding.
+    it is None, and `steps` where there are none, so that what was approved before there were these fields still is: a field
+    less is another encoding, and one of the two is a text, the other a list.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
         del fields[_RESOLVED]
-    elif isinstance(action, FileChange) and action.to_b64 is None:
-        del fields[_TO_B64]
+    elif isinstance(action, FileChange):
+        if not action.steps:
+            del fields[_STEPS]
+        if action.to_b64 is None:
+            del fields[_TO_B64]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
 
 
@@ -196,6 +219,8 @@ def title(action: Action) -> str:
     match action:
         case Exec():
             return action.command
+        case FileChange(operation="swap"):
+            return f"swap {action.path}: {_swapped(action)}"
         case FileChange():
             arrow = f" -> {action.to or action.link_target}" if action.to or action.link_target else ""
             mode = f" {action.mode & 0o7777:o}" if action.operation == "chmod" and action.mode is not None else ""
@@ -217,6 +242,22 @@ def title(action: Action) -> str:
             whose = SCOPE_WORDS[action.scope]
             return f"raise the budget of {whose} by {amount(action.kind, action.by)} to {amount(action.kind, action.limit + action.by)}"
     return f"{action.effect} {action.rule}"
+
+
+def _swapped(action: FileChange) -> str:
+    """What goes and what comes in one swap."""
+    gone = sum(step.operation == "delete" for step in action.steps)
+    made = len(action.steps) - gone
+    old = f"the folder with {_paths(gone)} in it" if action.before == "dir" else "the file"
+    if action.before is not None and action.before.startswith("symlink:"):
+        old = "the link"
+    if action.link_target is not None:
+        return f"{old} for a link -> {action.link_target}"
+    return f"{old} for a folder with {_paths(made)} in it" if action.after == "dir" else f"{old} for a file"
+
+
+def _paths(number: int) -> str:
+    return f"{number} path{'' if number == 1 else 's'}"
 
 
 def encode(action: Action) -> str:

@@ -66,6 +66,9 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     new_image: Image | None = None
     may_choose: bool = False
     flags: Flags = Flags()
+    # Of a swap: what goes and comes below the path, each as a card; how many more there are that aren't read here.
+    below: tuple["ChangeCard", ...] = ()
+    more_below: int = 0
 
 
 def make_card(

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, title
 from supervisor.core.change_card import HAZARD_NOTES
 
 # More changed files of a session than this are shown as one card.
@@ -227,7 +227,8 @@ def digest(waiting: Iterable[Waiting]) -> str:
 
 
 def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
-    notes = [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
+    notes = [title(one.action)] if one.action.operation == "swap" else []
+    notes += [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
     # What the rules know of already isn't said twice.
     notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
     # Together with it nothing would be carried out once more: it is left out unless somebody says otherwise.

@@ -91,6 +91,11 @@ def link_token(target: str) -> str:
     return f"symlink:{content_hash(os.fsencode(target))}"
 
 
+def is_content(token: str) -> bool:
+    """Whether a state's name is that of a file's content, and not of a folder, a link or anything else."""
+    return token not in ("dir", *SPECIAL) and ":" not in token
+
+
 def kind_of(mode: int) -> Kind:
     """The kind that `st_mode` names."""
     kinds: dict[int, Kind] = {
@@ -119,10 +124,7 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
         return Want("delete", host.token, hazards=conflict(known, host))
     if agree(known, mine, host) or (known is not None and is_still(mine, known)):
         return None
-    if host is not None and (host.kind == "dir") != (mine.kind == "dir"):
-        # A folder where a file was, or the other way round: the old thing goes first, as a step of its own.
-        return None if holds_known else Want("delete", host.token, hazards=conflict(known, host))
-    return _create_or_change(known, mine, host)
+    return create_or_change(known, mine, host)
 
 
 def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
@@ -158,7 +160,16 @@ def is_still(mine: Seen, known: Known) -> bool:
     return mine.digest == known.digest and (mine.mode ^ known.mode) & PERMISSIONS == 0 and bool(bit_is_known)
 
 
-def _create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want | None:
+def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want:
+    """What gives the host what the copy has at a path. A folder in the place of something else, or the other way round, is
+    a swap: what is below it belongs to it (`swaps`)."""
+    wanted = _make(known, mine, host)
+    if wanted.never or host is None or (host.kind == "dir") == (mine.kind == "dir"):
+        return wanted
+    return msgspec.structs.replace(wanted, operation="swap")
+
+
+def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
     before = host.token if host else None
     changed_there = conflict(known, host, mine)
     if mine.kind in SPECIAL:
@@ -260,8 +271,10 @@ def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> 
 
 
 def names_of(action: FileChange) -> tuple[str, ...]:
-    """The names of every path that an action changes: a rename's are two."""
-    return (name_of(action),) if action.to is None else (name_of(action), _name(action.to, action.to_b64))
+    """The names of every path that an action changes: a rename's are two, a swap's all."""
+    below = [_name(step.path, step.path_b64) for step in action.steps]
+    to = [] if action.to is None else [_name(action.to, action.to_b64)]
+    return (name_of(action), *to, *below)
 
 
 # --- edits -----------------------------------------------------------------------------------------------------------

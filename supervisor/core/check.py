@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import msgspec
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import RULE_CATEGORIES, Action, Exec, FileChange, FileOperation, Git, Network, Packages
+from supervisor.core.actions import RULE_CATEGORIES, Action, Exec, FileChange, Git, Network, Packages, PathOperation
 from supervisor.core.paths import canonical
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
@@ -188,8 +188,8 @@ def _exec(fields: Mapping[str, Any]) -> Action:
 
 def _filesystem(fields: Mapping[str, Any]) -> Action:
     operation = _get(fields, "operation", str)
-    if operation not in get_args(FileOperation):
-        raise _Misunderstood(f"unknown operation `{operation}`; known are {', '.join(get_args(FileOperation))}")
+    if operation not in get_args(PathOperation):
+        raise _Misunderstood(f"unknown operation `{operation}`; known are {', '.join(get_args(PathOperation))}")
     mode = _mode(fields.get("mode"))
     hazards = tuple(_list(fields, "hazards"))
     if operation in ("write", "edit") and mode is not None and mode & 0o111:
@@ -199,7 +199,7 @@ def _filesystem(fields: Mapping[str, Any]) -> Action:
     to_encoded = _get(fields, "to_b64", str, None)
     to = _get(fields, "to", str, "" if to_encoded is not None else None)
     return FileChange(
-        operation=cast("FileOperation", operation),
+        operation=cast("PathOperation", operation),
         path=_get(fields, "path", str, "" if encoded is not None else _MISSING),
         path_b64=encoded,
         to=None if operation == "symlink" else to,

@@ -22,6 +22,9 @@ from supervisor.core.paths import WorkspacePath, canonical, fold
 from supervisor.core.rules import Policy
 from supervisor.core.verdicts import Context, Forced, Rule
 
+# Of a swap there may be thousands.
+MOST_PATHS = 20
+
 
 class Reading:
     """A `FileChange` as it was understood. No topic where one of its paths is none of the workspace."""
@@ -31,8 +34,9 @@ class Reading:
         judge = policy.judge_for("filesystem")
         assert isinstance(judge, FileJudge)
         self.forced: list[Forced] = []
-        self.left_out = 0
-        self.paths = _paths(action)
+        paths = _paths(action)
+        self.left_out = max(0, len(paths) - MOST_PATHS)
+        self.paths = paths[:MOST_PATHS]
         self.protected = [judge.protected(path.text) for path in self.paths]
         self.facts = _facts(action)
         self.topics = [
@@ -46,8 +50,10 @@ class Reading:
             forced.append(Forced("ask", f"{path.is_odd} is never allowed by a rule"))
         if name is not None and not is_spelled:
             forced.append(force_of(name))
-        shown, encoded = (action.to, action.to_b64) if at else (action.path, action.path_b64)
-        written = shown if encoded is None else path.text
+        written: str | None = path.text
+        if not action.steps:
+            shown, encoded = (action.to, action.to_b64) if at else (action.path, action.path_b64)
+            written = shown if encoded is None else path.text
         notes = tuple(_notes(path, written, name if is_spelled else None))
         alone = FileChange(operation="write", path=path.text)
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
@@ -80,7 +86,8 @@ class Reading:
 def _paths(action: FileChange) -> list[WorkspacePath]:
     try:
         moved = [] if action.to is None else [canonical(action.to, action.to_b64)]
-        return [canonical(action.path, action.path_b64), *moved]
+        below = [canonical(step.path, step.path_b64) for step in action.steps]
+        return [canonical(action.path, action.path_b64), *moved, *below]
     except ValueError:
         return []
 

@@ -281,18 +281,20 @@ class FileJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `FileChange`: its canonical path, or both where there are two."""
+        """A `FileChange`: its canonical path, or both where there are two; of a swap all that go and come."""
         assert isinstance(action, FileChange)
         try:
             paths = [canonical(action.path, action.path_b64)]
             if action.to is not None:
                 paths.append(canonical(action.to, action.to_b64))
+            paths += [canonical(step.path, step.path_b64) for step in action.steps]
         except ValueError as error:
             return Verdict("deny", str(error), remedy=STAY_INSIDE)
         if action.operation == "rename" and action.to is None:
             return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
-        if action.link_target is not None and leaves(paths[0].text, action.link_target):
+        if any(target is not None and leaves(path.text, target) for path, target in _links(action, paths)):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
+        # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places has each of them.
         hazards = list(hazards_of(action))
         return [_place(path, [*hazards, *_oddity(path)]) for path in paths]
 
@@ -317,6 +319,13 @@ class FileJudge(Judge[_Seen]):
     def protected(self, path: str) -> Protected | None:
         """The protected name that a canonical path has, the strictest; None for all other paths."""
         return self._names.of(_place(WorkspacePath(path)))
+
+
+def _links(action: FileChange, paths: Sequence[WorkspacePath]) -> Iterator[tuple[WorkspacePath, str | None]]:
+    """Where each link of an action is, and its target."""
+    yield paths[0], action.link_target
+    below = paths[len(paths) - len(action.steps) :]
+    yield from zip(below, (step.link_target for step in action.steps), strict=True)
 
 
 def _tidy_literal(rule: Rule) -> str | None:
@@ -348,6 +357,10 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
     mode = action.mode or 0
     if mode & _SET_ID_BITS:
         names.add("setuid")
+    for step in action.steps:
+        names.update(step.hazards)
+        names.update(["symlink"] if step.link_target is not None else [])
+        names.update(["setuid"] if (step.mode or 0) & _SET_ID_BITS else [])
     is_of_file = action.after != "dir"  # a folder's execute bits let nobody run anything
     if action.operation == "chmod" and (action.mode is None or (is_of_file and mode & _EXECUTE_BITS)):
         names.add("new-executable")

@@ -115,6 +115,9 @@ def _filesystem(action: FileChange) -> Iterator[Candidate]:
     folder = path.rpartition("/")[0]
     pattern = globs.escape(folder) if folder else "."
     where = f"`{folder}`" if folder else "the top of the workspace"
+    if action.operation == "swap":
+        whole = f"filesystem({globs.escape(path)}/**)"
+        yield Candidate("narrow", whole, default=True, explains=f"`{path}` itself and everything below it")
     yield Candidate("narrow", f"filesystem({pattern}/*)", default=True, explains=f"files right in {where}")
     yield Candidate("exact", f"filesystem({globs.escape(path)})", default=False, explains="this path only")
     if folder:

@@ -100,6 +100,8 @@ def _is_small(action: Action) -> bool:
     for value in msgspec.structs.astuple(action):
         if isinstance(value, str):
             chars += len(value)
+        elif isinstance(value, tuple) and value and not isinstance(value[0], str):
+            return False  # a swap's steps
         elif isinstance(value, tuple):
             chars += sum(map(len, value))
         elif isinstance(value, list):

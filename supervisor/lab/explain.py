@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from supervisor.clock import RealClock
-from supervisor.core.actions import RULE_CATEGORIES, FileOperation
+from supervisor.core.actions import RULE_CATEGORIES, PathOperation
 from supervisor.core.check import OWN_LISTENERS, action_of, answer_line, surroundings
 from supervisor.core.display import visible
 from supervisor.core.explain import explain as explained
@@ -168,10 +168,10 @@ def _filesystem(words: list[str]) -> dict[str, Any]:
     if len(words) == 1:
         return {"operation": "write", "path": words[0]}
     operation, *paths = words
-    if operation not in get_args(FileOperation):
+    if operation not in get_args(PathOperation):
         raise UserError(
             f"filesystem: `{visible(operation, one_line=True)}` is not an operation",
-            nearest(operation, get_args(FileOperation)),
+            nearest(operation, get_args(PathOperation)),
         )
     most = {"rename": 2, "symlink": 2, "chmod": 2}.get(operation, 1)
     if len(paths) != most:

@@ -44,12 +44,8 @@ def asks(action: Action) -> str:
     match action:
         case Exec():
             return "wants to run a command"
-        case FileChange(operation="write", before=None):
-            return "wants to create a file"
-        case FileChange(operation="chmod", after="dir"):
-            return "wants to change a folder's mode"
         case FileChange():
-            return f"wants to {_FILE_VERBS[action.operation]}"
+            return f"wants to {_file_verb(action)}"
         case Network(operation="connect"):
             return "wants to open a connection"
         case Network():
@@ -64,6 +60,17 @@ def asks(action: Action) -> str:
             return "proposes a rule"
         case BudgetRaise():
             return "has used up its budget"
+
+
+def _file_verb(action: FileChange) -> str:
+    match action:
+        case FileChange(operation="write", before=None):
+            return "create a file"
+        case FileChange(operation="chmod", after="dir"):
+            return "change a folder's mode"
+        case FileChange(operation="swap"):
+            return "put a folder where a file is" if action.after == "dir" else "replace a folder"
+    return _FILE_VERBS[action.operation]
 
 
 def details(action: Action) -> list[tuple[str, str]]:

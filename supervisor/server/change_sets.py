@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.core.approvals import Answer, Request
 from supervisor.core.change_tree import FEW_CHANGES, FLAG_NOTES, ChangeSet, Leaf, Level, Shown, Waiting
+from supervisor.core.changes import is_content
 from supervisor.core.content_flags import flags_of
 from supervisor.core.redact import Redactor
 from supervisor.core.text_diff import MOST_TEXT_BYTES, count_lines
@@ -200,12 +201,7 @@ def _contents(change: Waiting) -> _Contents | None:
     """The hashes of the old and the new content, where it is the content of a file that changes."""
     action = change.action
     if action.operation == "delete":
-        return None if action.before is None or not _is_hash(action.before) else (action.before, None)
-    if action.operation not in ("write", "edit") or action.after is None or not _is_hash(action.after):
+        return None if action.before is None or not is_content(action.before) else (action.before, None)
+    if action.operation not in ("write", "edit") or action.after is None or not is_content(action.after):
         return None
     return action.before, action.after
-
-
-def _is_hash(name: str) -> bool:
-    """Whether a state's name is that of a file's content, and not of a folder or a link."""
-    return name != "dir" and ":" not in name

@@ -5,14 +5,16 @@ characters are made visible by `render`. It is separate from `page_views` becaus
 offer a hunk for choosing that isn't on the page whole.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, FileStep
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
+from supervisor.core.changes import is_content
 from supervisor.core.content_flags import MOST_LINES, Flags
 from supervisor.core.content_types import Image
 from supervisor.core.text_diff import Hunk, TextDiff
@@ -37,7 +39,46 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
     if shown.may_choose and shown.old_mode != shown.new_mode:
         made["notes"].append("ticked changes alone leave the mode as it is")
-    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)}
+    most_lines = None if whole else FIRST_LINES
+    below = [_below(parts, request.id, one, most_lines) for one in shown.below]
+    # As many of them as are read have their contents here; the rest is named.
+    rest = request.action.steps[len(below) :]
+    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)} | _swap(shown, below, rest)
+
+
+def _swap(shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
+    """What goes and what comes with a path that is swapped: nothing where it isn't."""
+    if shown.operation != "swap":
+        return {}
+    gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
+    return {
+        "below": below,
+        "rest": [(step.path, step.operation == "delete") for step in rest],
+        "gone": gone,
+        "made": len(below) + len(rest) - gone,
+        "hidden_below": sum(one["hidden"] for one in below),
+    }
+
+
+def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None) -> dict[str, Any]:
+    """One path below a swapped one, as a line and what it opens."""
+    made = shown_change(parts, change_id, shown, most_lines=most_lines)
+    is_gone = shown.operation == "delete"
+    state = (shown.before if is_gone else shown.after) or ""
+    size = shown.old_size if is_gone else shown.new_size
+    what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
+    if shown.link_target is not None:
+        what = f"link -> {shown.link_target}"
+    hazards = [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in shown.hazards]
+    facts = [what, *([f"{size:,} bytes"] if size is not None else [])]
+    if not is_gone and shown.new_mode is not None:
+        facts.append(f"mode {shown.new_mode & 0o7777:o}")
+    text = ", ".join(facts)
+    return made | {
+        "is_gone": is_gone,
+        "facts": parts.redactor.text(text),
+        "warnings": [*hazards, *_warnings(shown.flags)],
+    }
 
 
 def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
@@ -106,7 +147,8 @@ def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
         )
         for hunk in shown.diff.hunks
     )
-    return msgspec.structs.replace(shown, diff=msgspec.structs.replace(shown.diff, hunks=hunks))
+    below = tuple(without_secrets(one, parts) for one in shown.below)
+    return msgspec.structs.replace(shown, below=below, diff=msgspec.structs.replace(shown.diff, hunks=hunks))
 
 
 def _no_change(request: Request) -> dict[str, Any]:
@@ -152,6 +194,8 @@ def _notes(shown: ChangeCard) -> list[str]:
 def _replaced(shown: ChangeCard) -> str:
     """What of another kind stands in this path now."""
     before = shown.before or ""
+    if shown.operation == "swap":
+        return ""  # the title says it
     if before.startswith("symlink:") and shown.operation != "delete":
         return "a symbolic link is there now; it is replaced, and what it points to stays"
     if shown.operation == "symlink" and shown.before is not None and not before.startswith("symlink:"):

@@ -17,13 +17,15 @@ import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of
+from supervisor.core.swaps import strays
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.history import History
+from supervisor.workspace.looking import look_quietly
 from supervisor.workspace.moving import Mover
-from supervisor.workspace.placing import Applied, Placer, as_errors, copy_verified, keep_owner, stale
-from supervisor.workspace.scan import BLOCK_BYTES, digest_fd, look
+from supervisor.workspace.placing import Applied, Placer, StaleError, as_errors, copy_verified, keep_owner, stale
+from supervisor.workspace.scan import BLOCK_BYTES, digest_fd, each_name, look
 
 NEW_FILE_MODE = 0o644
 # What is read as a whole.
@@ -108,7 +110,16 @@ class Applier:
             host = look(self._root, name)
             if not _is_done(action, host) and (host.token if host else None) != action.before:
                 raise stale(name)
+            if action.operation == "swap" and host is not None and host.kind == "dir" and action.after != "dir":
+                self._check_below(action)
             return host
+
+    def _check_below(self, action: FileChange) -> None:
+        """INVARIANT: a folder goes only where all that is in it is what the action says goes."""
+        found = strays(action, each_name(self._root, name_of(action)))
+        if found:
+            text = f"`{name_fields(found[0])[0]}` is in the folder, too, and no part of this; nothing was changed"
+            raise StaleError(text, "look at it and ask again")
 
     def stage(
         self, action: FileChange, host: Seen | None, request_id: str, use: Use, *, mtime_ns: int | None = None
@@ -116,7 +127,7 @@ class Applier:
         """Make a file or link ready beside its place, where `host` is what `check` gave. None where there is nothing to be
         made ready, or not yet: `carry_out` does all of it then. Raises as `apply`."""
         name = name_of(action)
-        is_folder = host is not None and host.kind == "dir"
+        is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
             return None
         with as_errors(name):
@@ -124,9 +135,7 @@ class Applier:
                 return None  # it may go with the other changes
             if action.operation == "chmod" and host is not None:
                 mtime_ns = host.signature[1]
-            if action.operation == "symlink":
-                return self._stage_link(action, name, host, request_id, use)
-            return self._stage_file(action, name, host, request_id, use, mtime_ns)
+            return self._stage(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
         """Whether something that is no folder is where one on the way should be, or that one may not be written to (yet)."""
@@ -164,6 +173,11 @@ class Applier:
                 return self._placer.done_before(request_id, name, _known(action, host))
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
 
+    def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
+        """What came of an action that was carried out before a crash; None where the path was changed since. Changes nothing."""
+        host = look_quietly(self._root, name_of(action))
+        return self.carry_out(action, host, request_id, use) if _is_done(action, host) else None
+
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
         signature = self._placer.place_signed(name, temporary, host, begun.known.digest if begun.known else None)
@@ -178,8 +192,8 @@ class Applier:
             case "write" | "edit" | "symlink" if is_folder:
                 # A swap would take the folder, with all that is in it, for the old version of a file.
                 raise GatehouseError(f"`{name}` is a folder on the host; nothing was changed", "choose another name")
-            case "write" | "edit":
-                return self._place(self._stage_file(action, name, host, request_id, use, mtime_ns))
+            case "write" | "edit" | "symlink" | "swap":
+                return self._place(self._stage(action, name, host, request_id, use, mtime_ns))
             case "chmod" if host is not None and host.kind == "dir":
                 return self._folder_mode(action, name, host, request_id, use)
             case "chmod":
@@ -187,14 +201,21 @@ class Applier:
                 return self._place(self._stage_file(action, name, host, request_id, use, kept_ns))
             case "mkdir":
                 return self._make_folder(action, name, request_id, use)
-            case "symlink":
-                return self._place(self._stage_link(action, name, host, request_id, use))
             case "delete":
                 return self._delete(action, name, host, request_id, use)
             case _:
                 raise GatehouseError(f"`{action.operation}` is no change of one path", "ask for the change again")
 
     # -- effects ----------------------------------------------------------------------------------------------------
+
+    def _stage(
+        self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
+    ) -> Staged:
+        if action.link_target is not None:
+            return self._stage_link(action, name, host, request_id, use)
+        if action.after == "dir":
+            return self._stage_folder(action, name, host, request_id, use)
+        return self._stage_file(action, name, host, request_id, use, mtime_ns)
 
     def _stage_file(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
@@ -231,12 +252,24 @@ class Applier:
             self._at("written")
         return Staged(name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target)))
 
+    def _stage_folder(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Staged:
+        """An empty one, for the place of something else."""
+        use(_rebuilt(action, name, host, after="dir", mode=action.mode))
+        mode = _folder_mode_of(action)
+        temporary = self._placer.temporary()
+        begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode), temporary)
+        with self._placer.staging(name, temporary) as (fd, _):
+            os.mkdir(temporary, 0o700, dir_fd=fd)
+            os.chmod(temporary, mode, dir_fd=fd)  # a descriptor's; nobody else knows the name
+            self._at("written")
+        return Staged(name, host, temporary, begun._replace(known=Known("dir", mode)))
+
     def _make_folder(self, action: FileChange, name: str, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
         begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
         with self._root.parent(name, create=True) as (fd, leaf):
-            os.mkdir(leaf, dir_fd=fd)
+            os.mkdir(leaf, mode, dir_fd=fd)  # as near to it as the umask lets, should this be all that comes of it
             self._at("placed")
             self._placer.sync_folder(fd, name)
         return begun._replace(known=self._set_folder_mode(name, mode))
@@ -332,10 +365,10 @@ def _rebuilt(
     shown, encoded = name_fields(name)
     hazards = action.hazards
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
-    writes = action.operation in ("write", "edit", "chmod") and after != "dir"
+    writes = action.operation in ("write", "edit", "chmod", "swap") and after != "dir"
     if writes and (mode or 0) & 0o111 and not was_executable and "new-executable" not in hazards:
         hazards = (*hazards, "new-executable")
-    if action.operation == "symlink" and "symlink" not in hazards:
+    if link_target is not None and "symlink" not in hazards:
         hazards = (*hazards, "symlink")
     return FileChange(
         operation=action.operation,
@@ -346,6 +379,7 @@ def _rebuilt(
         mode=mode,
         link_target=link_target,
         hazards=hazards,
+        steps=action.steps if action.operation == "swap" else (),  # each is looked at when it is done
     )
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
-from supervisor.core.changes import Seen, name_of
-from supervisor.core.undoing import CHANGES_WITHIN, MADE_FOLDER, is_mode_of_folder, lets_in
+from supervisor.core.changes import Seen, name_of, names_of
+from supervisor.core.undoing import CHANGES_WITHIN, MADE_FOLDER, Held, is_mode_of_folder, lets_in
 from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.history import History
-from supervisor.workspace.journal import BatchBegun, Intent, decode_name
+from supervisor.workspace.journal import BatchBegun, Intent, decode_name, encode_name
 from supervisor.workspace.leftovers import clean_leftovers
 from supervisor.workspace.placing import Applied, StaleError, stale
 from supervisor.workspace.restore import Restorer
@@ -31,9 +31,12 @@ MOST_NAMED = 5
 # Something is where a folder should be, or in a folder that should go.
 _IN_THE_WAY = {errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ELOOP, errno.EEXIST, errno.ENOENT}
 
+# A request, and a path as intents name it.
+type _Key = tuple[str, str]
+
 
 class Change(NamedTuple):
-    """One of a batch. `use` is its grant's, `mtime_ns` what `Applier.apply` takes."""
+    """One of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` what `Applier.apply` takes."""
 
     request_id: str
     action: FileChange
@@ -43,6 +46,16 @@ class Change(NamedTuple):
     @property
     def name(self) -> str:
         return name_of(self.action)
+
+    @property
+    def key(self) -> _Key:
+        return self.request_id, encode_name(self.name)
+
+    @property
+    def keys(self) -> list[_Key]:
+        """Of all intents that it has: a rename's are two."""
+        names = names_of(self.action) if self.action.operation == "rename" else [self.name]
+        return [(self.request_id, encode_name(name)) for name in names]
 
 
 class BatchError(GatehouseError):
@@ -105,7 +118,7 @@ class Batch:
         """
         self._end_earlier(batch)
         is_resumed = self._history.open_batch is not None
-        begun = set[str]()
+        begun = set[_Key]()
         try:
             self._history.begin_batch(batch)
             self._at("batch begun")
@@ -120,8 +133,10 @@ class Batch:
         self._at("batch ended")
         return done
 
-    def roll_back(self, batch: BatchBegun, begun: Collection[str] | None = None, *, is_last: bool = False) -> list[str]:
-        """Put back what any of the batch's intents did; what could not be, each with its why. `begun`: the requests whose
+    def roll_back(
+        self, batch: BatchBegun, begun: Collection[_Key] | None = None, *, is_last: bool = False
+    ) -> list[str]:
+        """Put back what any of the batch's intents did; what could not be, each with its why. `begun`: those whose
         effects may have happened, so that what the person did isn't taken for one of them; None where a crash took that
         knowledge along: then any may.
 
@@ -137,7 +152,7 @@ class Batch:
         stays: list[Intent] = []
         newest_first = intents[::-1]
         for intent in sorted(newest_first, key=_order_back):
-            is_meant = begun is None or intent.request in begun
+            is_meant = begun is None or (intent.request, intent.name) in begun
             if is_meant and not tries.succeeds(lambda intent=intent: self._take_back(batch, intent)):  # type: ignore[misc]
                 stays += [intent] if self._history.has_before(intent) else []  # nothing is placed before that is kept
             # Those are made when it is made ready.
@@ -159,31 +174,36 @@ class Batch:
             if self._history.open_batch is not None:
                 raise GatehouseError("earlier changes can't be put back: the journal can't be written", "make room")
 
-    def _do_all(self, changes: Sequence[Change], begun: set[str]) -> list[Applied]:
+    def _do_all(self, changes: Sequence[Change], begun: set[_Key]) -> list[Applied]:
         host = self._check_all(changes)
         self._at("batch checked")
-        staged: dict[str, Staged] = {}
+        staged: dict[_Key, Staged] = {}
+        # What comes into a folder of this very batch waits for that: made on the way to it, it would be in its own way.
+        folders = {change.name for change in changes if _makes_folder(change.action)}
         with self._applier.staging_together():
-            for request_id, action, use, mtime_ns in changes:
-                with _about(name_of(action)):
+            for change in changes:
+                request_id, action, use, mtime_ns = change
+                with _about(change.name):
                     if action.operation in ("delete", "rename"):
-                        self._applier.keep(action, host[request_id])
+                        self._applier.keep(action, host[change.key])
                         continue  # nothing is written for it
-                    ready = self._applier.stage(action, host[request_id], request_id, use, mtime_ns=mtime_ns)
+                    if change.name.rpartition("/")[0] in folders:
+                        continue
+                    ready = self._applier.stage(action, host[change.key], request_id, use, mtime_ns=mtime_ns)
                 if ready is not None:
-                    staged[request_id] = ready
+                    staged[change.key] = ready
         self._at("batch staged")
-        done: dict[str, Applied] = {}
+        done: dict[_Key, Applied] = {}
         for change in sorted(changes, key=lambda change: order(change.action)):
-            begun.add(change.request_id)
+            begun.update(change.keys)
             with _about(change.name):
                 try:
-                    done[change.request_id] = self._do(change, host[change.request_id], staged.get(change.request_id))
+                    done[change.key] = self._do(change, host[change.key], staged.get(change.key))
                 except StaleError:
                     if change.action.operation != "rename":
-                        begun.discard(change.request_id)  # nothing of it happened
+                        begun.discard(change.key)  # nothing of it happened
                     raise
-        return [done[change.request_id] for change in changes]
+        return [done[change.key] for change in changes]
 
     def _do(self, change: Change, host: Seen | None, staged: Staged | None) -> Applied:
         if staged is not None:
@@ -192,15 +212,15 @@ class Batch:
             return self._applier.move(change.action, change.request_id, change.use)
         return self._applier.carry_out(change.action, host, change.request_id, change.use, mtime_ns=change.mtime_ns)
 
-    def _check_all(self, changes: Sequence[Change]) -> dict[str, Seen | None]:
-        """What the host holds at each one's path, by request. A rename's paths are looked at once more later."""
-        host: dict[str, Seen | None] = {}
+    def _check_all(self, changes: Sequence[Change]) -> dict[_Key, Seen | None]:
+        """What the host holds at each one's path. A rename's paths are looked at once more later."""
+        host: dict[_Key, Seen | None] = {}
         for change in changes:
             with _about(change.name):
                 if change.action.operation == "rename":
-                    host[change.request_id] = self._applier.check_move(change.action, change.request_id)
+                    host[change.key] = self._applier.check_move(change.action, change.request_id)
                 else:
-                    host[change.request_id] = self._applier.check(change.action)
+                    host[change.key] = self._applier.check(change.action)
         return host
 
     def _has_folder(self, name: str) -> bool:
@@ -221,7 +241,14 @@ class Batch:
         name = decode_name(intent.name)
         if intent.before is not None and not self._has_folder(name):
             raise stale(name)  # what the batch took from there is back by now: the person took it away
-        self._restorer.restore(batch.id, name, intent.before, intent.after)
+        # A crash may have come between making a folder and its mode.
+        expected = MADE_FOLDER if intent.before is None and _is_folder(intent.after) else intent.after
+        if _is_swap(intent):
+            # Two steps, each of which a crash may have done: what came goes, unless it never came; what went comes back.
+            with contextlib.suppress(StaleError):
+                self._restorer.restore(batch.id, name, None, intent.after)
+            expected = None
+        self._restorer.restore(batch.id, name, intent.before, expected)
 
     def _take_back_folders(self, batch: BatchBegun, intent: Intent) -> None:
         for folder in reversed(intent.folders):
@@ -259,14 +286,30 @@ def order(action: FileChange) -> tuple[int, int, str]:
         return -1, depth, name
     if action.operation == "delete":
         return 0, -depth, name
-    if action.operation == "mkdir":
+    if _makes_folder(action):
         return 1, depth, name
     return (3, -depth, name) if action.after == "dir" else (2, 0, name)
 
 
+def _makes_folder(action: FileChange) -> bool:
+    return action.operation == "mkdir" or (action.operation == "swap" and action.after == "dir")
+
+
 def _order_back(intent: Intent) -> int:
-    """Modes of folders first, then what is to go, which makes room, then what is to come back; and modes that keep that from
-    being done last."""
+    """Modes of folders first, then what is to go, which makes room, then folders in whose place something else came, for what
+    was in them; then what is to come back; and modes that keep that from being done last."""
     if is_mode_of_folder(intent.before, intent.after):
-        return 0 if lets_in(intent.before) else 3
-    return 1 if intent.before is None else 2
+        return 0 if lets_in(intent.before) else 4
+    if intent.before is None:
+        return 1
+    return 2 if _is_swap(intent) and intent.before.kind == "dir" else 3
+
+
+def _is_folder(held: Held | None) -> bool:
+    return held is not None and held.kind == "dir"
+
+
+def _is_swap(intent: Intent) -> bool:
+    """Whether a folder took the place of something else, or the other way round."""
+    before, after = intent.before, intent.after
+    return before is not None and after is not None and _is_folder(before) != _is_folder(after)

@@ -19,22 +19,22 @@ import structlog
 
 from supervisor.core.actions import content_hash
 from supervisor.core.approvals import Request
-from supervisor.core.change_card import ChangeCard, Side, make_card
-from supervisor.core.changes import PERMISSIONS, name_of, names_of
+from supervisor.core.change_card import ChangeCard
+from supervisor.core.changes import name_of
 from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
-from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.gate import Gate
 from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
 from supervisor.workspace import git_copy
 from supervisor.workspace.agent_changes import AgentChanges
+from supervisor.workspace.cards import card_of
 from supervisor.workspace.compare import Comparison
 from supervisor.workspace.conflicts import Conflicts
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.incoming import HostChanges
-from supervisor.workspace.looking import look_quietly, read_file
+from supervisor.workspace.looking import read_file
 from supervisor.workspace.overlay_facts import read_facts
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
 from supervisor.workspace.sides import Sides
@@ -282,21 +282,8 @@ class WorkspaceChannel:
             return await (await self._open()).agent.move(path, to, reason)
 
     def card(self, request: Request) -> ChangeCard:
-        """What a person needs to see of a request for a file change. Reads at most a megabyte of each side."""
-        action = self._now.effects.action_of(request)
-        host = look_quietly(self._now.sides.host, name_of(action))
-        old = new = None
-        if action.to is not None:  # nothing of the content changes
-            is_free = look_quietly(self._now.sides.host, names_of(action)[1]) is None
-            return make_card(action, None, None, host.token if host and is_free else None, self._gate.redactor)
-        if host is not None and host.kind == "file":
-            old = Side(self._read_host(name_of(action)), host.signature[0], host.mode)
-        elif host is not None and action.operation == "chmod":
-            old = Side(None, None, host.mode & PERMISSIONS)
-        if action.after is not None and action.operation in ("write", "edit", "chmod") and action.after != "dir":
-            blobs = self._now.sides.blobs
-            new = Side(blobs.read(action.after, MOST_TEXT_BYTES), blobs.size(action.after), action.mode)
-        return make_card(action, old, new, host.token if host else None, self._gate.redactor)
+        """See `card_of`."""
+        return card_of(self._now.sides, self._now.effects.action_of(request), self._gate.redactor)
 
     def image(self, request: Request, side: Literal["old", "new"]) -> tuple[Image, bytes] | None:
         """One side of a change, where it is an image that may be shown, and still what the request is about."""
@@ -406,9 +393,3 @@ class WorkspaceChannel:
         if self._opened is None:
             raise NotFoundError("the session's workspace is not open", "the session has ended, or hasn't begun")
         return self._opened
-
-    def _read_host(self, name: str) -> bytes | None:
-        try:
-            return read_file(self._now.sides.host, name, MOST_TEXT_BYTES + 1, cut=True)
-        except (OSError, GatehouseError):
-            return None

@@ -34,6 +34,7 @@ from supervisor.core.changes import (
     want,
 )
 from supervisor.core.incoming import is_known_of
+from supervisor.core.swaps import made_by
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
 from supervisor.workspace.ahead import LookedAhead
@@ -42,6 +43,7 @@ from supervisor.workspace.bases import Bases
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.copy_side import CopySide
 from supervisor.workspace.findings import Finding, Renames
+from supervisor.workspace.folder_swaps import FolderSwaps
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
@@ -55,6 +57,7 @@ REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 500
 SMALL_BLOB_BYTES = 256 * 1024
+_OF_FILES = ("write", "chmod", "swap")
 
 
 class Refusal(NamedTuple):
@@ -92,6 +95,7 @@ class Comparison:
         self._refused: dict[str, Refusal] = {}
         self._problems: dict[str, str] = {}
         self._held: dict[str, Signature | None] = {}
+        self._swaps = FolderSwaps(sides, self._side, ignores, gate.redactor)
         self._git = GitFolder(sides.copy, gate, session_id)
         self._bases = Bases(sides)
         self._ahead = LookedAhead(sides, lambda name: self._examine(name, False, None))
@@ -118,6 +122,10 @@ class Comparison:
             # Wherever they are: of a rename that waited both paths are looked at together.
             found |= await asyncio.to_thread(lambda: {name: self._is_there(name) for name in self._held})
             self._held.clear()
+        found, parts = await asyncio.to_thread(self._swaps.gather, found)
+        for name in parts:
+            self._withdraw(name, "it is part of another change now")
+            self._compared.pop(name, None)
         found = {name: there for name, there in found.items() if not self._is_held(name)}
         # Deletions first and from within, so that a folder is empty when its turn comes.
         gone = sorted((name for name, there in found.items() if not there), reverse=True)
@@ -249,7 +257,7 @@ class Comparison:
         finding.wanted = self._want(finding)
         if renames is not None and renames.may_come_from(finding):
             return  # its content is on the host
-        if finding.wanted is not None and finding.wanted.operation in ("write", "chmod") and _is_file(finding.mine):
+        if finding.wanted is not None and finding.wanted.operation in _OF_FILES and _is_file(finding.mine):
             if not is_new:
                 finding.mine = sides.look_at_copy(name, digest_of=keep)
             finding.wanted = self._with_secrets(name, self._want(finding))
@@ -257,7 +265,7 @@ class Comparison:
             self._bases.keep(name, finding.host, finding.wanted)
 
     def _with_secrets(self, name: str, wanted: Want | None) -> Want | None:
-        if wanted is None or wanted.operation != "write":
+        if wanted is None or wanted.operation == "chmod":
             return wanted
         hazards = hazards_of_kept(self._sides, name, wanted.hazards, wanted.after, self._gate.redactor)
         return msgspec.structs.replace(wanted, hazards=hazards)
@@ -323,6 +331,8 @@ class Comparison:
             self._refuse(
                 name, to_action(name, finding.wanted), "the link's target isn't UTF-8, so no request can name it"
             )
+        elif finding.wanted.operation == "swap":
+            return await self._swap(finding)
         else:
             wanted = finding.wanted
             self._refused.pop(name, None)
@@ -332,6 +342,26 @@ class Comparison:
             key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
             return Asking(name, key, fingerprint(action), action)
         return None
+
+    async def _swap(self, finding: Finding) -> Asking | None:
+        """A path that is swapped, with all below it. One that must wait has no card, and is looked at again each time: what it
+        waits for is on the host, where nothing may tell."""
+        name, mine = finding.name, finding.mine
+        swap = await self._swaps.complete(finding)
+        if swap.action is None:
+            if swap.unsteady:
+                self._watcher.wake(name.rpartition("/")[0])
+            else:
+                self._withdraw(name, swap.problem, keep_refusal=True)
+                assert finding.wanted is not None
+                self._refuse(name, to_action(name, finding.wanted), swap.problem)
+                self._compared.pop(name, None)
+            return None
+        assert mine is not None
+        self._refused.pop(name, None)
+        self._compared |= swap.members | {name: mine.signature}
+        action = swap.action
+        return Asking(name, (action.operation, action.after, action.mode, made_by(action)), fingerprint(action), action)
 
     def _agree(self, finding: Finding) -> None:
         """Nothing to do about a path: remember what both sides hold, and end a request that is about it."""
@@ -417,16 +447,17 @@ class Comparison:
         could say yes to it."""
         now = signature_at(self._sides.copy, name)
         before = self._refused.get(name)
-        if before is not None and before.signature == now:
+        if before == Refusal(now, why):
             return
         self._refused[name] = Refusal(now, why)
         if now is not None:
             self._compared[name] = now
         self._gate.record_refusal(action, self._session_id, why)
 
-    def _withdraw(self, name: str, why: str) -> None:
+    def _withdraw(self, name: str, why: str, *, keep_refusal: bool = False) -> None:
         asked = self._asked.pop(name, None)
-        self._refused.pop(name, None)
+        if not keep_refusal:
+            self._refused.pop(name, None)
         if asked is not None and not self._is_other_end_of(asked):
             if self._state(asked) == "pending":
                 self._gate.close(asked.request_id, why)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import EditError, Want, apply_edits, name_of, names_of, to_action
-from supervisor.errors import GatehouseError
+from supervisor.core.swaps import single_changes
+from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.agent_edits import AgentEdits
-from supervisor.workspace.apply import Applier, Staged
+from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.batch import Batch, BatchError, Change, order
 from supervisor.workspace.into_copy import IntoCopy
 from supervisor.workspace.journal import BatchBegun
@@ -109,7 +110,7 @@ class Effects:
                 again = lambda name: self._ask_again(name, "")  # noqa: E731
                 await self._settle_all([(one, "failed", {"error": why}) for one in granted], again)
             elif granted:
-                await self._as_one(BatchBegun(secrets.token_hex(8), tuple(one.id for one in answered)), granted)
+                await self._as_one(_batch_of(answered), granted)
 
     def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
         given = self._gate.claim_all([request.id for request in requests], self._session_id)
@@ -118,7 +119,11 @@ class Effects:
         return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
 
     async def _each(self, granted: Sequence[Granted]) -> None:
-        """Do each for itself, with the folders synced once."""
+        """Do each for itself, with the folders synced once; a swap is as many changes as a batch."""
+        for one in granted:
+            if one.action.operation == "swap":
+                await self._swap(one)
+        granted = [one for one in granted if one.action.operation != "swap"]
         outcomes = await to_end(lambda: self._apply_each(granted))
         pairs = list(zip(granted, outcomes, strict=True))
         await self._confirm([(one, came) for one, came in pairs if isinstance(came, Applied)])
@@ -128,8 +133,9 @@ class Effects:
 
     async def _as_one(self, batch: BatchBegun, granted: Sequence[Granted]) -> None:
         """Do all of them or none."""
+        parts = [part for one in granted for part in _parts(one)]
         changes = await asyncio.to_thread(
-            lambda: [Change(one.request.id, one.action, one.grant.use, self._time_of(*one[:2])) for one in granted]
+            lambda: [Change(one.request.id, one.action, use, self._time_of(*one[:2])) for one, use in parts]
         )
         try:
             applied = await to_end(lambda: self._batch.carry_out(batch, changes))
@@ -137,18 +143,38 @@ class Effects:
             facts = _failure(error) | {"batch": batch.id}
             at_fault, why = (error.name, error.why) if isinstance(error, BatchError) else ("", "")
             again = lambda name: self._ask_again(name, why if name == at_fault else "")  # noqa: E731
-            await self._settle_all([(one, "failed", facts) for one in granted], again)
+            # One alone isn't held up by others: it is due again after a while.
+            then = again if len(granted) > 1 else lambda name: self._settled(name, True)
+            await self._settle_all([(one, "failed", facts) for one in granted], then)
         else:
-            await self._confirm(list(zip(granted, applied, strict=True)))
+            await self._confirm([(one, came) for (one, _), came in zip(parts, applied, strict=True)])
 
-    async def _confirm(self, done: Sequence[tuple[Granted, Applied]]) -> None:
-        """What was done is agreed on and settled, some at a time so that nobody else has to wait for long."""
+    async def _swap(self, one: Granted) -> None:
+        """All of a swap or nothing. Where a crash came after all of it, only what is still to be said of it is left: what the
+        person did there since is theirs, and no reason to take back anything."""
+        if not self._sides.history.has_all(one.request.id, names_of(one.action)):
+            await self._as_one(_batch_of([one.request]), [one])
+            return
+        parts = _parts(one)
+        came = await to_end(
+            lambda: [self._applier.found_done(part.action, part.request.id, use) for part, use in parts]
+        )
+        await self._confirm([(part, found) for (part, _), found in zip(parts, came, strict=True)])
+
+    async def _confirm(self, done: Sequence[tuple[Granted, Applied | None]]) -> None:
+        """What was done is agreed on and settled, some at a time so that nobody else has to wait for long. None: it was done,
+        and somebody changed the path since."""
         # INVARIANT: the history has effects in the order in which they happened; what undo puts back follows from it.
         done = sorted(done, key=lambda one: order(one[0].action))
+        last = {one.request.id: number for number, (one, _) in enumerate(done)}
         for at in range(0, len(done), CHUNK):
             for one, came in done[at : at + CHUNK]:
-                await self._agree(one.request, one.action, came)
-            part = [one for one, _ in done[at : at + CHUNK]]
+                if came is None:
+                    self._sides.history.confirm_alone(one.request.id, name_of(one.action))
+                else:
+                    await self._agree(one.request, one.action, came)
+            part = [one for number, (one, _) in enumerate(done[at : at + CHUNK], at) if last[one.request.id] == number]
+            part = [Granted(one.request, self.action_of(one.request), one.grant) for one in part]
             pruned = await asyncio.to_thread(self._prune_all, part)
             settled: list[Settled] = [
                 (one, "done", _success(one.action) | pruned.get(one.request.id, {})) for one in part
@@ -247,6 +273,9 @@ class Effects:
 
     async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
         name = name_of(action)
+        if action.operation == "swap":
+            await self._swap(Granted(request, action, grant))
+            return
         try:
             applied = await to_end(lambda: self._apply(request, action, grant))
         except GatehouseError as error:
@@ -347,6 +376,25 @@ class Effects:
         except (OSError, GatehouseError):
             return why
         return f"{why} (the old text is still there: ask for the edit again)"
+
+
+def _batch_of(requests: Sequence[Request]) -> BatchBegun:
+    return BatchBegun(secrets.token_hex(8), tuple(one.id for one in requests))
+
+
+def _parts(granted: Granted) -> list[tuple[Granted, Use]]:
+    """What a request consists of, each change with the use of its grant. INVARIANT: the grant is spent on the whole, and each
+    step of a swap is, built anew, the one that it names."""
+    _, *steps = single_changes(granted.action)
+    return [(granted, granted.grant.use), *((granted._replace(action=step), _only(step)) for step in steps)]
+
+
+def _only(step: FileChange) -> Use:
+    def use(rebuilt: FileChange) -> None:
+        if rebuilt != step:
+            raise RefusedError(f"`{title(rebuilt)}` is not a step of what was judged", "ask again")
+
+    return use
 
 
 def _success(action: FileChange) -> dict[str, object]:

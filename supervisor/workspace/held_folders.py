@@ -8,6 +8,8 @@ temporary file that was made here.
 import contextlib
 import os
 
+from supervisor.workspace.swap import discard
+
 # Of more folders at once the rest is found by their paths alone: the supervisor has other uses for descriptors.
 MOST_HELD = 200
 
@@ -43,7 +45,7 @@ class HeldFolders:
         if folder is None:
             return False
         with contextlib.suppress(OSError):  # it is gone with its folder, or can't be: the next start tries again
-            os.unlink(temporary, dir_fd=self._fds[folder])
+            discard(self._fds[folder], temporary)
         self._close_if_unused()
         return True
 

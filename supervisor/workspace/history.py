@@ -110,6 +110,11 @@ class History:
         digest = _digest(intent)
         return digest is None or self.kept.has(digest)
 
+    def has_all(self, request: str, names: Iterable[str]) -> bool:
+        """Whether a request's effects on all of these paths are on record, as begun or as done."""
+        done = {one.name for one in self.done if one.request == request}
+        return all((request, name) in self.open or name in done for name in map(encode_name, names))
+
     def confirm(self, request: str, name: str) -> None:
         """The effect happened, and is on record in the journal."""
         intent = self.open.pop((request, encode_name(name)), None)

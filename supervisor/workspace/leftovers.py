@@ -1,4 +1,4 @@
-"""Temporary files that a crash left in the host's workspace, by the journal's word.
+"""Temporary files and empty folders that a crash left in the host's workspace, by the journal's word.
 
 Such a file is beside the path that it was for, or in the folder that was there then, wherever the person moved that since.
 It is known by its name alone: 96 random bits that were put on record before it was made, so nothing of the user's has it.
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from supervisor.workspace.beneath import PathError, Root, is_git_name
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.placing import TEMPORARY_PREFIX
+from supervisor.workspace.swap import discard
 
 # As for a walk: a tree that never ends must not keep a session from starting.
 MOST_ENTRIES = 500_000
@@ -27,7 +28,7 @@ def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = F
             continue
         try:
             with root.parent(decode_name(intent.name)) as (fd, _):
-                os.unlink(intent.temporary, dir_fd=fd)
+                discard(fd, intent.temporary)
         except (OSError, PathError):
             missing.add(intent.temporary)
         else:
@@ -44,7 +45,7 @@ def _remove_anywhere(root: Root, names: set[str]) -> list[str]:
             for entry in listing:
                 entries += 1
                 if entry.name in names:
-                    os.unlink(entry.name, dir_fd=fd)
+                    discard(fd, entry.name)
                     removed.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False) and not is_git_name(entry.name):
                     waiting.append(f"{folder}/{entry.name}" if folder else entry.name)

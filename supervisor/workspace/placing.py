@@ -29,7 +29,7 @@ from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import decode_name
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd
-from supervisor.workspace.swap import replace
+from supervisor.workspace.swap import discard, replace
 from supervisor.workspace.syncing import Syncs
 
 TEMPORARY_PREFIX = ".gatehouse-"
@@ -84,7 +84,7 @@ class _StagingIn:
             return
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._temporary, dir_fd=self._fd)
+                discard(self._fd, self._temporary)
         finally:
             self._parent.__exit__()
 
@@ -180,7 +180,7 @@ class Placer:
         """Remove a temporary file that won't be placed, wherever its folder is by now."""
         if not self._held.remove(temporary):
             with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
-                os.unlink(temporary, dir_fd=fd)
+                discard(fd, temporary)
 
     def placed(self, temporary: str) -> None:
         """A temporary file has its place, and that name no more."""
@@ -263,7 +263,7 @@ class Placer:
         finally:
             if is_taken:
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=fd)
+                    discard(fd, temporary)
 
     def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
@@ -272,6 +272,10 @@ class Placer:
             _link_new(fd, temporary, leaf)
         elif not _replace(fd, temporary, leaf, host):
             raise stale(name)
+        if host is not None and host.kind == "dir":
+            self.at("swapped")
+            if not _drop_folder(fd, temporary, leaf):
+                raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
 
@@ -350,12 +354,26 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
     """
 
     def is_expected(status: os.stat_result) -> bool:
+        if host.kind == "dir":
+            return _is_same(signature_of(status), host)
         return is_identical(status, host.signature) and holds(fd, temporary, host.digest)
 
     try:
         return replace(fd, temporary, leaf, is_expected)
     except FileNotFoundError:
         return False
+
+
+def _drop_folder(fd: int, temporary: str, leaf: str) -> bool:
+    """Remove the folder that was swapped out; where something came into it in the last moment, it gets its name back."""
+    try:
+        os.rmdir(temporary, dir_fd=fd)
+    except FileNotFoundError:
+        return True  # gone already: there was no swap of the two
+    except OSError:
+        replace(fd, temporary, leaf, lambda status: True)
+        return False
+    return True
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:

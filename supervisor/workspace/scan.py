@@ -48,6 +48,18 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
             raise
 
 
+def each_name(root: Root, folder: str) -> Iterator[str]:
+    """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't be read."""
+    waiting = [folder]
+    while waiting:
+        inside = waiting.pop()
+        for leaf, status in each_entry(root, inside):
+            name = f"{inside}/{leaf}"
+            yield name
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(name)
+
+
 def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:
     """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
 

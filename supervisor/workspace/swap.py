@@ -40,7 +40,7 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
-            os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            _rename_over(folder, temporary, leaf)
             return True
         if is_expected(os.stat(temporary, dir_fd=folder, follow_symlinks=False)):
             return True
@@ -48,6 +48,23 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
         return False
     finally:
         os.close(pin)
+
+
+def _rename_over(folder: int, temporary: str, leaf: str) -> None:
+    """Without a swap: what is there is gone afterwards. A folder and a file don't replace one another, so the old one goes first."""
+    try:
+        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+    except (IsADirectoryError, NotADirectoryError):
+        discard(folder, leaf)
+        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def discard(folder: int, leaf: str) -> None:
+    """Remove a file, a link or an empty folder. Raises OSError."""
+    try:
+        os.unlink(leaf, dir_fd=folder)
+    except IsADirectoryError:
+        os.rmdir(leaf, dir_fd=folder)
 
 
 def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:

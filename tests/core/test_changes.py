@@ -178,8 +178,22 @@ TABLE = {
         Want("delete", "dir", hazards=("conflict",)),
     ),
     "folder deleted": (known(folder()), None, folder(), Want("delete", "dir")),
-    "file to folder": (AGREED, folder(), file(A), Want("delete", A)),
-    "folder to file": (known(folder()), file(A), folder(), Want("delete", "dir")),
+    "file to folder": (AGREED, folder(), file(A), Want("swap", A, "dir", 0o755)),
+    "file that the person changed to folder": (
+        AGREED,
+        folder(),
+        file(B, 2),
+        Want("swap", B, "dir", 0o755, hazards=("conflict",)),
+    ),
+    "folder to file": (known(folder()), file(A), folder(), Want("swap", "dir", A, 0o644)),
+    "folder to link": (
+        known(folder()),
+        link("x"),
+        folder(),
+        Want("swap", "dir", link_token("x"), link_target="x", hazards=("symlink",)),
+    ),
+    "link to folder": (known(link("x")), folder(), link("x"), Want("swap", link_token("x"), "dir", 0o755)),
+    "fifo in place of a folder": (known(folder()), fifo(), folder(), Want("write", "dir", hazards=("fifo",))),
     "fifo": (None, fifo(), None, Want("write", None, hazards=("fifo",))),
     "fifo in place of a file": (AGREED, fifo(), file(A), Want("write", A, hazards=("fifo",))),
 }
@@ -193,8 +207,6 @@ def test_what_the_copy_asks_of_the_host(case: str) -> None:
 
 def test_a_folder_waits_for_what_is_in_it() -> None:
     assert want(known(folder()), None, folder(), holds_known=True) is None
-    assert want(known(folder()), file(A), folder(), holds_known=True) is None
-    assert want(known(folder()), link("x"), folder(), holds_known=True) is None
 
 
 def test_only_special_files_are_never_carried_over() -> None:

@@ -71,7 +71,8 @@ type Script = list[Step]
 _paths = st.sampled_from(PATHS)
 _texts = st.sampled_from([path for path in PATHS if path.isprintable()])  # the API's JSON has no other names
 _kinds = st.sampled_from([
-    "line", "line", "whole", "append", "save", "delete", "move", "swap", "chmod", "link", "hard", "mkdir", "copy", "sly"
+    "line", "line", "whole", "append", "save", "delete", "move", "swap", "turn", "chmod", "link", "hard", "mkdir", "copy",
+    "sly",
 ])  # fmt: skip
 _contents = st.sampled_from(["line", "save", "append"])
 _numbers = st.integers(0, 11)

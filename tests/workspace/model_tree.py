@@ -20,7 +20,21 @@ CONTENTS = (b"", b"same\n", b"\0binary\xff" * 400, b"no newline", b"\r\nmixed\n"
 OLD_NS = 1_000_000_000_000_000_001
 
 type Kind = Literal[
-    "line", "whole", "append", "save", "delete", "move", "swap", "chmod", "link", "hard", "mkdir", "copy", "sly", "fifo"
+    "line",
+    "whole",
+    "append",
+    "save",
+    "delete",
+    "move",
+    "swap",
+    "turn",
+    "chmod",
+    "link",
+    "hard",
+    "mkdir",
+    "copy",
+    "sly",
+    "fifo",
 ]
 
 
@@ -94,7 +108,8 @@ def changed(tree: Tree, change: Change) -> Tree:
 
 def leftovers(root: Path) -> list[str]:
     """Temporary files of Gatehouse's that nobody cleaned up."""
-    return [name for folder, _, names in os.walk(root) for name in names if name.startswith(".gatehouse-")]
+    found = [name for _, folders, files in os.walk(root) for name in (*folders, *files)]
+    return [name for name in found if name.startswith(".gatehouse-")]
 
 
 def do(root: Path, op: Op, text: str) -> None:
@@ -113,6 +128,8 @@ def _do(root: Path, op: Op, text: str) -> None:
             _write(root, path, op.kind, _with_line(path, number, text))
         case "whole":
             _write(root, path, "line", CONTENTS[number % len(CONTENTS)])
+        case "turn":
+            _turn(path, number, text)
         case "append" if not path.is_symlink() and not path.is_fifo():
             with path.open("ab") as file:
                 file.write(f"{text}\n".encode())
@@ -131,6 +148,22 @@ def _do(root: Path, op: Op, text: str) -> None:
             path.mkdir(parents=True)
         case "fifo":
             os.mkfifo(path)
+
+
+def _turn(path: Path, number: int, text: str) -> None:
+    """A folder becomes a file or a link; what is none becomes a folder with something in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+        if number % 3:
+            path.write_text(f"{text}\n")
+        else:
+            path.symlink_to(TARGETS[number % len(TARGETS)])
+        return
+    path.unlink()
+    path.mkdir()
+    for name in ("e", "f", "g/h")[: 1 + number % 3]:
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(f"{text} {name}\n")
 
 
 def _do_with_other(root: Path, op: Op) -> None:

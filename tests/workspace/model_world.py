@@ -15,6 +15,7 @@ import msgspec
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import name_of, names_of
+from supervisor.core.swaps import single_changes
 from supervisor.core.undoing import ANY_MODE, Held
 from supervisor.gate import Gate
 from supervisor.workspace.journal import Intent, decode_name
@@ -165,8 +166,10 @@ class World(msgspec.Struct):
             assert intent.after is None, (name, request)
             assert name_of(action).startswith(f"{name}/"), (name, request)
         elif action.to is None:
-            assert token_of(intent.after) == action.after, (name, request)
-            assert token_of(before) == action.before, (name, request)
+            # Of a swap each path is a step of its own.
+            (step,) = (one for one in single_changes(action) if name_of(one) == name)
+            assert token_of(intent.after) == step.after, (name, request)
+            assert token_of(before) == step.before, (name, request)
 
     def _check_kept(self, sides: Sides, intent: Intent) -> None:
         before = intent.before
