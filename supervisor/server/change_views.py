@@ -186,9 +186,14 @@ def _notes(shown: ChangeCard) -> list[str]:
         notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
     if replaced := _replaced(shown):
         notes.append(replaced)
-    if shown.new_mode is not None and shown.old_mode is not None and shown.new_mode != shown.old_mode:
-        notes.append(mode_words(shown.old_mode & 0o7777, shown.new_mode & 0o7777))
-    return notes
+    return [*notes, *_mode_note(shown)]
+
+
+def _mode_note(shown: ChangeCard) -> list[str]:
+    old, new = shown.old_mode, shown.new_mode
+    if old is None or new is None or old == new or shown.operation == "swap":
+        return []
+    return [mode_words(old & 0o7777, new & 0o7777)]
 
 
 def _replaced(shown: ChangeCard) -> str:

@@ -20,6 +20,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import PERMISSIONS, Known, Seen, Want, name_of, to_action
 from supervisor.core.conflict_card import ConflictCard, Contents, did, difference
+from supervisor.core.swaps import single_changes
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import GatehouseError, UserError
 from supervisor.gate import Gate
@@ -115,15 +116,25 @@ class Conflicts:
     async def give_host(self, request_id: str, *, by: str, fingerprint: str | None) -> Request:
         """Deny, and bring the host's version into the copy."""
         action = self._pending(request_id, fingerprint)
+        whole, *steps = single_changes(action)
+        # What the agent made in a folder's place goes before it, and what the host has in one comes after.
+        gone = [step for step in reversed(steps) if step.operation == "delete"]
+        parts = [*(step for step in reversed(steps) if step.operation != "delete"), whole, *gone]
+        found = await asyncio.to_thread(lambda: [self._both(part) for part in parts])
+        answered = self._gate.resolve(request_id, "denied", by=by, reason=GIVEN_REASON)
+        for part, (mine, host) in zip(parts, found, strict=True):
+            await self._host_changes.give(name_of(part), mine, host)
+        return answered
+
+    def _both(self, action: FileChange) -> tuple[Seen | None, Seen | None]:
+        """The agent's side of a path and the host's, where they are what the action is about."""
         name = name_of(action)
-        mine, host = await asyncio.to_thread(lambda: (look(self._sides.copy, name), look(self._sides.host, name)))
+        mine, host = look(self._sides.copy, name), look(self._sides.host, name)
         if (mine.token if mine else None) != action.after:
             raise UserError("the agent has changed it again", "look at the new card")
         if (host.token if host else None) != action.before:
             raise UserError("it was changed on the host again", "look at the new card")
-        answered = self._gate.resolve(request_id, "denied", by=by, reason=GIVEN_REASON)
-        await self._host_changes.give(name, mine, host)
-        return answered
+        return mine, host
 
     def _pending(self, request_id: str, fingerprint: str | None) -> FileChange:
         request = self._gate.get(request_id)
