@@ -29,7 +29,7 @@ from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
 from supervisor.workspace.journal import decode_name
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd
-from supervisor.workspace.swap import discard, replace
+from supervisor.workspace.swap import discard, drop_folder, replace
 from supervisor.workspace.syncing import Syncs
 
 TEMPORARY_PREFIX = ".gatehouse-"
@@ -274,7 +274,7 @@ class Placer:
             raise stale(name)
         if host is not None and host.kind == "dir":
             self.at("swapped")
-            if not _drop_folder(fd, temporary, leaf):
+            if not drop_folder(fd, temporary, leaf):
                 raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
@@ -362,18 +362,6 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
         return replace(fd, temporary, leaf, is_expected)
     except FileNotFoundError:
         return False
-
-
-def _drop_folder(fd: int, temporary: str, leaf: str) -> bool:
-    """Remove the folder that was swapped out; where something came into it in the last moment, it gets its name back."""
-    try:
-        os.rmdir(temporary, dir_fd=fd)
-    except FileNotFoundError:
-        return True  # gone already: there was no swap of the two
-    except OSError:
-        replace(fd, temporary, leaf, lambda status: True)
-        return False
-    return True
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:

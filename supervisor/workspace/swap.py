@@ -67,6 +67,18 @@ def discard(folder: int, leaf: str) -> None:
         os.rmdir(leaf, dir_fd=folder)
 
 
+def drop_folder(folder: int, temporary: str, leaf: str) -> bool:
+    """Remove the folder that was swapped out; where something came into it in the last moment, it gets its name back."""
+    try:
+        os.rmdir(temporary, dir_fd=folder)
+    except FileNotFoundError:
+        return True  # gone already: there was no swap of the two
+    except OSError:
+        replace(folder, temporary, leaf, lambda status: True)
+        return False
+    return True
+
+
 def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
     """Swap until our own file, which is pinned, has the temporary name again."""
     with contextlib.ExitStack() as pins:
