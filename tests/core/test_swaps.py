@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, content_hash, decode, encode, fingerprint, title
-from supervisor.core.changes import Known, Seen, Want, link_token, names_of
+from supervisor.core.change_tree import ChangeSet, Waiting
+from supervisor.core.changes import Known, Seen, Want, is_content, link_token, names_of
+from supervisor.core.explain import explain
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import evaluate
 from supervisor.core.suggest import suggest
@@ -123,7 +125,7 @@ def test_unequal_swaps_never_share_a_fingerprint(one: list[tuple[str, Want]], ot
 def test_an_action_without_steps_has_the_fingerprint_that_it_always_had() -> None:
     """Requests that waited before there were swaps are answered by it."""
     action = FileChange(operation="write", path="a", before=A, after=B, mode=0o644)
-    fields = [getattr(action, name) for name in action.__struct_fields__ if name != "steps"]
+    fields = [getattr(action, name) for name in action.__struct_fields__ if name not in ("steps", "to_b64")]
     assert fingerprint(action) == content_hash(msgspec.msgpack.encode(["filesystem", *fields]))
 
 
@@ -174,3 +176,23 @@ def test_hazards_links_and_odd_names_in_the_folder_count() -> None:
 
 def test_always_offers_what_covers_all_of_it() -> None:
     assert [one.rule for one in suggest(_to_file("d/p/x"))] == ["filesystem(d/p/**)", "filesystem(d/**)"]
+
+
+def test_why_names_the_paths_that_decide() -> None:
+    policy = policy_from_data({"allow": ["filesystem(d/**)"], "deny": ["filesystem(d/p/s/y)"]})
+    found = explain(policy, _to_file("d/p/x", "d/p/s/y"), now=0.0)
+    assert found.verdict.decision == "deny"
+    assert [part.text for part in found.parts] == ["d/p", "d/p/s/y", "d/p/x"]
+    many = explain(policy, _to_file(*(f"d/p/{number}" for number in range(30))), now=0.0)
+    assert many.parts_left_out == 11
+
+
+def test_it_needs_a_look_of_its_own() -> None:
+    action = _to_file("d/p/x")
+    one = Waiting("id", fingerprint(action), 0.0, action, False)
+    assert ChangeSet([one], {}).notes == {"id": (title(action),)}
+
+
+def test_which_states_have_a_content() -> None:
+    assert is_content(A)
+    assert not any(map(is_content, ("dir", "fifo", link_token("x"))))
