@@ -182,7 +182,7 @@ def test_why_names_the_paths_that_decide() -> None:
     policy = policy_from_data({"allow": ["filesystem(d/**)"], "deny": ["filesystem(d/p/s/y)"]})
     found = explain(policy, _to_file("d/p/x", "d/p/s/y"), now=0.0)
     assert found.verdict.decision == "deny"
-    assert [part.text for part in found.parts] == ["d/p", "d/p/s/y", "d/p/x"]
+    assert [part.text for part in found.parts] == ["d/p", "d/p/x", "d/p/s/y"]
     many = explain(policy, _to_file(*(f"d/p/{number}" for number in range(30))), now=0.0)
     assert many.parts_left_out == 11
 
