@@ -23,4 +23,5 @@ Only these import mitmproxy, and they are imported when the first connection is 
     guard      the addon that asks and lifts the refusal    tls        TLS of both sides
     websockets their messages, bounded                      leaks      placeholders and credentials behind a head
     meter      model calls: reserved, read, settled         sigv4      requests to AWS signed anew (pure)
+    hooks      mitmproxy's hooks, straight to the addons
 """

@@ -3,12 +3,14 @@
     request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a CONNECT, see `front`) -> go on
 
 Each hook runs inside `closes`, which turns whatever is raised into a refusal: mitmproxy itself would log it and let the
-request go through (`addonmanager.safecall`).
+request go through (`addonmanager.safecall`; so does `hooks`, by which they are called).
 """
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -47,26 +49,35 @@ SIGNS = "gatehouse_signs"
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
 
-def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Awaitable[None]]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`."""
+def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Any]]:
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for nothing stays plain (`hooks`)."""
 
-    def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Awaitable[None]]:
+    def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
         @functools.wraps(hook)
         async def run(self: S, data: T) -> None:
-            try:
-                result = hook(self, data)
-                if result is not None:
-                    await result
-            except Exception as error:
-                refuse(data)
-                log.error("hook failed", hook=hook.__name__, error=where(error))
-            except BaseException:
-                refuse(data)
-                raise
+            with _closing(hook, refuse, data):
+                await hook(self, data)
 
-        return run
+        @functools.wraps(hook)
+        def run_plain(self: S, data: T) -> None:
+            with _closing(hook, refuse, data):
+                hook(self, data)
+
+        return run if inspect.iscoroutinefunction(hook) else run_plain
 
     return decorate
+
+
+@contextlib.contextmanager
+def _closing[T](hook: Callable[..., Any], refuse: Callable[[T], None], data: T) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        refuse(data)
+        log.error("hook failed", hook=hook.__name__, error=where(error))
+    except BaseException:
+        refuse(data)
+        raise
 
 
 def _refuse_flow(flow: http.HTTPFlow) -> None:

@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from mitmproxy import options
 from mitmproxy.addons import core, proxyserver
 from mitmproxy.master import Master
-from mitmproxy.proxy import events, mode_specs
+from mitmproxy.proxy import commands, events, mode_specs
 from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
@@ -25,6 +26,7 @@ from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.ends import Held
 from supervisor.egress.guard import Guard
+from supervisor.egress.hooks import Hooks, Straight
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import Connection, Sessions
@@ -46,6 +48,12 @@ class Handler(ProxyConnectionHandler):
 
     counted: Connection | None = None
     allowances: Allowances | None = None
+    hooks: Hooks | None = None
+
+    async def handle_hook(self, hook: commands.StartHook) -> None:
+        assert self.hooks is not None
+        with self.timeout_watchdog.disarm():
+            await self.hooks.run(hook)
 
     async def server_event(self, event: events.Event) -> None:
         if self.counted is not None and isinstance(event, events.DataReceived):
@@ -98,6 +106,9 @@ class Inspector:
         self._master = master
         self._sessions = sessions
         self._allowances = allowances
+        self._hooks = Hooks(master.addons.chain)
+        # mitmproxy's own give a deep copy of an option whenever a layer looks at it; ours stay as they are.
+        self._options = SimpleNamespace(**{name: option.current() for name, option in master.options.items()})  # type: ignore[no-untyped-call]
 
     @classmethod
     async def start(
@@ -116,14 +127,12 @@ class Inspector:
     async def serve(self, connection: Connection, client: Held) -> None:
         """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
         reader, writer = _streams(client)
-        handler = Handler(self._master, reader, writer, self._master.options, MODE)  # type: ignore[no-untyped-call]
+        handler = Handler(self._master, reader, writer, self._options, MODE)  # type: ignore[no-untyped-call]
         context = handler.layer.context
-        if connection.target is None:
-            handler.layer = modes.HttpProxy(context)
-        else:
-            context.server.address = connection.target
-            handler.layer = modes.TransparentProxy(context)
-        handler.counted, handler.allowances = connection, self._allowances
+        context.server.address = connection.target
+        outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
+        handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
+        handler.counted, handler.allowances, handler.hooks = connection, self._allowances, self._hooks
         self._sessions.name_client(handler.client.id, connection)
         try:
             await handler.handle_client()
