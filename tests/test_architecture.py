@@ -86,6 +86,7 @@ ONLY_IN: dict[str, set[str]] = {
     "uvicorn": {"server", "app"},
     "jinja2": {"server"},
     "mitmproxy": {"egress"},
+    "OpenSSL": {"egress"},
     "dns": {"egress"},
     "sqlalchemy": {"store"},
     "alembic": {"store"},
@@ -449,7 +450,7 @@ def test_web_holds_no_python() -> None:
 
 
 # Packages whose import has another name, and packages that are used without an import of ours.
-INSTALLS = {"pyyaml": "yaml", "dnspython": "dns"}
+INSTALLS = {"pyyaml": "yaml", "dnspython": "dns", "pyopenssl": "OpenSSL"}
 NOT_IMPORTED = {"flit-core": "builds the project"}
 # uvicorn takes its loop and its WebSockets by name, Litestar its template engine.
 NAMED = {

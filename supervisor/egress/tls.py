@@ -1,15 +1,25 @@
 """TLS of both sides: our certificate towards the client, the system's authorities towards the origin.
 
 It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server name was found to be the host of
-the CONNECT, and the addon's answer to requests for its revocation list is off (no request is answered here unasked).
+the CONNECT, and the addon's answer to requests for its revocation list is off (no request is answered here unasked). Towards clients it
+keeps what mitmproxy makes anew for each connection: a host's certificate and key, read once by OpenSSL. Towards origins nothing is
+kept but the authorities: each origin proves itself at each connection.
 """
+
+from collections import OrderedDict
 
 from mitmproxy import http
 from mitmproxy import tls as mitm_tls
 from mitmproxy.addons import tlsconfig
+from mitmproxy.net import tls as net_tls
+from mitmproxy.proxy.context import Context
+from OpenSSL import SSL
 
 from supervisor.egress import checks
 from supervisor.egress.sessions import Sessions
+
+# About 20 kB each.
+MOST_CONTEXTS = 256
 
 
 class GuardedTls(tlsconfig.TlsConfig):
@@ -19,12 +29,44 @@ class GuardedTls(tlsconfig.TlsConfig):
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
+        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing in another one.
+        self._contexts: OrderedDict[tuple[str, str, str], SSL.Context] = OrderedDict()
 
     def tls_start_client(self, tls_start: mitm_tls.TlsData) -> None:
         connection = self._sessions.of_client(tls_start.context.client.id)
         # Without an SSL connection mitmproxy closes the client's: so no check, no handshake.
-        if connection is not None and connection.server_name_ok:
-            super().tls_start_client(tls_start)
+        if connection is None or not connection.server_name_ok or connection.target is None:
+            return
+        client = tls_start.context.client
+        key = (connection.session.id, client.sni or client.sockname[0], connection.target[0])
+        if key not in self._contexts:
+            self._contexts[key] = self._make_context(tls_start.context)
+        self._contexts.move_to_end(key)
+        if len(self._contexts) > MOST_CONTEXTS:
+            self._contexts.popitem(last=False)
+        tls_start.ssl_conn = SSL.Connection(self._contexts[key])
+        told = tlsconfig.AppData(client_alpn=None, server_alpn=tls_start.context.server.alpn, http2=True)
+        tls_start.ssl_conn.set_app_data(told)
+        tls_start.ssl_conn.set_accept_state()
+
+    def _make_context(self, context: Context) -> SSL.Context:
+        """mitmproxy's, but one for each certificate: it has a single one, and reads certificate and key again for each connection."""
+        entry = self.get_cert(context)
+        made: SSL.Context = net_tls.create_client_proxy_context.__wrapped__(
+            method=net_tls.Method.TLS_SERVER_METHOD,
+            min_version=net_tls.DEFAULT_MIN_VERSION,
+            max_version=net_tls.DEFAULT_MAX_VERSION,
+            cipher_list=tlsconfig._default_ciphers(net_tls.DEFAULT_MIN_VERSION),
+            ecdh_curve=None,
+            chain_file=entry.chain_file,
+            alpn_select_callback=tlsconfig.alpn_select_callback,
+            request_client_cert=False,
+            extra_chain_certs=(),
+            dhparams=self.certstore.dhparams,
+        )
+        made.use_certificate(entry.cert.to_cryptography())
+        made.use_privatekey(entry.privatekey)
+        return made
 
     def tls_start_server(self, tls_start: mitm_tls.TlsData) -> None:
         server = tls_start.context.server
