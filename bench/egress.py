@@ -76,7 +76,7 @@ async def _measure(folder: Path) -> list[Figure]:
             Figure("supervisor and egress start", ours.started_s * 1000, "ms", plain_s * 1000, "mitmdump", limit=2000),
             Figure("egress idles", ours.idle_mb, "MB", plain_mb, "mitmdump", limit=120),
             *await _unread_figures(unread, peers, [*runtime[:1], direct], origins["unread"]),
-            *await _looked_into_figures(looked_into, plain, runtime[1:], origins["looked into"]),
+            *await _looked_into_figures(looked_into, plain, runtime[1:], direct, origins["looked into"]),
             *await answer_figures(ours, origins["asked"], origins["unread"]),
         ]
 
@@ -116,9 +116,10 @@ def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figur
     return [Figure(f"unread, {what}: added to each", ours, "ms", theirs, best.name, 1.2)]
 
 
-async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], origin: int) -> list[Figure]:
+async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
+    """Beside no proxy too: what is left to gain on a new connection is what lies between."""
     figures = []
-    ways = [ours, plain, *runtime]
+    ways = [ours, plain, *runtime, direct]
     for way in ways:  # certificates are made and caches filled before anything counts
         await _kept(way, origin, 3)
     for what, do, count in _cases(origin):
@@ -129,6 +130,7 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], or
         is_kept = "kept" in what
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
         figures += [_rate(f"looked into, {what}", rates, way.name, None if is_kept else 4) for way in runtime]
+        figures.append(_rate(f"looked into, {what}", rates, direct.name, None))
     grown = {}
     seconds = {}
     for way in (ours, plain):
