@@ -124,6 +124,9 @@ def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
         ({"path": "src/link"}, "ask"),
         ({"path": "src/other/x"}, "ask"),
         ({"operation": "rename", "path": "src/a.py", "to": "src/via/x"}, "deny"),
+        ({"operation": "rename", "path": "src/a.py", "to_b64": "c3JjL3ZpYS94"}, "deny"),
+        ({"operation": "rename", "path": "src/a.py", "to_b64": "c3JjL2IucHk="}, "allow"),
+        ({"operation": "rename", "path": "src/a.py", "to_b64": "c3JjL/8="}, "ask"),
     ],
 )
 def test_a_path_through_links_is_judged_by_what_it_is_too(fields: dict[str, str], verdict: str) -> None:
