@@ -191,7 +191,7 @@ async def attempts() -> object:
 
         async def serve(listeners: Mapping[int, socket.socket]) -> None:
             await loop.create_server(lambda: Door(names), sock=listeners[DOOR_PORT].dup())
-            NameServer(listeners[NAMES_PORT].dup(), names)
+            NameServer(listeners[NAMES_PORT].dup(), names, lambda host, why: None)
 
         facts: dict[str, Any] = {
             "PACKETS": packets(),
