@@ -68,12 +68,13 @@ def read_tree(root: Path, contents: dict[str, bytes] | None = None) -> Tree:
     while waiting:
         folder = waiting.pop()
         with contextlib.ExitStack() as opened:
-            # Where somebody looked for it before, an overlay lists what is new on the host, but doesn't find it yet.
-            with contextlib.suppress(FileNotFoundError):
+            # Where somebody looked for it before, an overlay lists what is new on the host, but doesn't find it yet (ENOENT,
+            # ESTALE). What stays so is a difference at the end.
+            with contextlib.suppress(OSError):
                 listing = opened.enter_context(os.scandir(root / folder))
             for one in listing:
                 name = f"{folder}/{one.name}" if folder else one.name
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     found[name] = _entry(one, contents)
                     if found[name].kind == "dir":
                         waiting.append(name)

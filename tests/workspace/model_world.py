@@ -6,6 +6,7 @@ replaced must be kept, byte for byte. What somebody does between two steps of an
 may fall anywhere among these effects.
 """
 
+import contextlib
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -75,7 +76,7 @@ class World(msgspec.Struct):
     def note_folders(self, host: Path, copy: Path) -> None:
         """Which folders aren't the same any more."""
         for side, root in (("host", host), ("copy", copy)):
-            now = {str(path.relative_to(root)): path.stat().st_ino for path in folders(root)}
+            now = dict(_inodes(root))
             before = self.folders.setdefault(side, now)
             self.made |= {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
             self.folders[side] = now
@@ -224,10 +225,13 @@ def entry_of(held: Held) -> Entry:
     return Entry(held.kind, held.mode if held.mode == ANY_MODE else stat.S_IMODE(held.mode), held.digest or "")
 
 
-def folders(root: Path) -> Iterator[Path]:
-    """All below a folder."""
+def _inodes(root: Path) -> Iterator[tuple[str, int]]:
+    """All folders below one, but for those that an overlay lists and doesn't know any more (ESTALE): the person moved them."""
     for place, names, _ in root.walk():
-        yield from (place / name for name in names if not (place / name).is_symlink())
+        for path in (place / name for name in names):
+            with contextlib.suppress(OSError):
+                if not path.is_symlink():
+                    yield str(path.relative_to(root)), path.stat().st_ino
 
 
 def is_folder(entry: Entry | None) -> bool:
