@@ -252,7 +252,9 @@ async def test_created_by_both_and_folder_against_file(desk: Desk) -> None:
         card = await desk.channel.conflict_card(request)
         assert (card.host_did, card.agent_did) == ("created", "created")
         assert "both sides made it anew" in card.why_not
-        await desk.until(lambda: "thing" in desk.pending())
+        # A folder of the person's that the session never had isn't asked about: it stays, and the page says why.
+        await desk.until(lambda: "thing" in desk.channel.refused())
+        assert "`thing/inner`, which this session never had" in desk.channel.refused()["thing"]
         for waiting in list(desk.pending().values()):
             desk.approve(waiting)
             await desk.settled(waiting)
