@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.actions import FileChange
 from tests.workspace.conftest import Desk
 
 APP = "src/app.py"
@@ -138,7 +139,13 @@ async def test_after_a_crash_before_the_first_walk_the_way_to_what_was_agreed_is
         desk.new_channel()
         await look(desk, "host")
         await look(desk, "copy")
-        assert desk.pending()[APP].action.operation == "delete"  # type: ignore[union-attr]
+        # What it never walked over it can't tell from what the person put there since.
+        assert "`src/util.py`, which this session never had" in desk.channel.refused()["src"]
+        (desk.host / "src/util.py").unlink()
+        await look(desk, "copy")
+        action = desk.pending()["src"].action
+        assert isinstance(action, FileChange)
+        assert (action.operation, [step.path for step in action.steps]) == ("swap", [APP])
 
 
 async def test_a_whole_pass_notices_a_replaced_folder_too(desk: Desk) -> None:
