@@ -177,13 +177,14 @@ def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:
     if mine.kind == "symlink":
         return Want("symlink", before, mine.token, link_target=mine.target, hazards=("symlink", *changed_there))
     mode = mine.mode & PERMISSIONS
+    replaces_link = ("symlink",) if host is not None and host.kind == "symlink" else ()
     if mine.kind == "dir":
-        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=changed_there)
+        return Want("chmod" if host else "mkdir", before, "dir", mode, hazards=(*replaces_link, *changed_there))
     same_content = host is not None and host.kind == "file" and host.digest == mine.digest
     was_executable = host is not None and host.kind == "file" and host.mode & 0o111
     hazards = (
         *(("hardlink",) if mine.links > 1 else ()),
-        *(("symlink",) if host is not None and host.kind == "symlink" else ()),
+        *replaces_link,
         *(("setuid",) if mine.mode & SET_ID else ()),
         *(("new-executable",) if mode & 0o111 and not was_executable else ()),
         *changed_there,

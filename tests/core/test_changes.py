@@ -192,7 +192,12 @@ TABLE = {
         folder(),
         Want("swap", "dir", link_token("x"), link_target="x", hazards=("symlink",)),
     ),
-    "link to folder": (known(link("x")), folder(), link("x"), Want("swap", link_token("x"), "dir", 0o755)),
+    "link to folder": (
+        known(link("x")),
+        folder(),
+        link("x"),
+        Want("swap", link_token("x"), "dir", 0o755, hazards=("symlink",)),
+    ),
     "fifo in place of a folder": (known(folder()), fifo(), folder(), Want("write", "dir", hazards=("fifo",))),
     "fifo": (None, fifo(), None, Want("write", None, hazards=("fifo",))),
     "fifo in place of a file": (AGREED, fifo(), file(A), Want("write", A, hazards=("fifo",))),
