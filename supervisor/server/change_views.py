@@ -43,21 +43,43 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     below = [_below(parts, request.id, one, most_lines) for one in shown.below]
     # As many of them as are read have their contents here; the rest is named.
     rest = request.action.steps[len(below) :]
-    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)} | _swap(shown, below, rest)
+    return (
+        made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)} | _swap(parts, shown, below, rest)
+    )
 
 
-def _swap(shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
+def _swap(parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
     """What goes and what comes with a path that is swapped: nothing where it isn't."""
     if shown.operation != "swap":
         return {}
     gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
     return {
         "below": below,
-        "rest": [(step.path, step.operation == "delete") for step in rest],
+        "rest": [_of_step(parts, step) for step in rest],
         "gone": gone,
         "made": len(below) + len(rest) - gone,
         "hidden_below": sum(one["hidden"] for one in below),
     }
+
+
+def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
+    """What is said of a path below a swapped one whose content isn't read."""
+    is_gone = step.operation == "delete"
+    state = (step.before if is_gone else step.after) or ""
+    return {
+        "path": step.path,
+        "is_gone": is_gone,
+        "facts": parts.redactor.text(_what(state, None if is_gone else step.mode, step.link_target)),
+        "warnings": [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in step.hazards],
+    }
+
+
+def _what(state: str, mode: int | None, target: str | None, size: int | None = None) -> str:
+    """What a path is, in some words; `state` is a token as in `before` and `after`."""
+    what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
+    facts = [what if target is None else f"link -> {target}"]
+    facts += [f"{size:,} bytes"] if size is not None else []
+    return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
 
 
 def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None) -> dict[str, Any]:
@@ -66,14 +88,8 @@ def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | No
     is_gone = shown.operation == "delete"
     state = (shown.before if is_gone else shown.after) or ""
     size = shown.old_size if is_gone else shown.new_size
-    what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
-    if shown.link_target is not None:
-        what = f"link -> {shown.link_target}"
     hazards = [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in shown.hazards]
-    facts = [what, *([f"{size:,} bytes"] if size is not None else [])]
-    if not is_gone and shown.new_mode is not None:
-        facts.append(f"mode {shown.new_mode & 0o7777:o}")
-    text = ", ".join(facts)
+    text = _what(state, None if is_gone else shown.new_mode, shown.link_target, size)
     return made | {
         "is_gone": is_gone,
         "facts": parts.redactor.text(text),

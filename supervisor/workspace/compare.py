@@ -473,7 +473,7 @@ class Comparison:
         size = self._sides.blobs.size(after) if after is not None else None
         if after is None or size is None or size <= SMALL_BLOB_BYTES:
             return
-        if not any(asked.after == after for asked in self._asked.values()):
+        if not any(asked.after == after for asked in self._asked.values()) and not self._swaps.needs(after):
             self._sides.blobs.drop(after)
 
     def _state(self, asked: Asked) -> str:

@@ -73,6 +73,11 @@ class FolderSwaps:
                 kept[name] = there
         return kept, taken - kept.keys()
 
+    def needs(self, digest: str) -> bool:
+        """Whether what a swap asks for now has this content below it."""
+        swaps = [swap.action for _, swap in self._last.values() if swap.action is not None]
+        return any(step.after == digest for action in swaps for step in action.steps)
+
     def _top(self, folder: str, looked: dict[str, str]) -> str:
         """The outermost swapped path among a folder and those above it; empty where there is none."""
         if not folder:

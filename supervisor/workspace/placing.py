@@ -267,6 +267,7 @@ class Placer:
 
     def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
+        ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
         self.at("checked")
         if host is None:
             _link_new(fd, temporary, leaf)
@@ -274,7 +275,7 @@ class Placer:
             raise stale(name)
         if host is not None and host.kind == "dir":
             self.at("swapped")
-            if not drop_folder(fd, temporary, leaf):
+            if not drop_folder(fd, temporary, leaf, lambda status: _identity(status) == ours):
                 raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)

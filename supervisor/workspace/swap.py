@@ -67,16 +67,26 @@ def discard(folder: int, leaf: str) -> None:
         os.rmdir(leaf, dir_fd=folder)
 
 
-def drop_folder(folder: int, temporary: str, leaf: str) -> bool:
-    """Remove the folder that was swapped out; where something came into it in the last moment, it gets its name back."""
+def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Callable[[os.stat_result], bool]) -> bool:
+    """Remove the folder that was swapped out for our own file. Where something came into it in the last moment, it gets its name
+    back; and where that has somebody's save by then, which stays, a name beside it that anybody sees."""
     try:
         os.rmdir(temporary, dir_fd=folder)
     except FileNotFoundError:
         return True  # gone already: there was no swap of the two
     except OSError:
-        replace(folder, temporary, leaf, lambda status: True)
+        if not _swapped_back(folder, temporary, leaf, is_ours):
+            move_new(folder, temporary, folder, leaf + temporary)
         return False
     return True
+
+
+def _swapped_back(folder: int, temporary: str, leaf: str, is_ours: Callable[[os.stat_result], bool]) -> bool:
+    try:
+        return replace(folder, temporary, leaf, is_ours)
+    except FileNotFoundError:  # somebody took our own file away
+        move_new(folder, temporary, folder, leaf)
+        return True
 
 
 def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:

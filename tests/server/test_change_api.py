@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.core.approvals import Request, status
 from supervisor.server import change_api
+from supervisor.workspace.cards import MOST_BELOW
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
@@ -23,12 +24,13 @@ class Desk:
     def __init__(self, parts: FakeParts, host: Path, copy: Path, channel: WorkspaceChannel) -> None:
         self.parts, self.host, self.copy, self.channel = parts, host, copy, channel
 
-    async def asked(self, path: str, data: bytes) -> Request:
+    async def asked(self, path: str, data: bytes, *, path_of_request: str = "", mode: int = 0o644) -> Request:
         """The agent's change of a file, as a request."""
         (self.copy / path).write_bytes(data)
+        (self.copy / path).chmod(mode)
         async with self.channel._turn:
             await self.channel._now.comparison.run(None)
-        return next(one for one in self.parts.queue.pending("one") if one.action.path == path)  # type: ignore[union-attr]
+        return next(one for one in self.parts.queue.pending("one") if one.action.path == (path_of_request or path))  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -147,6 +149,22 @@ async def test_the_form_of_the_page(desk: Desk, browser: httpx.AsyncClient, cli:
     again = await browser.get("/parts/cards", params={"ids": part})
     assert row_of(again.text) == row_of(done.text)
     assert (desk.host / "a.txt").read_text() == "".join([*LINES[:3], "A\n", *LINES[4:]])
+
+
+async def test_a_swaps_path_that_is_not_read_still_says_what_it_is(desk: Desk, browser: httpx.AsyncClient) -> None:
+    """Of what comes last in a large folder too: where a link points, and that something can be executed."""
+    (desk.copy / "a.txt").unlink()
+    (desk.copy / "a.txt").mkdir()
+    for number in range(MOST_BELOW):
+        (desk.copy / f"a.txt/{number}").touch()
+    (desk.copy / "a.txt/z-link").symlink_to("../logo.gif")
+    request = await desk.asked("a.txt/z-run", b"#!/bin/sh\n", path_of_request="a.txt", mode=0o755)
+    page = (await browser.get("/parts/cards", params={"ids": request.id})).text
+    rest = page[page.index("2 more paths") :]
+    assert "link -&gt; ../logo.gif" in rest
+    assert "symlink:" in rest
+    assert "file, mode 755" in rest
+    assert "new-executable:" in rest
 
 
 async def test_images_are_served_as_images_only(desk: Desk, cli: httpx.AsyncClient) -> None:

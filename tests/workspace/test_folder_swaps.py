@@ -302,6 +302,64 @@ async def test_what_came_into_the_folder_in_the_last_instant(desk: Desk) -> None
         assert tree(desk.host) == before
 
 
+@pytest.mark.parametrize("saved", ["saved", "written", "taken away"])
+async def test_what_came_there_and_into_the_folder_in_the_last_instant(desk: Desk, saved: str) -> None:
+    """Both are the person's, and only one can have the name: neither is lost, or left where nobody looks."""
+
+    def at(step: str) -> None:
+        if step != "swapped":
+            return
+        (aside,) = (one for one in desk.host.glob(".gatehouse-*") if one.is_dir())
+        (aside / "mine.txt").write_text("mine\n")
+        new = desk.host / "src"
+        if saved == "taken away":
+            new.unlink()
+        elif saved == "written":
+            new.write_text("saved\n")
+        else:
+            (desk.host / "new").write_text("saved\n")
+            (desk.host / "new").replace(new)
+
+    desk.new_channel(at)
+    async with desk.running(start=False):
+        flat(desk.copy)
+        assert not (await answered(desk, await asked(desk))).outcome["ok"]  # type: ignore[index]
+        if saved == "taken away":
+            assert (desk.host / "src/mine.txt").read_text() == "mine\n"
+        else:
+            (beside,) = desk.host.glob("src.gatehouse-*")
+            assert (beside / "mine.txt").read_text() == "mine\n"
+            assert (desk.host / "src").read_text() == "saved\n"
+        assert not list(desk.host.rglob(".gatehouse-*"))
+
+
+async def test_a_link_of_the_persons_is_replaced_by_nobodys_rule(desk: Desk) -> None:
+    (desk.host / "free/link").symlink_to("a.txt")
+    async with desk.running(start=False):
+        await walked(desk)
+        (desk.copy / "free/link").unlink()
+        (desk.copy / "free/link").mkdir()
+        (desk.copy / "free/link/in.txt").write_text("in\n")
+        request = await asked(desk)
+        assert request.decision == "ask"
+        assert "symlink" in request.action.hazards  # type: ignore[union-attr]
+
+
+async def test_a_large_content_that_another_request_let_go_of(desk: Desk) -> None:
+    """The folder's card still needs it."""
+    large = "x" * 300_000
+    async with desk.running(start=False):
+        (desk.copy / "README.md").unlink()
+        (desk.copy / "README.md").mkdir()
+        (desk.copy / "README.md/large").write_text(large)
+        (desk.copy / "other").write_text(large)
+        await desk.compared()
+        assert set(desk.pending()) == {"README.md", "other"}
+        (desk.copy / "other").unlink()
+        assert (await answered(desk, await asked(desk))).outcome["ok"]  # type: ignore[index]
+        assert (desk.host / "README.md/large").read_text() == large
+
+
 POINTS = [
     ("intended", 1),
     ("written", 1),
