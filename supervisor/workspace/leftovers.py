@@ -7,13 +7,14 @@ or enter git's own folder or the supervisor's data.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 
 from supervisor.workspace.beneath import PathError, Root, is_git_name
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.placing import TEMPORARY_PREFIX
-from supervisor.workspace.swap import discard
+from supervisor.workspace.swap import discard, move_new
 
 # As for a walk: a tree that never ends must not keep a session from starting.
 MOST_ENTRIES = 500_000
@@ -27,13 +28,23 @@ def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = F
         if not intent.temporary.startswith(TEMPORARY_PREFIX) or "/" in intent.temporary:
             continue
         try:
-            with root.parent(decode_name(intent.name)) as (fd, _):
-                discard(fd, intent.temporary)
+            with root.parent(decode_name(intent.name)) as (fd, leaf):
+                _clear(fd, intent.temporary, leaf)
         except (OSError, PathError):
             missing.add(intent.temporary)
         else:
             removed.append(intent.temporary)
     return removed + (_remove_anywhere(root, missing) if anywhere and missing else [])
+
+
+def _clear(folder: int, temporary: str, leaf: str) -> None:
+    """Remove it. A folder that was swapped out, and that somebody put something into since, gets a name that anybody sees."""
+    try:
+        discard(folder, temporary)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        move_new(folder, temporary, folder, leaf + temporary)
 
 
 def _remove_anywhere(root: Root, names: set[str]) -> list[str]:

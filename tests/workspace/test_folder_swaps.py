@@ -442,3 +442,22 @@ def test_an_edit_after_the_crash_takes_nothing_back(tmp_path: Path, host: Path) 
         desk.close()
 
     asyncio.run(next_start())
+
+
+def test_what_came_into_the_folder_after_the_crash(tmp_path: Path, host: Path) -> None:
+    """The supervisor is dead, the folder has no name of its own, and somebody's working directory is there."""
+    how = run_and_die(tmp_path, host, flat, "swapped", 1)
+    assert os.WIFSIGNALED(how)
+    (aside,) = (one for one in host.glob(".gatehouse-*") if one.is_dir())
+    (aside / "mine.txt").write_text("mine\n")
+
+    async def next_start() -> None:
+        desk = Desk(tmp_path / "data", host)
+        async with desk.running(copy=False, start=True):
+            assert (host / "src").read_text() == "flat\n"
+            (beside,) = host.glob("src.gatehouse-*")
+            assert (beside / "mine.txt").read_text() == "mine\n"
+            assert not list(host.glob(".gatehouse-*"))
+        desk.close()
+
+    asyncio.run(next_start())
