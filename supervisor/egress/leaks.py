@@ -5,12 +5,13 @@
     an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see
 
 It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody. A credential in
-an answer ends the answer before the piece in which it is whole: what a stranger's coding hides is refused, what an origin cuts in pieces and sends on
-different requests isn't found.
+an answer ends the answer before any piece with a part of it that tells: what a stranger's coding hides is refused, what an origin cuts in pieces and
+sends on different requests, or in different messages, isn't found. Nor is a placeholder in a coding that isn't known; it opens nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from mitmproxy import http
 from mitmproxy.websocket import WebSocketMessage
@@ -25,6 +26,9 @@ from supervisor.egress.sessions import Connection
 # A body up to this is looked through before any of it is sent.
 WHOLE_BYTES = 64 * 1024
 _KEY = "gatehouse_leaks"
+
+# mitmproxy's word for whether, and through what, a body streams.
+type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
 
 
 @dataclass(eq=False)
@@ -97,7 +101,7 @@ class Leaks:
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.sent or response is None:
             return None
-        if _hold(response.headers.fields, watch.sent):
+        if _hold((*response.headers.fields, (b"", response.data.reason)), watch.sent):
             self._admission.refused(watch.connection, watch.action, secrets.ECHOED)
             return secrets.ECHOED
         down = BodyScan(watch.sent, response.headers.get("content-encoding", ""))
@@ -106,18 +110,34 @@ class Leaks:
             return secrets.UNREADABLE
         if response.status_code == 101:
             return None
-        others = response.stream
+        response.stream = self._looking(watch, down, response.stream, response.status_code)
+        return None
 
-        def look(piece: bytes) -> Iterable[bytes] | bytes:
+    def _looking(self, watch: _Watch, down: BodyScan, others: Stream, status: int) -> Callable[[bytes], list[bytes]]:
+        """What looks at an answer's pieces before `others` do.
+
+        INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
+        it (an echo of what it sent) would have it up to its last byte, and could guess that.
+        """
+        is_part = status == HTTPStatus.PARTIAL_CONTENT  # nothing of it can be decoded by itself
+        waits: list[bytes] = []
+
+        def look(piece: bytes) -> list[bytes]:
             if not watch.connection.cut_for and down.finds(piece):
                 self._cut(watch.connection, watch.action, secrets.ECHOED)
+            elif not (watch.connection.cut_for or down.can_read or is_part):
+                self._cut(watch.connection, watch.action, secrets.UNREADABLE)
             if watch.connection.cut_for:
-                return b""
-            passed: Iterable[bytes] | bytes = others(piece) if callable(others) else piece
+                return []
+            waits.append(piece)
+            if piece and down.is_begun:
+                return []
+            # An empty one would be a chunk of no length, which ends a body.
+            passed = [one for part in waits for one in _by(others, part) if one]
+            waits.clear()
             return passed
 
-        response.stream = look
-        return None
+        return look
 
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is whole but for its trailers."""
@@ -141,6 +161,12 @@ class Leaks:
             self._admission.refused(connection, action, why)
             connection.cut_for = why
         connection.cut()
+
+
+def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:
+    """What a stream function makes of a piece."""
+    found = stream(piece) if callable(stream) else piece
+    return [found] if isinstance(found, bytes) else found
 
 
 def _fields(headers: http.Headers | None) -> Iterable[tuple[bytes, bytes]]:

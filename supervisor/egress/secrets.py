@@ -26,6 +26,10 @@ UNREADABLE = (
     "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
 )
 _SHORTEST_SECRET = 8
+# Less of a secret may be anything.
+_LEAST_BEGUN_BYTES = 4
+# What may stand before it in its header.
+_SCHEMES = ("basic", "bearer", "token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,33 +149,63 @@ def _covers(credential: Credential, request: Head) -> bool:
     return any(Glob(one[1:]).matches(path.text[1:]) for one in credential.paths)
 
 
+class _Window:
+    """Looks for texts in bytes that come piece by piece."""
+
+    def __init__(self, needles: list[bytes]) -> None:
+        self._needles = needles
+        self._overlap = max(map(len, needles), default=1) - 1
+        self._tail = b""
+
+    def finds(self, part: bytes) -> bool:
+        text = self._tail + part
+        self._tail = text[max(0, len(text) - self._overlap) :]
+        return any(needle in text for needle in self._needles)
+
+    def is_begun(self) -> bool:
+        """Whether it ends in what one of the texts begins with."""
+        for needle in self._needles:
+            start = self._tail.find(needle[:_LEAST_BEGUN_BYTES])
+            while start >= 0:
+                if needle.startswith(self._tail[start:]):
+                    return True
+                start = self._tail.find(needle[:_LEAST_BEGUN_BYTES], start + 1)
+        return False
+
+
 class BodyScan:
-    """Looks for texts in a body, piece by piece, and decoded where it is `coding`: so far as `MOST_DECODED_BYTES` then."""
+    """Looks for texts in a body, piece by piece: as it is, whatever it is said to be, and decoded where it is `coding`, so far as
+    `MOST_DECODED_BYTES` then."""
 
     def __init__(self, texts: frozenset[str], coding: str = "") -> None:
         self._needles = [one.encode() for one in texts]
-        self._overlap = max(map(len, self._needles), default=1) - 1
-        self._tail = b""
+        self._as_it_is, self._meant = _Window(self._needles), _Window(self._needles)
         self._decoder = Decoder(coding)
         self._decoded_bytes = 0
 
     @property
     def can_read(self) -> bool:
-        """Whether the body can be looked through at all."""
+        """Whether the body could be looked through, so far as it came."""
         return self._decoder.is_readable
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the body so far ends in the beginning of one."""
+        return self._as_it_is.is_begun() or self._meant.is_begun()
 
     def finds(self, piece: bytes) -> bool:
         """Whether the body so far holds one."""
-        if not self._needles or self._decoded_bytes >= MOST_DECODED_BYTES:
+        if not self._needles:
             return False
-        return any(map(self._finds, self._decoder.decode(piece)))
+        if self._as_it_is.finds(piece):
+            return True
+        if not self._decoder.is_coded or self._decoded_bytes >= MOST_DECODED_BYTES:
+            return False
+        return any(map(self._finds_decoded, self._decoder.decode(piece)))
 
-    def _finds(self, part: bytes) -> bool:
-        if self._decoder.is_coded:
-            self._decoded_bytes += len(part)
-        text = self._tail + part
-        self._tail = text[len(text) - self._overlap :] if self._overlap else b""
-        return any(needle in text for needle in self._needles)
+    def _finds_decoded(self, part: bytes) -> bool:
+        self._decoded_bytes += len(part)
+        return self._meant.finds(part)
 
 
 def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozenset[str]:
@@ -187,10 +221,20 @@ def sent(swaps: list[Swap]) -> frozenset[str]:
     found: set[str] = set()
     for one in swaps:
         if not one.signs:
-            kind, _, token = one.value.rpartition(" ")
-            password = base64.b64decode(token).decode().partition(":")[2] if kind.lower() == "basic" else token
+            scheme, _, token = one.value.partition(" ")
+            # A secret may have a space in it, too.
+            token = token if scheme.lower() in _SCHEMES else one.value
+            password = (_password(token) if scheme.lower() == "basic" else "") or token
             found |= {token, password, quote(password, safe=""), json.dumps(password)[1:-1]}
     return frozenset(text for text in found if len(text) >= _SHORTEST_SECRET)
+
+
+def _password(encoded: str) -> str:
+    """The password of Basic credentials; empty where there is none."""
+    try:
+        return base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _mentions(request: Head, placeholder: str) -> bool:
