@@ -88,8 +88,9 @@ class Egress:
                 session = self._sessions.get(message.session_id)
                 self._sessions.close(message.session_id)
                 if self._allowances is not None and self._questions is not None:
-                    self._allowances.close(session)
                     self._questions.closed(session.id)
+                    # The last there is to say of it: the supervisor, as it stops, waits for nothing else.
+                    self._allowances.close(session)
             case CloseConnection():
                 self._sessions.cut(message.session_id, message.connection_id, message.why)
             case PutCredentials():

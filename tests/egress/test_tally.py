@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Refused
+from supervisor.core.egress_wire import CloseSession, Refused, Used
 from supervisor.egress import tally as module
 from supervisor.egress.tally import Tally
 from tests.egress.egress_harness import Proxy, status_of
@@ -143,8 +143,6 @@ async def test_the_timer_tells_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_flood_at_the_door_is_two_lines(proxy: Proxy) -> None:
-    from supervisor.core.egress_wire import CloseSession
-
     for number in range(50):
         head = f"CONNECT origin.test:443 HTTP/1.1\r\nHost: evil{number}.test\r\n\r\n"
         assert status_of(await proxy.send(head.encode())) == 403
@@ -152,3 +150,8 @@ async def test_a_flood_at_the_door_is_two_lines(proxy: Proxy) -> None:
     await proxy.supervisor.until(Refused, 2)
     told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
     assert [one.count for one in told] == [1, 49]
+    # A supervisor that stops cuts the channel when it hears the last of a session's traffic.
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Used) and one.is_last)
+    messages = [one for one in proxy.supervisor.messages if isinstance(one, Refused | Used)]
+    said = [type(one) for one in messages if one.session_id == proxy.session_id]
+    assert said[-1] is Used
