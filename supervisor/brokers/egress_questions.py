@@ -23,6 +23,8 @@ from supervisor.gate import Gate, Grant, Refused
 
 log = structlog.get_logger("network")
 
+_NOBODY_WAITS = "nobody waited for the answer any more"
+
 
 class _Approved(msgspec.Struct, frozen=True):
     """A CONNECT that a person approved. `question_id` is the one whose end is the connection's."""
@@ -218,7 +220,12 @@ class EgressQuestions:
         if allowed.decision != "allow":
             return allowed
         granted = self._grants[question.question_id]
-        of_addresses = await self._judge_addresses(question, question.question_id)
+        try:
+            of_addresses = await self._judge_addresses(question, question.question_id)
+        except BaseException:
+            # Whoever asked went away while a person was asked about the addresses, and will report nothing.
+            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": _NOBODY_WAITS}))
+            raise
         if of_addresses.decision != "allow":
             self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": of_addresses.why}))
             return of_addresses

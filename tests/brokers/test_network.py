@@ -442,3 +442,21 @@ async def test_the_secret_is_in_no_argument_environment_or_log(
     assert secret.encode() not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     assert secret not in (place.office.folder / "audit.log").read_text()
     assert secret not in "".join(capfd.readouterr())
+
+
+async def test_who_leaves_while_a_person_is_asked_about_the_addresses_leaves_nothing_open(
+    place: Setting, http: Origin
+) -> None:
+    allow = (f"network(origin.test:{http.port})",)
+    place.office.policy(rules(http, allow=allow))
+    assert status_of(await send(place, get(http))) == 200
+    await settled(place)
+    # The addresses are known now: name and addresses are one question.
+    place.office.policy(rules(http, allow=allow, ask=(f"network(127.0.0.1:{http.port})",)))
+    _, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    writer.write(get(http).encode())
+    await place.office.asked()
+    writer.close()
+    _, last = await settled(place, 2)
+    assert "nobody waited for the answer any more" in last
+    assert http.connections == 1
