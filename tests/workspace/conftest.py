@@ -178,6 +178,11 @@ class Desk:
     def pending(self) -> dict[str, Request]:
         return {r.action.path: r for r in self.queue.read(lambda c: store.pending(c, SESSION))}  # type: ignore[union-attr]
 
+    async def walk_host(self) -> None:
+        """One pass over the host: it tells an overlay what both sides began with."""
+        async with self.channel._turn:
+            await (await self.channel._open()).incoming.run(None)
+
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Wait, a change of a request or a moment at a time, until it holds."""
         async with asyncio.timeout(PATIENCE_S):

@@ -73,12 +73,6 @@ async def asked(desk: Desk) -> Request:
     return request
 
 
-async def walked(desk: Desk) -> None:
-    """An overlay is told by a walk over the host what both sides began with."""
-    async with desk.channel._turn:
-        await (await desk.channel._open()).incoming.run(None)
-
-
 async def answered(desk: Desk, request: Request) -> Request:
     desk.approve(request)
     return await desk.settled(request)
@@ -141,7 +135,7 @@ async def test_what_a_rule_allows_is_not_asked_and_one_denied_path_denies_all(de
 async def test_what_the_session_never_had_stays_and_says_why(desk: Desk, name: str) -> None:
     """Ignored, or made on the host since: nobody is asked to delete it, and nothing else of the folder goes."""
     async with desk.running(start=False):
-        await walked(desk)
+        await desk.walk_host()
         flat(desk.copy)
         theirs = desk.host / "src" / name
         theirs.parent.mkdir(exist_ok=True)
@@ -223,7 +217,7 @@ async def test_the_persons_edit_in_the_folder_is_a_conflict(desk: Desk) -> None:
 @pytest.mark.parametrize("swap", [flat, grown])
 async def test_the_hosts_version_can_be_given_to_the_agent_whole(desk: Desk, swap: SwapOf) -> None:
     async with desk.running(start=False):
-        await walked(desk)
+        await desk.walk_host()
         theirs = desk.host / ("src/app.py" if swap is flat else "README.md")
         path = swap(desk.copy)
         theirs.write_text("person\n")

@@ -55,10 +55,17 @@ async def test_a_write_through_a_folder_that_is_a_symlink_on_the_host(desk: Desk
         (desk.copy / "free/way").unlink()
         (desk.copy / "free/way").mkdir()
         (desk.copy / "free/way/x.txt").write_text("x\n")
-        await desk.until(lambda: any(r.settled_at for r in desk.requests("free/way/x.txt")))
+        with pytest.raises(RefusedError, match="a folder on the way is a symlink"):
+            await desk.channel.write("free/way/y.txt", b"y", "")
+        await desk.until(lambda: "free/way" in desk.pending())
         assert list(outside.iterdir()) == []
-        request = await desk.channel.write("free/way/y.txt", b"y", "")
+        request = desk.pending()["free/way"]
+        desk.approve(request)
         await desk.settled(request)
+        assert not (desk.host / "free/way").is_symlink()
+        assert (desk.host / "free/way/x.txt").read_text() == "x\n"
+        await desk.settled(await desk.channel.write("free/way/y.txt", b"y", ""))
+        assert (desk.host / "free/way/y.txt").read_text() == "y"
         assert list(outside.iterdir()) == []
 
 
