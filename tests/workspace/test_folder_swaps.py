@@ -330,7 +330,7 @@ async def test_what_came_there_and_into_the_folder_in_the_last_instant(desk: Des
 async def test_a_link_of_the_persons_is_replaced_by_nobodys_rule(desk: Desk) -> None:
     (desk.host / "free/link").symlink_to("a.txt")
     async with desk.running(start=False):
-        await walked(desk)
+        await desk.walk_host()
         (desk.copy / "free/link").unlink()
         (desk.copy / "free/link").mkdir()
         (desk.copy / "free/link/in.txt").write_text("in\n")
