@@ -267,13 +267,14 @@ class Placer:
 
     def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
         check_still(fd, leaf, name, host)
-        ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
+        is_folder = host is not None and host.kind == "dir"
+        ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
         self.at("checked")
         if host is None:
             _link_new(fd, temporary, leaf)
         elif not _replace(fd, temporary, leaf, host):
             raise stale(name)
-        if host is not None and host.kind == "dir":
+        if is_folder:
             self.at("swapped")
             if not drop_folder(fd, temporary, leaf, lambda status: _identity(status) == ours):
                 raise stale(name)

@@ -65,7 +65,7 @@ class Restorer:
             now = held_of(host)
             if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
                 return None
-            if not self._is_open_to(name):
+            if not (self._placer.was_there(name) or self._is_open_to(name)):
                 return None  # its folder comes back before it, or the right to write there
             return self._stage_file(request_id, name, held, host)
 
