@@ -57,6 +57,8 @@ class EgressQuestions:
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
         self._tunnels: dict[int, _Tunnel] = {}
+        # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
+        self._of_addresses: dict[int, int] = {}
 
     async def answer(self, question: Question) -> Answer:
         """The gate's answer. Never raises but when it is cancelled."""
@@ -93,14 +95,19 @@ class EgressQuestions:
 
     def settle(self, *settled: Settled) -> None:
         """Record what came of allowed questions, in one write."""
-        ended = [(self._grants.pop(one.question_id, None), one) for one in settled]
-        gone = {one.question_id for _, one in ended}
+        ended = [(question_id, one) for one in settled for question_id in self._ending_with(one.question_id)]
+        gone = {question_id for question_id, _ in ended}
         for question_id in gone:
             self._tunnels.pop(question_id, None)
         for connection_id, approved in list(self._approved.items()):
             if approved.question_id in gone:
                 del self._approved[connection_id]
-        self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in ended if grant is not None])
+        grants = [(self._grants.pop(question_id, None), one) for question_id, one in ended]
+        self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in grants if grant is not None])
+
+    def _ending_with(self, question_id: int) -> tuple[int, ...]:
+        of_addresses = self._of_addresses.pop(question_id, None)
+        return (question_id,) if of_addresses is None else (question_id, of_addresses)
 
     def refused(self, refused: RefusedByEgress) -> None:
         """Put what egress refused by itself on record, like a verdict of the rules: so many that are alike in one line."""
@@ -125,6 +132,7 @@ class EgressQuestions:
         grants, self._grants = self._grants, {}
         self._approved.clear()
         self._tunnels.clear()
+        self._of_addresses.clear()
         for grant in grants.values():
             try:
                 self._gate.settle(grant, "failed", {"error": error})
@@ -261,6 +269,8 @@ class EgressQuestions:
         if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
             # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
             decided = await self._decide(question, question.action)
+            if decided.decision == "allow" and question.question_id != after:
+                self._of_addresses[after] = question.question_id
             return msgspec.structs.replace(decided, private_ok=decided.decision == "allow")
         # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
         return Answer(

@@ -460,3 +460,17 @@ async def test_who_leaves_while_a_person_is_asked_about_the_addresses_leaves_not
     _, last = await settled(place, 2)
     assert "nobody waited for the answer any more" in last
     assert http.connections == 1
+
+
+async def test_what_a_person_allowed_of_a_names_addresses_ends_with_the_name(place: Setting, http: Origin) -> None:
+    place.office.policy(
+        rules(http, allow=(f"network(origin.test:{http.port})",), ask=(f"network(127.0.0.1:{http.port})",))
+    )
+    # The addresses aren't known yet: first the name is judged, by a rule, then a person is asked about its addresses.
+    sent = asyncio.create_task(send(place, get(http)))
+    request = await place.office.asked()
+    place.office.gate.resolve(request.id, "approved", by="operator")
+    assert status_of(await sent) == 200
+    lines = await settled(place, 2)
+    assert sum(request.id in line for line in lines) == 1
+    assert all('"outcome":"done"' in line for line in lines)
