@@ -2,7 +2,8 @@
 
 It decides only what is told as one: an agent may be refused some thousand times a second, and each line of the audit log stays on the disk for good.
 It is apart from `questions` because nobody waits for an answer. INVARIANT: the numbers that are told add up to what was refused; what can't be told now
-(a full channel) is told later, and what one session makes to be told is bounded, whatever it says.
+(a full channel) is told later, and what one session makes to be told is bounded, whatever it says. Only an egress that is killed takes the
+numbers of its last while along; the record has its end.
 """
 
 import asyncio

@@ -13,20 +13,19 @@ LOOK_S = 0.5
 
 
 class _Waits:
-    """Those of one loop. There is a timer while there are any."""
+    """Those of one loop, which it doesn't hold: it goes with that. There is a timer while there are any."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         self.until: dict[asyncio.Future[Any], tuple[float, Callable[[], None]]] = {}
         self.is_looking = False
-        self._loop = loop
 
     def look_later(self) -> None:
         """Look at them in a while, and for as long as there are any."""
         self.is_looking = True
-        self._loop.call_later(LOOK_S, self._look)
+        asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        now = self._loop.time()
+        now = asyncio.get_running_loop().time()
         for future, (by, late) in list(self.until.items()):
             if by <= now and self.until.pop(future, None) is not None and not future.done():
                 late()
@@ -44,7 +43,7 @@ async def wait[Found](future: asyncio.Future[Found], by: float, late: Callable[[
     loop = future.get_loop()
     waits = _of_loop.get(loop)
     if waits is None:
-        waits = _of_loop[loop] = _Waits(loop)
+        waits = _of_loop[loop] = _Waits()
     waits.until[future] = (by, late)
     if not waits.is_looking:
         waits.look_later()
