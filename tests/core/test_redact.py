@@ -1,5 +1,9 @@
 """Redaction: what must never be stored, and what must stay readable."""
 
+import json
+from base64 import b64encode
+from urllib.parse import quote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +56,24 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
 )
 def test_ordinary_text_stays(text: str) -> None:
     assert Redactor().text(text) == text
+
+
+def test_a_body_has_known_secrets_taken_out_however_they_are_written() -> None:
+    secret = 'pass"word/0123456789'
+    redactor = Redactor([secret])
+    written = (
+        secret.encode(),
+        json.dumps(secret).encode(),
+        quote(secret, safe="").encode(),
+        b64encode(secret.encode()),
+    )
+    for one in written:
+        taken = redactor.body(b"before " + one + b" after")
+        assert one not in taken
+        assert taken.startswith(b"before ")
+        assert taken.endswith(b" after")
+        assert MARK.encode() in taken
+    assert redactor.body(b"Bearer abcdef0123456789==") == b"Bearer abcdef0123456789=="
 
 
 @given(st.text())

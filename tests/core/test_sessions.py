@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sessions import Session, SessionId, remaining_s, state
+from supervisor.core.sessions import Session, SessionId, as_started, remaining_s, state
 
 
 def session(**facts: Any) -> Session:
@@ -34,3 +34,10 @@ def test_the_time_that_is_left_is_never_negative() -> None:
     assert remaining_s(session(), 100.0) == 60.0
     assert remaining_s(session(), 160.0) == 0.0
     assert remaining_s(session(), 1_000.0) == 0.0
+
+
+def test_the_record_of_a_start_says_how_it_may_reach_out_and_nothing_that_lets_somebody_in() -> None:
+    told = as_started(session(network="transparent", keep_bodies=True, policy_text="deny: [network]"))
+    assert (told["network"], told["keep_bodies"], told["own_rules"]) == ("transparent", True, "deny: [network]")
+    assert (told["session"], told["command"], told["deadline_at"]) == ("s1", ("sh",), 160.0)
+    assert "token_hash" not in told
