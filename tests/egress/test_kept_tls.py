@@ -26,7 +26,6 @@ from supervisor.egress.sessions import Sessions
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Proxy,
-    answer_of,
     body_of,
     running_origin,
     server_context,
@@ -35,15 +34,6 @@ from tests.egress.egress_harness import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-async def get(proxy: Proxy, target: str, ca_file: Path) -> bytes:
-    reader, writer = await proxy.tunnel(target, trust=ca_file)
-    try:
-        writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-        return await answer_of(reader)
-    finally:
-        writer.close()
 
 
 def expired(authority: trustme.CA) -> ssl.SSLContext:
@@ -82,17 +72,17 @@ async def test_an_origin_proves_itself_each_time(
     context.sni_callback = show
     async with running_origin(context) as origin:
         target = f"origin.test:{origin.port}"
-        assert status_of(await get(proxy, target, ca_file)) == 200
-        assert status_of(await get(proxy, target, ca_file)) == 200
+        assert status_of(await proxy.get_inside(target, ca_file)) == 200
+        assert status_of(await proxy.get_inside(target, ca_file)) == 200
         origin.reset()
         shown[0] = bad(authority)
         for _ in range(2):
-            answer = await get(proxy, target, ca_file)
+            answer = await proxy.get_inside(target, ca_file)
             assert status_of(answer) == 502
             assert why in body_of(answer)["why"]
         assert not origin.received
         shown[0] = server_context(authority, "origin.test")
-        assert status_of(await get(proxy, target, ca_file)) == 200
+        assert status_of(await proxy.get_inside(target, ca_file)) == 200
 
 
 async def test_each_host_is_shown_by_its_own_certificate(proxy: Proxy, authority: trustme.CA, ca_file: Path) -> None:

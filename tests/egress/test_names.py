@@ -1,8 +1,10 @@
 """Addresses that stand for names, and the name server that gives them: whatever is asked, nothing is looked up and nothing raises."""
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
+from collections.abc import Iterator
 
 import dns.flags
 import dns.message
@@ -217,8 +219,9 @@ def test_no_question_raises(data: bytes, kind: int) -> None:
     assert said == b"" or said[:2] == b"\x12\x34"
 
 
-async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> None:
-    loop = asyncio.get_running_loop()
+@contextlib.contextmanager
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The server's socket, and a client's that sends to it and never blocks."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
@@ -226,6 +229,12 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
         ours.bind(("127.0.0.1", 0))
         client.setblocking(False)
         client.connect(ours.getsockname())
+        yield ours, client
+
+
+async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> None:
+    loop = asyncio.get_running_loop()
+    with connected() as (ours, client):
         names = Names()
         server = NameServer(ours, names, never_refused)
         for data in (b"rubbish", b"", bytes(2000)):
@@ -242,13 +251,7 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
 
 async def test_who_floods_the_server_waits_and_is_answered_then(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ours,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
-    ):
-        ours.bind(("127.0.0.1", 0))
-        client.setblocking(False)
-        client.connect(ours.getsockname())
+    with connected() as (ours, client):
         names = Names()
         server = NameServer(ours, names, never_refused)
         waits = iter((0.0, 0.0, 0.001))

@@ -14,15 +14,6 @@ from tests.egress.hellos import client_hello
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def get(proxy: Proxy, target: str, ca_file: Path) -> bytes:
-    reader, writer = await proxy.tunnel(target, trust=ca_file)
-    try:
-        writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-        return await answer_of(reader)
-    finally:
-        writer.close()
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_client_that_pins_is_told_on_record_which_rule_would_do(
     proxy: Proxy, https: Origin, upstream_ca: Path, version: ssl.TLSVersion
@@ -54,7 +45,7 @@ async def test_a_client_that_just_hangs_up_is_on_record_too(proxy: Proxy, https:
 
 
 async def test_a_certificate_that_nobody_vouches_for(proxy: Proxy, https: Origin, ca_file: Path) -> None:
-    answer = await get(proxy, f"other.test:{https.port}", ca_file)
+    answer = await proxy.get_inside(f"other.test:{https.port}", ca_file)
     assert status_of(answer) == 502
     body = body_of(answer)
     assert "the certificate of `other.test` can't be trusted" in body["why"]
@@ -88,13 +79,13 @@ async def test_an_origin_that_speaks_no_tls(proxy: Proxy, http: Origin, ca_file:
 
     server = await asyncio.start_server(shout, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    answer = await get(proxy, f"origin.test:{port}", ca_file)
+    answer = await proxy.get_inside(f"origin.test:{port}", ca_file)
     server.close()
     assert status_of(answer) == 502
     assert "TLS with `origin.test` failed" in body_of(answer)["why"]
 
 
 async def test_an_origin_that_is_not_there(proxy: Proxy, ca_file: Path) -> None:
-    answer = await get(proxy, "origin.test:1", ca_file)
+    answer = await proxy.get_inside("origin.test:1", ca_file)
     assert status_of(answer) == 502
     assert "`origin.test` port 1 gave no response" in body_of(answer)["why"]
