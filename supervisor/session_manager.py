@@ -22,7 +22,7 @@ import msgspec
 import structlog
 from sqlalchemy import Engine
 
-from supervisor import whole_files
+from supervisor import session_output, whole_files
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
@@ -30,6 +30,7 @@ from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.sessions import Kind, NetworkMode, Session, SessionId, as_started
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
+from supervisor.sandbox import left_behind
 from supervisor.sandbox.base import Running, Sandbox, Spec
 from supervisor.settings import CopyMode
 from supervisor.store import sessions as store
@@ -38,7 +39,6 @@ log = structlog.get_logger("sessions")
 
 AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25
-OUTPUT_CHUNK_BYTES = 256 * 1024
 UPTIME_ENDED = "MAX_UPTIME was reached"
 WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
 
@@ -166,20 +166,11 @@ class SessionManager:
     def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
         """What the agent printed from byte `offset` on, at most 256 kB, and the offset to go on from."""
         self.get(session_id)
-        try:
-            with (self.folder(session_id) / "output.log").open("rb") as file:
-                file.seek(max(0, offset))
-                data = file.read(OUTPUT_CHUNK_BYTES)
-        except FileNotFoundError:
-            data = b""
-        return data, max(0, offset) + len(data)
+        return session_output.read(self.folder(session_id), offset)
 
     def output_size(self, session_id: str) -> int:
         """How many bytes of output are kept, so that a page can begin near the end."""
-        try:
-            return (self.folder(session_id) / "output.log").stat().st_size
-        except FileNotFoundError:
-            return 0
+        return session_output.size(self.folder(session_id))
 
     def progress(self, session_id: str) -> dict[str, int] | None:
         """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in files and bytes."""
@@ -282,7 +273,7 @@ class SessionManager:
         with self._engine.connect() as connection:
             left = store.not_ended(connection)
         for session in left:
-            killed = _kill_left_behind(session)
+            killed = left_behind.kill(session.pid, session.pid_started)
             line = f"session {session.id} on {session.workspace} had no recorded end: the supervisor died; its agent was ended with it"
             if killed:
                 line += " (its sandbox still ran, and was killed now)"
@@ -411,11 +402,7 @@ class SessionManager:
         self._surroundings.close_requests(session.id, reason, keep_changes=False)
 
     def _keep_output(self, session_id: str, data: bytes) -> None:
-        try:
-            with (self.folder(session_id) / "output.log").open("ab") as file:
-                file.write(data)
-        except OSError as error:
-            log.error("output not kept", session=session_id, error=error.strerror)
+        session_output.append(self.folder(session_id), data)
         for watcher in self._output_watchers:
             watcher(session_id, data)
 
@@ -479,21 +466,3 @@ def checked_workspace(path: Path) -> Path:
     if real == Path("/"):
         raise UserError("workspace `/` is the whole machine", "give the folder of one project with --workspace DIR")
     return real
-
-
-def _process_start(pid: int) -> int | None:
-    """When it started, in clock ticks since boot: with its number, an identity (proc_pid_stat(5), 3 and 22); None once it ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def _kill_left_behind(session: Session) -> bool:
-    """Kill a sandbox that outlived its supervisor. Whether there was one."""
-    if session.pid is None or session.pid_started is None or _process_start(session.pid) != session.pid_started:
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(session.pid, 9)
-    return True

@@ -62,7 +62,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "credentials": BASE | {"core"},
     "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},
     "workspace": BASE | {"core", "gate", "sandbox"},
-    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace"},
+    "session_output": BASE,
+    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace", "session_output"},
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.

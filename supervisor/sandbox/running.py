@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 
 from supervisor.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Stats
+from supervisor.sandbox.left_behind import started_ticks
 from supervisor.sandbox.limits import Watchdog, Watched, sample
 
 READ_BYTES = 64 * 1024
@@ -93,7 +94,7 @@ class BubblewrapRunning:
 
     def __init__(self, child: Child, watched: Watched, watchdog: Watchdog, budget: Budget) -> None:
         self.pid = watched.init_pid
-        self.pid_started = _started_ticks(watched.init_pid)
+        self.pid_started = started_ticks(watched.init_pid)
         self.listeners: dict[int, socket.socket] = {}
         self.limits_in_force: tuple[str, ...] = ()
         self.master_fd: int | None = None
@@ -196,12 +197,3 @@ class BubblewrapRunning:
             if group is None or group.remove():
                 break
             await asyncio.sleep(REMOVE_PAUSE_S)
-
-
-def _started_ticks(pid: int) -> int:
-    """When a process was started, in clock ticks since boot (proc_pid_stat(5), field 22); 0 where it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -1,0 +1,46 @@
+"""What an agent printed, kept beside its session: `output.log`, bytes as they came, appended and never rewritten.
+
+It decides nothing but where the bytes are. Output that can't be kept is a line in the log: an agent is never held up, and its
+session never ended, because a disk is full.
+"""
+
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger("sessions")
+
+CHUNK_BYTES = 256 * 1024
+
+
+def append(folder: Path, data: bytes) -> None:
+    """Keep what came now behind what came before."""
+    try:
+        with _file(folder).open("ab") as file:
+            file.write(data)
+    except OSError as error:
+        log.error("output not kept", session=folder.name, error=error.strerror)
+
+
+def read(folder: Path, offset: int) -> tuple[bytes, int]:
+    """What was printed from byte `offset` on, at most 256 kB, and the offset to go on from."""
+    begin = max(0, offset)
+    try:
+        with _file(folder).open("rb") as file:
+            file.seek(begin)
+            data = file.read(CHUNK_BYTES)
+    except FileNotFoundError:
+        data = b""
+    return data, begin + len(data)
+
+
+def size(folder: Path) -> int:
+    """How many bytes are kept."""
+    try:
+        return _file(folder).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _file(folder: Path) -> Path:
+    return folder / "output.log"
