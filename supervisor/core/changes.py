@@ -164,9 +164,21 @@ def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want
     """What gives the host what the copy has at a path. A folder in the place of something else, or the other way round, is
     a swap: what is below it belongs to it (`swaps`)."""
     wanted = _make(known, mine, host)
-    if wanted.never or host is None or (host.kind == "dir") == (mine.kind == "dir"):
-        return wanted
-    return msgspec.structs.replace(wanted, operation="swap")
+    return msgspec.structs.replace(wanted, operation="swap") if _is_in_place_of(mine, host) else wanted
+
+
+def may_swap(known: Known | None, mine: Seen | None, host: Seen | None) -> bool:
+    """Whether `want` is a swap, told without a digest: so the agent's file in the place of a folder of the person's counts as
+    changed as soon as its signature is another."""
+    if mine is None or not _is_in_place_of(mine, host):
+        return False
+    if known is not None and mine.kind == known.kind == "file":
+        return mine.signature != known.copy_signature
+    return known is None or not is_still(mine, known)
+
+
+def _is_in_place_of(mine: Seen, host: Seen | None) -> bool:
+    return host is not None and mine.kind not in SPECIAL and (host.kind == "dir") != (mine.kind == "dir")
 
 
 def _make(known: Known | None, mine: Seen, host: Seen | None) -> Want:

@@ -13,7 +13,16 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange
-from supervisor.core.changes import SPECIAL, Signature, Want, create_or_change, is_text, name_fields, signature_of, want
+from supervisor.core.changes import (
+    SPECIAL,
+    Signature,
+    Want,
+    create_or_change,
+    is_text,
+    may_swap,
+    name_fields,
+    signature_of,
+)
 from supervisor.core.redact import Redactor
 from supervisor.core.swaps import MOST_STEPS, Below, going, whole
 from supervisor.errors import GatehouseError
@@ -89,15 +98,16 @@ class FolderSwaps:
         return looked[folder]
 
     def _is_swapped(self, name: str) -> bool:
-        mine, host = signature_at(self._sides.copy, name), signature_at(self._sides.host, name)
-        if mine is None or host is None or stat.S_ISDIR(mine[4]) == stat.S_ISDIR(host[4]):
+        """Asked at every comparison while a swap waits, so no file is read for it."""
+        sides = self._sides
+        signatures = signature_at(sides.copy, name), signature_at(sides.host, name)
+        if len({stat.S_ISDIR(one[4]) for one in signatures if one is not None}) < 2:
             return False
         try:
-            seen, there = self._sides.look_at_copy(name), look(self._sides.host, name)
-            wanted = want(self._sides.known(name), seen, there) if self._sides.is_of_agent(name) else None
-        except (OSError, GatehouseError, UnsteadyError, TooLargeError):
+            mine, host = sides.look_at_copy(name, is_read=False), look(sides.host, name, is_read=False)
+        except (OSError, GatehouseError):
             return False
-        return wanted is not None and wanted.operation == "swap"
+        return may_swap(sides.known(name), mine, host) and sides.is_of_agent(name)
 
     def _is_there(self, name: str) -> bool:
         return signature_at(self._sides.copy, name) is not None

@@ -60,10 +60,13 @@ def each_name(root: Root, folder: str) -> Iterator[str]:
                 waiting.append(name)
 
 
-def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:
+def look(
+    root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None, is_read: bool = True
+) -> Seen | None:
     """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
 
-    A file is read for its digest, by `digest_of(fd, status)` where given. INVARIANT: not before the tick is over in which it
+    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file is opened, and none has a
+    digest. INVARIANT: not before the tick is over in which it
     was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
     TooLargeError, PathError (out of bounds), OSError (not readable).
     """
@@ -74,7 +77,7 @@ def look(root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], st
                 raise PathError("the path is the supervisor's own data", "choose another place")
             if stat.S_ISLNK(status.st_mode):
                 return _seen(status, target=os.readlink(leaf, dir_fd=fd))
-            if not is_regular(status):
+            if not is_regular(status) or not is_read:
                 return _seen(status)
             opened = os.open(leaf, FILE, dir_fd=fd)
     except (FileNotFoundError, NotADirectoryError):

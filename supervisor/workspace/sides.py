@@ -194,12 +194,14 @@ class Sides:
         elif (kind := kind_of(host[4])) not in SPECIAL:
             self._set(name, Known(kind, 0))
 
-    def look_at_copy(self, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None) -> Seen | None:
+    def look_at_copy(
+        self, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None, is_read: bool = True
+    ) -> Seen | None:
         """`look` at the copy, where nothing is that shines through only because the agent's own was given to the host."""
         is_made = self.upper is not None and name in self._made.get(_folder(name), ())
         if is_made and self.upper is not None and not self.upper.holds(name):
             return None
-        seen = look(self.copy, name, digest_of=digest_of)
+        seen = look(self.copy, name, digest_of=digest_of, is_read=is_read)
         if seen is None or seen.kind != "dir":
             return seen
         self._doubt(name, seen)

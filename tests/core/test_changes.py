@@ -24,6 +24,7 @@ from supervisor.core.changes import (
     is_text,
     kind_of,
     link_token,
+    may_swap,
     name_fields,
     name_of,
     names_of,
@@ -208,6 +209,22 @@ TABLE = {
 def test_what_the_copy_asks_of_the_host(case: str) -> None:
     before, mine, host, expected = TABLE[case]
     assert want(before, mine, host) == expected
+
+
+@pytest.mark.parametrize("case", TABLE)
+def test_without_digests_a_swap_is_told_as_with_them(case: str) -> None:
+    before, mine, host, expected = TABLE[case]
+    unread = [None if seen is None else msgspec.structs.replace(seen, digest=None) for seen in (mine, host)]
+    assert may_swap(before, *unread) == (expected is not None and expected.operation == "swap")
+
+
+def test_the_persons_folder_in_the_place_of_the_agents_file() -> None:
+    """Only one that was written to may be a swap: what it holds isn't looked at."""
+    assert not may_swap(AGREED, file(A), folder())
+    assert may_swap(AGREED, file(B, 2), folder())
+    touched = file(A, 2)
+    assert may_swap(AGREED, touched, folder())
+    assert want(AGREED, touched, folder()) is None
 
 
 def test_a_folder_waits_for_what_is_in_it() -> None:
