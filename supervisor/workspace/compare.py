@@ -24,30 +24,24 @@ from supervisor.core.changes import (
     PERMISSIONS,
     SPECIAL,
     Known,
-    Seen,
     Signature,
     Want,
     agree,
     is_text,
     rename_of,
     to_action,
-    want,
 )
 from supervisor.core.incoming import is_known_of
 from supervisor.core.swaps import made_by
-from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
-from supervisor.workspace.ahead import LookedAhead
 from supervisor.workspace.asked import Asked, Asking, failure, is_due, still_speaks, tries_of
-from supervisor.workspace.bases import Bases
-from supervisor.workspace.beneath import PathError
 from supervisor.workspace.copy_side import CopySide
+from supervisor.workspace.examining import Examiner
 from supervisor.workspace.findings import Finding, Renames
 from supervisor.workspace.folder_swaps import FolderSwaps
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, each_entry, look, signature_at
-from supervisor.workspace.secrets_seen import hazards_of_kept
+from supervisor.workspace.scan import each_entry, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.walk import Walk
@@ -57,7 +51,6 @@ REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 500
 SMALL_BLOB_BYTES = 256 * 1024
-_OF_FILES = ("write", "chmod", "swap")
 
 
 class Refusal(NamedTuple):
@@ -97,8 +90,7 @@ class Comparison:
         self._held: dict[str, Signature | None] = {}
         self._swaps = FolderSwaps(sides, self._side, ignores, gate.redactor)
         self._git = GitFolder(sides.copy, gate, session_id)
-        self._bases = Bases(sides)
-        self._ahead = LookedAhead(sides, lambda name: self._examine(name, False, None))
+        self._examiner = Examiner(sides, gate.redactor)
         self._room = 0
         self._is_whole = False
         self.holds_back = False
@@ -133,7 +125,7 @@ class Comparison:
         renames = Renames(self._renamed_with)
         await self._ask_about([*gone, *there], last, renames)
         await self._ask_renames(renames, last)
-        self._ahead.forget()
+        self._examiner.ahead.forget()
         self.holds_back = bool(self._held)
 
     async def expect(self, names: set[str]) -> list[str]:
@@ -145,7 +137,7 @@ class Comparison:
 
     async def look_ahead(self, names: Sequence[str]) -> None:
         """Look at these files now, for the next comparison. With the turn, as all else."""
-        await to_end(lambda: self._ahead.look(names))
+        await to_end(lambda: self._examiner.ahead.look(names))
 
     def is_stuck(self) -> bool:
         """Whether something is held back and there is still no room for it."""
@@ -215,77 +207,12 @@ class Comparison:
     def _is_there(self, name: str) -> bool:
         return signature_at(self._sides.copy, name) is not None
 
-    # -- looking (in a thread) ----------------------------------------------------------------------------------------
-
-    def _examine_all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[Finding]:
-        """What is at each, but for what may be an end of a rename: that is held there."""
-        left: list[Finding] = []
-        with self._sides.blobs.sharing_sync():
-            for name in names:
-                ready = None if last else self._ahead.take(name)
-                finding = self._examine(name, last, renames) if ready is None else ready
-                if renames is None or not renames.hold(finding):
-                    left.append(finding)
-        return left
-
-    def _examine(self, name: str, last: bool, renames: Renames | None) -> Finding:
-        finding = Finding(name)
-        try:
-            self._compare_sides(finding, last, renames)
-        except UnsteadyError:
-            finding.unsteady = True
-        except TooLargeError:
-            finding.problem = "the file is too large to be carried over"
-        except PathError as error:
-            finding.problem = str(error)
-        except StorageError as error:
-            finding.problem = str(error)
-        except OSError as error:
-            finding.problem = f"it can't be read: {error.strerror}"
-        return finding
-
-    def _compare_sides(self, finding: Finding, last: bool, renames: Renames | None) -> None:
-        sides, name = self._sides, finding.name
-        # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
-        digest_of = (lambda fd, before: digest_fd(fd)) if last else None
-        keep = (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
-        finding.host = look(sides.host, name)
-        self._bases.learn(name, finding.host)
-        # What is new to both is asked about whatever is in it, so it needn't be read once before.
-        is_new = finding.host is None and sides.known(name) is None and (renames is None or not renames.holds_any)
-        finding.mine = sides.look_at_copy(name, digest_of=keep if is_new else digest_of)
-        finding.wanted = self._want(finding)
-        if renames is not None and renames.may_come_from(finding):
-            return  # its content is on the host
-        if finding.wanted is not None and finding.wanted.operation in _OF_FILES and _is_file(finding.mine):
-            if not is_new:
-                finding.mine = sides.look_at_copy(name, digest_of=keep)
-            finding.wanted = self._with_secrets(name, self._want(finding))
-        if finding.wanted is not None:
-            self._bases.keep(name, finding.host, finding.wanted)
-
-    def _with_secrets(self, name: str, wanted: Want | None) -> Want | None:
-        if wanted is None or wanted.operation == "chmod":
-            return wanted
-        hazards = hazards_of_kept(self._sides, name, wanted.hazards, wanted.after, self._gate.redactor)
-        return msgspec.structs.replace(wanted, hazards=hazards)
-
-    def _want(self, finding: Finding) -> Want | None:
-        name = finding.name
-        if not self._sides.is_of_agent(name):
-            return None
-        known = self._sides.known(name)
-        wanted = want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
-        # To delete it would be to delete what the copy still has, in another spelling.
-        is_there = finding.mine is None and wanted is not None and self._sides.spellings.other(name) is not None
-        return None if is_there else wanted
-
     # -- asking -------------------------------------------------------------------------------------------------------
 
     async def _ask_about(self, names: Sequence[str], last: bool, renames: Renames | None = None) -> None:
         """Look at each path and deal with it, some at a time; without what may be an end of a rename, where that is held."""
         for at in range(0, len(names), CHUNK):
-            findings = await asyncio.to_thread(self._examine_all, names[at : at + CHUNK], last, renames)
+            findings = await asyncio.to_thread(self._examiner.all, names[at : at + CHUNK], last, renames)
             wanted = [asking for finding in findings if (asking := await self._follow_up(finding)) is not None]
             await self._ask_all(wanted, last)
 
@@ -485,7 +412,3 @@ class Comparison:
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
-
-
-def _is_file(seen: Seen | None) -> bool:
-    return seen is not None and seen.kind == "file"

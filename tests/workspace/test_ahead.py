@@ -29,20 +29,20 @@ async def ahead(desk: Desk, *names: str) -> None:
 
 def found(desk: Desk) -> set[str]:
     """What was looked at ahead, and not used yet."""
-    return set(desk.channel._now.comparison._ahead._found)
+    return set(desk.channel._now.comparison._examiner.ahead._found)
 
 
 def examined(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that are examined from now on."""
     seen: list[str] = []
-    comparison = desk.channel._now.comparison
-    real = comparison._examine
+    examiner = desk.channel._now.comparison._examiner
+    real = examiner.one
 
     def examine(name: str, *rest: object) -> Finding:
         seen.append(name)
         return real(name, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(comparison, "_examine", examine)
+    monkeypatch.setattr(examiner, "one", examine)
     return seen
 
 
@@ -242,7 +242,7 @@ async def test_a_session_that_stops_waits_for_a_look(desk: Desk, monkeypatch: py
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(20)
             over.append(desk.channel._now.sides.copy.fd >= 0)
 
-        monkeypatch.setattr(comparison._ahead, "look", look)
+        monkeypatch.setattr(comparison._examiner.ahead, "look", look)
         (desk.copy / "free/new.txt").write_text("new\n")
         await begun.wait()
         stopping = asyncio.create_task(desk.channel.stop())

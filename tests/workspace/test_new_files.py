@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.workspace import new_files
 from supervisor.workspace.beneath import Root
-from supervisor.workspace.compare import Comparison
+from supervisor.workspace.examining import Examiner
 from supervisor.workspace.new_files import NewFiles
 from tests.workspace.conftest import Desk
 from tests.workspace.test_incoming import tree
@@ -32,9 +32,9 @@ async def test_two_thousand_at_once_come_without_an_echo(desk: Desk, monkeypatch
             await changes.run(None)
         assert tree(desk.copy) == tree(desk.host)
         assert not [name for name in ordinary if name.endswith(".py")]
-        examined = Comparison._examine
+        examined = Examiner.one
         monkeypatch.setattr(
-            Comparison, "_examine", lambda self, name, *more: looked_at.append(name) or examined(self, name, *more)
+            Examiner, "one", lambda self, name, *more: looked_at.append(name) or examined(self, name, *more)
         )
         (desk.copy / "free/after.txt").write_text("x\n")
         await desk.until(lambda: (desk.host / "free/after.txt").exists())
