@@ -69,7 +69,7 @@ async def finish(repository: Path, copy: Path) -> list[str]:
     found = await asyncio.to_thread(_find, repository)
     if not isinstance(found, GitFolder) or not target.is_dir():
         return []
-    config = await clean_config(found.common / "config")
+    config = await clean_config(found.common / "config", (found.own or found.common) / "config.worktree")
     await asyncio.to_thread(_prepare, target, config)
     if (found.common / "objects/info/alternates").exists() and not await pack_all(repository, target / "objects/pack"):
         return [

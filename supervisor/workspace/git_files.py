@@ -36,6 +36,8 @@ _KEPT_KEYS = re.compile(
     r"|remote\..+\.(url|fetch)|branch\..+\.(remote|merge|rebase)|submodule\..+\.(url|active|update)",
     re.IGNORECASE | re.DOTALL,
 )
+# How git says yes in a configuration (git-config(1)).
+_YES = ("true", "yes", "on", "1")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # How `ls-files -s -z` shows a submodule.
 _SUBMODULE = b"\x00160000 "
@@ -190,16 +192,27 @@ async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -
     return out
 
 
-async def clean_config(config: Path) -> str:
-    """The text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs removed."""
-    command = ["git", "config", "--file", str(config), "--no-includes", "--list", "-z"]
-    done = await run(command, env=git_environment(), cwd=Path("/"), timeout_s=GIT_TIMEOUT_S)
+async def clean_config(config: Path, of_worktree: Path) -> str:
+    """The text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs removed.
+
+    `of_worktree` counts where `extensions.worktreeConfig` says so (git-worktree(1)): a sparse checkout is written down there.
+    """
+    values = await _config_values(config)
+    if any(key == "extensions.worktreeconfig" and value.lower() in _YES for key, value in values):
+        values += await _config_values(of_worktree)
     lines: list[str] = []
-    for item in done.stdout.decode("utf-8", "replace").split("\0"):
-        key, separator, value = item.partition("\n")
-        if separator and _KEPT_KEYS.fullmatch(key):
+    for key, value in values:
+        if _KEPT_KEYS.fullmatch(key):
             lines += _config_lines(key, _CREDENTIALS.sub("", value))
     return "\n".join(["[core]", "\tbare = false", *lines]) + "\n"
+
+
+async def _config_values(config: Path) -> list[tuple[str, str]]:
+    """Keys, in lower case but for their middle part, and values; none where there is no such file."""
+    command = ["git", "config", "--file", str(config), "--no-includes", "--list", "-z"]
+    done = await run(command, env=git_environment(), cwd=Path("/"), timeout_s=GIT_TIMEOUT_S)
+    found = (item.partition("\n") for item in done.stdout.decode("utf-8", "replace").split("\0"))
+    return [(key, value) for key, separator, value in found if separator]
 
 
 async def pack_all(repository: Path, target: Path) -> bool:

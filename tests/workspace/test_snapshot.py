@@ -164,6 +164,29 @@ async def test_a_worktree_becomes_a_repository_of_its_own(host: Path, tmp_path: 
     git(copy, "commit", "-q", "-m", "in the copy")
 
 
+@pytest.mark.parametrize("is_worktree", [False, True])
+async def test_a_sparse_checkout_stays_one(host: Path, tmp_path: Path, is_worktree: bool) -> None:
+    """Else git in the copy brings the left-out files back with the next switch, each of them a file to ask about."""
+    folder = tmp_path / "clone"
+    if is_worktree:
+        git(host, "worktree", "add", "-q", "-b", "topic", str(folder))
+    else:
+        git(tmp_path, "clone", "-q", str(host), "clone")
+    git(folder, "sparse-checkout", "set", "src")
+    git(folder, "config", "--worktree", "core.pager", "/bin/echo")
+    assert not (folder / "closed").exists()
+    await make_copy(folder, tmp_path / "s/merged")
+    copy = tmp_path / "s/merged"
+    assert git(copy, "sparse-checkout", "list") == "src\n"
+    git(copy, "commit", "-q", "--allow-empty", "-m", "in the copy")
+    git(copy, "reset", "-q", "--hard", "HEAD~1")
+    git(copy, "switch", "-q", "--detach")
+    assert names(copy) == names(folder)
+    assert git(copy, "status", "--porcelain") == ""
+    assert "pager" not in (copy / ".git/config").read_text()
+    assert not (copy / ".git/config.worktree").exists()
+
+
 async def test_submodules_and_nested_repositories(host: Path, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library", {"lib.py": "lib\n", ".gitignore": "*.o\n"})
     git(host, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "vendor/lib")
