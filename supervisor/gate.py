@@ -379,7 +379,7 @@ class Gate:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _begin_all(self, requests: Sequence[Request], *, resumed: bool) -> dict[str, Grant | Refused]:
-        """Record that effects begin, then give their grants out."""
+        """Record that effects begin, then give their grants out: a kill in between leaves a line, and no effect."""
         try:
             self.audit.record_all([("effect_started", audit_lines.begun(one, resumed=resumed)) for one in requests])
         except StorageError as error:

@@ -90,12 +90,12 @@ class Gatehouse:
         return path.stat().st_size if path.exists() else 0
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """Audit records of these events, oldest first."""
+        """Audit records of these events, of all where none is named; oldest first."""
         path = self.data / "audit.log"
         if not path.exists():
             return []
         records = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
-        return [record for record in records if record["event"] in names]
+        return [record for record in records if not names or record["event"] in names]
 
     def until_event(self, name: str, count: int = 1) -> list[dict[str, Any]]:
         return until(lambda: found if len(found := self.events(name)) >= count else None, f"{count} {name}")
