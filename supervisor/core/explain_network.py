@@ -9,7 +9,7 @@ from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.explanation import FAR, MOST_PARTS, NEAR, Look, Topic, excepted, miss
 from supervisor.core.hosts import LIFTABLE, Address, address_class, embedded, registrable_domain
 from supervisor.core.network_patterns import WEB_PORTS, NetworkPattern, Target, parse
-from supervisor.core.network_rules import as_literal, forced_of, names_address, target_of
+from supervisor.core.network_rules import NetworkJudge, as_literal, forced_of, names_address, target_of
 from supervisor.core.rules import Policy
 from supervisor.core.urls import DEFAULT_PORTS
 from supervisor.core.verdicts import Context, Forced, Rule
@@ -43,6 +43,9 @@ class Reading:
             Topic("address", str(one), (_naming(one),), alone=msgspec.structs.replace(alone, host=str(one)))
             for one in self.private
         ]
+        judge = policy.judge_for("network")
+        assert isinstance(judge, NetworkJudge)
+        self.closing = judge.closing(self.target, context)
         # A connection for which only URL rules exist is opened by them, and each request in it is judged.
         self.is_opened = action.operation == "connect" and not any(
             context.is_active(rule) and self._at_target(rule).counts for rule in policy.of("network")
@@ -63,6 +66,8 @@ class Reading:
         return self.patterns[text]
 
     def _at_target(self, rule: Rule) -> Look:
+        if rule in self.closing:
+            return Look(True, "denies every request to this host, so no connection is opened for them")
         broad = rule.effect != "allow"
         pattern = self._pattern(rule.pattern)
         if not pattern.matches(self.target, broad=broad):

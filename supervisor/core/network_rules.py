@@ -23,10 +23,13 @@ from supervisor.core.hosts import (
 )
 from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
 from supervisor.core.prefixes import FEW, Prefixes
-from supervisor.core.urls import normalise_path, split_authority
+from supervisor.core.urls import DEFAULT_PORTS, normalise_path, split_authority
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, verdict_of
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
+_EVERY_PATH = "**"
+_SCHEMES = frozenset(DEFAULT_PORTS)
+_SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
 
 
@@ -46,12 +49,34 @@ class _Entry:
         self.is_broad = rule.effect != "allow"
         self._exceptions: tuple[NetworkPattern, ...] | None = () if not rule.exceptions else None
 
-    def is_excepted(self, target: Target) -> bool:
-        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
+    @property
+    def exceptions(self) -> tuple[NetworkPattern, ...]:
         if self._exceptions is None:
             self._exceptions = tuple(parse(text) for text in self.rule.exceptions)
+        return self._exceptions
+
+    def is_excepted(self, target: Target) -> bool:
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
         broad = self.rule.effect == "allow"
-        return any(one.matches(target, broad=broad) for one in self._exceptions)
+        return any(one.matches(target, broad=broad) for one in self.exceptions)
+
+    @property
+    def may_close(self) -> bool:
+        """Whether it denies every request to some host."""
+        pattern = self.pattern
+        is_every_request = pattern.glob is not None and pattern.glob.text == _EVERY_PATH and pattern.methods is None
+        return self.rule.effect == "deny" and is_every_request
+
+    def closes(self, target: Target) -> bool:
+        """Whether it denies every request of its scheme that could follow on this connection, none excepted."""
+        return (
+            self.may_close
+            and self.pattern.names_port(target, broad=True)
+            and self.pattern.names_host(target, broad=True)
+            and not any(
+                one.names_port(target, broad=False) and one.names_host(target, broad=False) for one in self.exceptions
+            )
+        )
 
 
 class _Index:
@@ -62,12 +87,14 @@ class _Index:
         self.by_suffix: dict[str, list[_Entry]] = {}
         self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
         self.every: list[_Entry] = []
+        self._can_close = False
         self._by_path: dict[str, Prefixes[_Entry]] = {}
         for rule in rules:
             self._add(_Entry(rule))
 
     def _add(self, entry: _Entry) -> None:
         pattern = entry.pattern
+        self._can_close = self._can_close or entry.may_close
         if pattern.host is not None:
             self.by_host.setdefault(pattern.host, []).append(entry)
         elif pattern.suffix is not None:
@@ -118,9 +145,26 @@ class _Index:
             found += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
         return found
 
+    def closing(self, target: Target, context: Context) -> list[Rule]:
+        """The deny rules in force that leave a connection no request to be asked about, let alone allowed; none for a request.
+
+        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may be either.
+        """
+        if target.path is not None or not self._can_close:
+            return []
+        spoken = _SCHEMES_ON.get(target.port, _SCHEMES)
+        found: list[Rule] = []
+        closed: set[str] = set()
+        for one in self.about(target):
+            schemes = spoken if one.pattern.scheme is None else spoken & {one.pattern.scheme}
+            if schemes and one.closes(target) and context.is_active(one.rule):
+                found.append(one.rule)
+                closed |= schemes
+        return found if closed == spoken else []
+
     def matching(self, target: Target, context: Context) -> list[Rule]:
         """The rules in force that match: narrow where they allow, else broad."""
-        return [
+        return self.closing(target, context) + [
             entry.rule
             for entry in self.about(target, None if target.path is None else target.path.text)
             if entry.pattern.matches(target, broad=entry.is_broad)
@@ -222,6 +266,10 @@ class NetworkJudge(Judge[_Seen]):
             if rules:
                 found[address] = rules
         return found
+
+    def closing(self, target: Target, context: Context) -> list[Rule]:
+        """The rules that deny a connection because they deny every request that could follow on it."""
+        return self._index.closing(target, context)
 
     def names_addresses(self, action: Network, context: Context) -> bool:
         """Whether rules name every address of the action that isn't public, and there is one."""

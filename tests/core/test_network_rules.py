@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.core.actions import Network
 from supervisor.core.policy_text import policy_from_data
-from supervisor.core.rules import Verdict, names_addresses
+from supervisor.core.rules import Verdict, evaluate, names_addresses
 from tests.fakes.ruled import NOW, ruled
 
 ANY = ["network(api.example.com)", "network(*.example.org)"]
@@ -94,3 +96,27 @@ def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
     found = verdict(action)
     assert (found.decision, found.sticky) == ("ask", True)
     assert "an encoded slash" in found.why
+
+
+CLOSING = st.sampled_from(
+    ["* https://{}/**", "* *://{}/**", "GET https://{}/**", "* https://{}/a/**", "{}", "{}:8443", "* https://{}:443/**"]
+)
+NAMES = st.sampled_from(["a.example.com", "*.example.com", "b.example.com"])
+PATTERNS = st.builds(lambda form, name: f"network({form.format(name)})", CLOSING, NAMES)
+DENYING = st.one_of(
+    PATTERNS, st.builds(lambda rule, exceptions: {"rule": rule, "except": exceptions}, PATTERNS, st.lists(PATTERNS, min_size=1, max_size=2))
+)  # fmt: skip
+
+
+@given(
+    st.lists(DENYING, max_size=3), st.lists(PATTERNS, max_size=2), st.lists(PATTERNS, max_size=2),
+    st.sampled_from(["GET", "POST", "PROPFIND"]), st.sampled_from(["/", "/a/b", "/b", "/a%2fb", "/a//b"]),
+)  # fmt: skip
+def test_a_connection_is_denied_only_where_every_request_in_it_is(
+    deny: list[Any], ask: list[str], allow: list[str], method: str, path: str
+) -> None:
+    policy = policy_from_data({"deny": deny, "ask": ask, "allow": allow, "modes": {"network": "ask"}})
+    opened = evaluate(policy, connect("a.example.com"), now=NOW)
+    request = Network(operation="request", host="a.example.com", port=443, scheme="https", method=method, path=path)
+    if opened.decision == "deny":
+        assert evaluate(policy, request, now=NOW).decision == "deny"

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 
 def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject: object) -> str:
     """`subject`: a path, or (host, port, method, path) with method None for a connection."""
+    if category == "network" and _is_closed(lists.get("deny", []), subject):
+        return "deny"
     for effect in ("deny", "ask", "allow"):
         for pattern in lists.get(effect, []):
             if category == "filesystem":
@@ -28,6 +30,13 @@ def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject
         ):
             return "allow"
     return mode
+
+
+def _is_closed(denied: list[str], subject: object) -> bool:
+    """Whether every https request that could follow on a connection is denied; elsewhere than at 443 it could be another."""
+    host, port, method, _ = subject  # type: ignore[misc]
+    every = [one for one in denied if one.startswith("* ") and one.endswith("/**") and one.count("/") == 3]
+    return method is None and port == 443 and any(_network(one, (host, port, "GET", None), broad=True) for one in every)
 
 
 def _path(pattern: list[str], path: list[str]) -> bool:
