@@ -148,6 +148,10 @@ class ApprovalQueue:
         """The changed files of a session that wait, oldest first."""
         return self.read(lambda c: store.changes_of(c, session_id))
 
+    def open_changes(self, session_id: str) -> list[str]:
+        """The stored actions of those changes of a session's files that are not over: one may still be carried out."""
+        return self.read(lambda c: store.open_changes(c, session_id))
+
     def last_answered_changes(self, session_id: str) -> list[tuple[Any, dict[str, Any] | None]]:
         """Answer and outcome of those changed files of a session that were answered last, at once."""
         return self.read(lambda c: store.last_answered_changes(c, session_id))

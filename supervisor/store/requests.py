@@ -156,6 +156,14 @@ def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
     ]
 
 
+def open_changes(connection: Connection, session_id: str) -> list[str]:
+    """The actions, as they are stored, of those changes of a session's files that wait, may be carried out, or were begun and
+    their outcome isn't known."""
+    is_open = or_(_PENDING, _READY, and_(table.c.used_at.is_not(None), table.c.settled_at.is_(None)))
+    query = select(table.c.action).where(table.c.session_id == session_id, table.c.category == "filesystem", is_open)
+    return list(connection.execute(query).scalars())
+
+
 def denied(connection: Connection, session_id: str) -> list[Request]:
     """Those of a session that a person denied, oldest first, but for changed files and for denials that were lifted."""
     return _select(connection, and_(_DENIED, table.c.closed_at.is_(None), not_(_IS_CHANGE)), session_id)

@@ -38,8 +38,6 @@ from supervisor.workspace.sides import Sides
 COPY_INSIDE = "/workspace/merged/"
 CONTAINED = "contained in the newer request for this file"
 MOVED = "superseded by a move of this file; edit it under its new name once it is moved"
-# Of what nobody can approve any more: smaller snapshots stay for the history.
-LARGE_BYTES = 256 * 1024
 
 
 class _Text(NamedTuple):
@@ -270,24 +268,9 @@ class AgentChanges:
 
     def _ask(self, action: FileChange, reason: str, superseding: str = SUPERSEDED) -> Request:
         """Ask the gate. INVARIANT: nothing awaits between superseding the older request and the new one's id."""
-        older = self._gate.queue.pending_about(self._session_id, [_subject(name) for name in names_of(action)])
-        left = {self._effects.action_of(one).after for one in older if one.origin == "agent_api"} - {action.after}
-        request = self._gate.ask(
+        return self._gate.ask(
             action, session_id=self._session_id, reason=reason, origin="agent_api", superseding=superseding
         )
-        for digest in left if request.decision != "deny" else ():
-            self._release(digest)
-        return request
-
-    def _release(self, after: str | None) -> None:
-        """A large snapshot that nobody can approve any more makes room."""
-        size = self._sides.blobs.size(after) if after is not None else None
-        if after is None or size is None or size <= LARGE_BYTES:
-            return
-        queue = self._gate.queue
-        waiting = (*queue.pending(self._session_id), *queue.ready(self._session_id))
-        if not any(isinstance(one.action, FileChange) and one.action.after == after for one in waiting):
-            self._sides.blobs.drop(after)
 
     async def _ask_anew(self, request: Request, action: FileChange) -> None:
         name = name_of(action)

@@ -27,7 +27,6 @@ class Asked(NamedTuple):
     key: Key
     fingerprint: str
     request_id: str
-    after: str | None
     other: str = ""
     tries: int = 0
 

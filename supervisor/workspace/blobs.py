@@ -20,6 +20,8 @@ from supervisor.workspace.scan import BLOCK_BYTES, LARGEST_FILE_BYTES, TooLargeE
 
 # An agent can write large files for as long as it runs; the supervisor's disk must not fill up with what it replaced.
 MOST_BYTES = 4 << 30
+# Smaller ones stay for the history.
+SMALL_BYTES = 256 * 1024
 _is_hash = re.compile("[0-9a-f]{64}").fullmatch
 
 
@@ -28,7 +30,9 @@ class BlobStore(ContentFolder):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._bytes = sum(size for _, size in self._contents())
+        sizes = dict(self._contents())
+        self._bytes = sum(sizes.values())
+        self._large = {name: size for name, size in sizes.items() if size > SMALL_BYTES}
         self._durable: set[str] = set()  # those of which this process saw that they are on the disk
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
@@ -103,8 +107,13 @@ class BlobStore(ContentFolder):
         except OSError:
             return None
 
+    def large(self) -> dict[str, int]:
+        """Those that are larger than SMALL_BYTES, with their sizes."""
+        return dict(self._large)
+
     def drop(self, digest: str) -> None:
         """Delete it, if it is here."""
+        self._large.pop(digest, None)
         size = self.size(digest)
         if size is not None:
             self._forget(_name(digest))
@@ -118,6 +127,8 @@ class BlobStore(ContentFolder):
             )
         self._give_name(writing, _name(digest), size, durable=durable)
         self._bytes += size
+        if size > SMALL_BYTES:
+            self._large[digest] = size
 
     def _note(self, name: str, size: int, *, durable: bool) -> None:
         if durable:

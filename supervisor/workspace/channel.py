@@ -11,7 +11,7 @@ never decide what may be done (the gate does) nor show what an approval wouldn't
 import asyncio
 import contextlib
 import posixpath
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -34,6 +34,7 @@ from supervisor.workspace.conflicts import Conflicts
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.incoming import HostChanges
+from supervisor.workspace.large_snapshots import LargeSnapshots
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.overlay_facts import read_facts
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
@@ -60,6 +61,7 @@ class _Opened(NamedTuple):
     watcher: Watcher
     comparison: Comparison
     incoming: HostChanges
+    snapshots: LargeSnapshots
     conflicts: Conflicts
     partial: PartialAnswers
     undo: Undo
@@ -158,6 +160,7 @@ class WorkspaceChannel:
         async with self._turn:
             opened, self._opened = self._opened, None
             if opened is not None:
+                await opened.snapshots.tidy(whole=True)
                 opened.watcher.close()
                 opened.incoming.close()
                 opened.sides.close()
@@ -242,6 +245,7 @@ class WorkspaceChannel:
             watcher = Watcher(sides.copy, *([sides.upper.root] if sides.upper is not None else []))
             refresh = None if self._mounted is None else lambda: self._refresh_view(watcher)
             incoming = HostChanges(sides, ignores, self._ask_anew, refresh=refresh)
+            snapshots = LargeSnapshots(sides, self._gate, self.session_id)
             effects = Effects(sides, self._gate, self.session_id, self._settled, self._at, self._ask_again)
             self._opened = _Opened(
                 sides,
@@ -249,8 +253,9 @@ class WorkspaceChannel:
                 AgentChanges(sides, self._gate, self.session_id, effects),
                 ignores,
                 watcher,
-                Comparison(sides, self._gate, self.session_id, ignores, watcher, effects.carry_out_all),
+                Comparison(sides, self._gate, self.session_id, ignores, watcher, snapshots, effects.carry_out_all),
                 incoming,
+                snapshots,
                 Conflicts(sides, self._gate, self.session_id, effects, incoming),
                 PartialAnswers(sides, self._gate, self.session_id, effects, self._ask_again, self._at),
                 Undo(sides, self._gate, self.session_id, self._folder, woken=self._undone, at=self._at),
@@ -264,12 +269,17 @@ class WorkspaceChannel:
     async def write(self, path: str, content: bytes, reason: str) -> Request:
         """See `AgentChanges.write`."""
         async with self._turn:
-            return await (await self._open()).agent.write(path, content, reason)
+            return await self._tidied((await self._open()).agent.write(path, content, reason))
 
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
         """See `AgentChanges.edit`."""
         async with self._turn:
-            return await (await self._open()).agent.edit(path, old, new, replace_all, reason)
+            return await self._tidied((await self._open()).agent.edit(path, old, new, replace_all, reason))
+
+    async def _tidied(self, asking: Awaitable[Request]) -> Request:
+        request = await asking
+        await self._now.snapshots.tidy()
+        return request
 
     async def delete(self, path: str, reason: str) -> Request:
         """See `AgentChanges.delete`."""

@@ -41,6 +41,7 @@ from supervisor.workspace.findings import Finding, Renames
 from supervisor.workspace.folder_swaps import FolderSwaps
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
+from supervisor.workspace.large_snapshots import LargeSnapshots
 from supervisor.workspace.scan import each_entry, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
@@ -50,7 +51,6 @@ from supervisor.workspace.watch import Watcher
 REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
 CHUNK = 500
-SMALL_BLOB_BYTES = 256 * 1024
 
 
 class Refusal(NamedTuple):
@@ -70,6 +70,7 @@ class Comparison:
         session_id: str,
         ignores: Ignores,
         watcher: Watcher,
+        snapshots: LargeSnapshots,
         carry_out_all: Callable[[Sequence[Request], Mapping[str, Grant]], Awaitable[None]],
         clock: Clock | None = None,
     ) -> None:
@@ -78,6 +79,7 @@ class Comparison:
         self._session_id = session_id
         self._ignores = ignores
         self._watcher = watcher
+        self._snapshots = snapshots
         self._carry_out_all = carry_out_all
         self._clock = clock or RealClock()
         self._asked: dict[str, Asked] = {}
@@ -127,6 +129,7 @@ class Comparison:
         await self._ask_renames(renames, last)
         self._examiner.ahead.forget()
         self.holds_back = bool(self._held)
+        await self._snapshots.tidy(whole=folders is None)
 
     async def expect(self, names: set[str]) -> list[str]:
         """Names that the next comparison will meet, folders with a slash: git is asked now whether they are ignored, not then.
@@ -348,11 +351,8 @@ class Comparison:
         for one, request in zip(asking, requests, strict=True):
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
-                after = None if one.other else one.action.after  # of a rename no snapshot is kept
                 tries = tries_of(before, earlier, one)
-                self._asked[name] = Asked(one.key, one.mark, request.id, after, other if one.other else "", tries)
-                if before is not None:
-                    self._release(before.after)
+                self._asked[name] = Asked(one.key, one.mark, request.id, other if one.other else "", tries)
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready, grants)
@@ -385,23 +385,13 @@ class Comparison:
         asked = self._asked.pop(name, None)
         if not keep_refusal:
             self._refused.pop(name, None)
-        if asked is not None and not self._is_other_end_of(asked):
-            if self._state(asked) == "pending":
-                self._gate.close(asked.request_id, why)
-            self._release(asked.after)
+        if asked is not None and not self._is_other_end_of(asked) and self._state(asked) == "pending":
+            self._gate.close(asked.request_id, why)
 
     def _is_other_end_of(self, asked: Asked) -> bool:
         """Whether the request is a rename whose other path is still asked about by it: that decides what becomes of it."""
         other = self._asked.get(asked.other)
         return other is not None and other.request_id == asked.request_id
-
-    def _release(self, after: str | None) -> None:
-        """A large snapshot that no request is about any more makes room; small ones stay for the history."""
-        size = self._sides.blobs.size(after) if after is not None else None
-        if after is None or size is None or size <= SMALL_BLOB_BYTES:
-            return
-        if not any(asked.after == after for asked in self._asked.values()) and not self._swaps.needs(after):
-            self._sides.blobs.drop(after)
 
     def _state(self, asked: Asked) -> str:
         return status(self._gate.get(asked.request_id))

@@ -42,12 +42,14 @@ from supervisor.workspace.sides import Sides
 
 
 class Swap(NamedTuple):
-    """What a path asks for with all below it: `action`, and the signatures of what it was made of; `problem`: why it must wait."""
+    """What a path asks for with all below it: `action`, and the signatures of what it was made of; `problem`: why it must wait;
+    `large`: the contents that go as soon as no request names them."""
 
     action: FileChange | None = None
     members: dict[str, Signature] = {}
     problem: str = ""
     unsteady: bool = False
+    large: tuple[str, ...] = ()
 
 
 class _WaitsError(Exception):
@@ -81,11 +83,6 @@ class FolderSwaps:
             else:
                 kept[name] = there
         return kept, taken - kept.keys()
-
-    def needs(self, digest: str) -> bool:
-        """Whether what a swap asks for now has this content below it."""
-        swaps = [swap.action for _, swap in self._last.values() if swap.action is not None]
-        return any(step.after == digest for action in swaps for step in action.steps)
 
     def _top(self, folder: str, looked: dict[str, str]) -> str:
         """The outermost swapped path among a folder and those above it; empty where there is none."""
@@ -150,8 +147,10 @@ class FolderSwaps:
             self._check(name, len(gone) + len(made))
             circumstances = (wanted, made, gone, {one: self._sides.known(one) for one in gone})
             before, swap = self._last.get(name, (None, Swap()))
-            if before != circumstances or swap.action is None:
-                swap = Swap(whole(name, wanted, [*self._gone(gone), *self._made(made)]), made)
+            if before != circumstances or swap.action is None or not all(map(self._sides.blobs.has, swap.large)):
+                action = whole(name, wanted, [*self._gone(gone), *self._made(made)])
+                large = tuple(self._sides.blobs.large().keys() & {step.after for step in action.steps})
+                swap = Swap(action, made, large=large)
                 self._last[name] = circumstances, swap
             return swap
         except _WaitsError as why:

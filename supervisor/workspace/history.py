@@ -127,6 +127,10 @@ class History:
         self._journal.write(Done(request, encode_name(name)))
         self.confirm(request, name)
 
+    def contents_made(self) -> set[str]:
+        """What files hold by the effects that can still be undone: an undo is shown with it, and merges with it."""
+        return {one.after.digest for one in self.done if one.after is not None and one.after.digest is not None}
+
     def effects(self) -> list[Effect]:
         """All that was done and can still be undone, oldest first; the folders on the way before what they are for."""
         found: list[Effect] = []

@@ -124,6 +124,10 @@ class Sides:
             self._set(parent, Known("dir", ANY_MODE))
             parent = _folder(parent)
 
+    def agreed_contents(self) -> set[str]:
+        """What both sides agreed that files hold, as far as it is known: what merges begin with."""
+        return {known.digest for known in self._baseline.values() if known.digest is not None}
+
     def number_of_files(self) -> int:
         """How many files and links both sides agree on."""
         return sum(known.kind != "dir" for known in self._baseline.values())

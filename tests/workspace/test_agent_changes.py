@@ -11,7 +11,8 @@ from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.changes import MOST_EDITED_CHARS
 from supervisor.core.undoing import Selection
 from supervisor.errors import GatehouseError, RefusedError, UserError
-from supervisor.workspace.agent_changes import CONTAINED, LARGE_BYTES, MOVED
+from supervisor.workspace.agent_changes import CONTAINED, MOVED
+from supervisor.workspace.blobs import SMALL_BYTES
 from tests.workspace.conftest import Desk
 
 APP = "src/app.py"
@@ -457,7 +458,7 @@ async def test_two_hundred_edits_are_one_request(desk: Desk) -> None:
         for number in range(200):
             request = await desk.channel.edit(APP, f"line {number:04}\n", f"changed {number}\n", False, f"{number}")
         blobs = list((desk.folder / "blobs").rglob("*"))
-        assert sum(one.stat().st_size for one in blobs if one.is_file()) < 4 * len(big) > 4 * LARGE_BYTES
+        assert sum(one.stat().st_size for one in blobs if one.is_file()) < 4 * len(big) > 4 * SMALL_BYTES
         assert request.reason.startswith("200 edits of this file: 199; 198;")
         assert len(desk.pending()) == 1
         await done(desk, request)
