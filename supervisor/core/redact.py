@@ -1,13 +1,12 @@
 """Secrets out of everything that is stored or shown (law 6).
 
-Two nets: the values that this installation knows (`Redactor(secrets)`), and the shapes that well-known
-tokens have. A shape can miss an unusual secret, so channels that handle a secret register its value.
+Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that `secret_forms` finds, and the shapes that
+well-known tokens have. A shape can miss an unusual secret, so channels that handle a secret register its value.
 
 INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language: no quotes, brackets, separators
 or free text. What is hidden from the person who answers must not be able to act, or an agent would hide a command in a "password".
 """
 
-import contextlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -15,10 +14,10 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Action
-from supervisor.core.secret_forms import SecretForms
+from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms
+from supervisor.core.writings import MOST_LAYERS
 
 MARK = "[redacted]"
-SHORTEST_SECRET = 8
 _BETWEEN = "\0"
 _SHAPES = re.compile(
     r"""
@@ -61,7 +60,6 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
-        self._codes: set[bytes] = set()
         self._forms = SecretForms(())
         for secret in secrets:
             self.add(secret)
@@ -71,24 +69,22 @@ class Redactor:
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
             self._forms = SecretForms(self._secrets)
-            # What can't be encoded is part of nothing that can, so there is nothing to look for.
-            with contextlib.suppress(UnicodeEncodeError):
-                self._codes.add(_encode(secret)[1:-1])
 
     def text(self, value: str) -> str:
         """`value` without secrets."""
-        for secret in self._secrets:
-            value = value.replace(secret, MARK)
+        written = value.encode("utf-8", "surrogatepass")
+        if self._forms.is_in(written):
+            value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode("utf-8", "replace")
         return _SHAPES.sub(MARK, value) if _has_part(value) else value
 
     def body(self, value: bytes) -> bytes:
-        """What a body begins with, without known secrets, however they are written in it; shapes are `text`'s."""
+        """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s."""
         return self._forms.without(value, MARK.encode())
 
     def is_clean(self, value: Any) -> bool:
         """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has.
 
-        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of each part of it.
+        INVARIANT: JSON encodes each character by itself, so the code of a text has the code of each part of it, under one more layer.
         """
         try:
             encoded = _encode(value)
@@ -100,10 +96,7 @@ class Redactor:
                 for part in parts:
                     if part in encoded:
                         return False
-        for code in self._codes:  # noqa: SIM110
-            if code in encoded:
-                return False
-        return True
+        return not self._forms.is_in(encoded, MOST_LAYERS + 1)
 
     def data(self, value: Any) -> Any:
         """JSON-like data without secrets, keys included."""

@@ -1,120 +1,123 @@
-"""Known secrets in text, also where they are written in another way: escaped as in JSON, percent-encoded, in base64, or one in the other.
+"""Known secrets in text and in what comes piece by piece, also where they are written in another way: escaped as in JSON or HTML, percent-encoded,
+in base64, in hexadecimal, in UTF-16, as a list of numbers, or some of these in one another.
 
-It decides which stretches of a text tell a secret, so that whoever shows the text can put a mark there. It is apart from `redact`, which is
-used on every line of the record and looks for secrets as they are, because this is for bodies: long, encoded by their sender, and cut off
-anywhere. It must never change what isn't a secret. It doesn't know other ways to write one (hexadecimal, compressed, encrypted).
+It decides which stretches of a text tell a secret. Whatever leaves, comes back, is kept or is shown is searched here and nowhere else: a second search
+that knew fewer forms would be the one that lets a secret through. It must never find what isn't a secret. It doesn't know other ways to write one
+(base32, base64 of base64, encrypted); what is compressed is undone by whoever knows how (`egress.codings`).
 
-The text is read as it is and as each way of writing would have it read, a few of them in one another (a form in JSON in JSON). In each reading
-plain searches are made, for the secret and for its base64 from each of the three places in a group that it can begin at.
+The text is read as `writings` have it read, layer by layer. In each reading plain searches are made, which take linear time: for the secret, its
+base64 from each of the three places in a group that it can begin at, its hexadecimal digits and its bytes as numbers.
 """
 
 import base64
-import functools
-import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+
+from supervisor.core.writings import (
+    MOST_BYTES_EACH,
+    MOST_LAYERS,
+    MOST_TORN_BYTES,
+    Reading,
+    as_digits,
+    digits,
+    in_one_line,
+    readings,
+    unescaped,
+)
 
 SHORTEST_SECRET = 8
-# So many ways of writing inside of one another are read.
-MOST_LAYERS = 3
-# And so many readings: whoever writes a text decides how many there could be.
-MOST_READINGS = 16
-
-_PERCENT = re.compile(rb"%[0-9A-Fa-f]{2}")
-_FORM = re.compile(rb"%[0-9A-Fa-f]{2}|\+")
-_HEX = "0123456789abcdefABCDEF"
-_PERCENT_CODES = {f"%{one}{two}".encode(): bytes.fromhex(one + two) for one in _HEX for two in _HEX} | {b"+": b" "}
-# RFC 8259 7. What follows no backslash of JSON's is left as it is, and so is half a pair that the text ends with: the other half was cut off.
-_HIGH = rb"\\u[dD][89abAB][0-9A-Fa-f]{2}"
-_PART = rb"\\(?:u[0-9A-Fa-f]{0,3})?"
-_JSON = re.compile(
-    rb"""%s\\u[dD][c-fC-F][0-9A-Fa-f]{2}|(?!%s(?:%s)?\Z)\\u[0-9A-Fa-f]{4}|\\["\\/bfnrt]""" % (_HIGH, _HIGH, _PART)
-)
-_JSON_SHORT = {b"\\" + bytes([code]): bytes([byte]) for code, byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True)}
-# Base64 is broken into lines by mail, PEM and many a program; those lines are long.
-_BREAK = re.compile(rb"(?=[\r\n])(?<=[A-Za-z0-9+/_-]{32})\r?\n[ \t]*(?=[A-Za-z0-9+/_-])")
-# What a text may end with where it was cut off inside of an escape.
-_TORN = re.compile(rb"(?:%%[0-9A-Fa-f]?|(?:%s)?%s|%s)\Z" % (_HIGH, _PART, _HIGH))
-_MOST_TORN_BYTES = 11
+# Less of a secret may be anything, where pieces wait for the next one because of it.
+_LEAST_BEGUN = 4
+# What comes right before a secret, or right after it, may make an escape of its first or last characters (`%4` before `1`): in what was unescaped so many
+# of them may be wrong, and so many must be right.
+_MOST_SWALLOWED = 5
+_LEAST_LEFT = 10
 
 
-class _Way(NamedTuple):
-    """A way of writing: what stands for something else, and for what."""
+class _Needle:
+    """What is searched for. `count` is how many bytes of a secret it stands for; `begins_before` and `ends_behind` it is one more character of base64 that
+    holds bits of these."""
 
-    pattern: re.Pattern[bytes]
-    read: Callable[[re.Match[bytes]], bytes]
+    def __init__(self, text: bytes, count: int, *, begins_before: bool = False, ends_behind: bool = False) -> None:
+        self.text = text
+        self._count = count
+        self._begins_before, self._ends_behind = begins_before, ends_behind
+        self._swallowed = max(0, min(_MOST_SWALLOWED, (len(text) - _LEAST_LEFT) // 2))
+        self.core = text[self._swallowed : len(text) - self._swallowed]
 
-    def is_in(self, text: bytes) -> bool:
-        """Whether anything is written so."""
-        return self.pattern.search(text) is not None
+    def spans(self, text: bytes, *, is_unescaped: bool) -> Iterator[tuple[int, int]]:
+        """Where it is in a reading."""
+        swallowed = self._swallowed if is_unescaped else 0
+        core = self.core if is_unescaped else self.text
+        start = text.find(core)
+        while start >= 0:
+            yield self._whole(text, start, start + len(core), swallowed)
+            start = text.find(core, start + 1)
+
+    def torn_from(self, end: bytes, least: int) -> int | None:
+        """Where its beginning begins that a reading ends with; what stands for `least` bytes of the secret, at least."""
+        first = self.text[: -(-len(self.text) * least // self._count)]
+        start = end.find(first)
+        while start >= 0:
+            if self.text.startswith(end[start:]):
+                return start
+            start = end.find(first, start + 1)
+        return None
+
+    def _whole(self, text: bytes, start: int, end: int, swallowed: int) -> tuple[int, int]:
+        """What was found, with what belongs to it on both sides: the rest of it, or the escape that a part of it was taken for."""
+        before, after = swallowed, len(self.text) - swallowed
+        while before and start and text[start - 1] == self.text[before - 1]:
+            start, before = start - 1, before - 1
+        while after < len(self.text) and end < len(text) and text[end] == self.text[after]:
+            end, after = end + 1, after + 1
+        return (
+            max(0, start - (self._begins_before or before > 0)),
+            min(len(text), end + (self._ends_behind or after < len(self.text))),
+        )
 
 
-class _Stretch(NamedTuple):
-    """A part of a reading: where it begins, and from where to where it came from. An escape is hidden as a whole."""
+class _Needles:
+    """What is searched for in one kind of reading."""
 
-    here: int
-    begins: int
-    ends: int
-    is_escape: bool
+    def __init__(self, needles: Iterable[_Needle]) -> None:
+        self.all = tuple(needles)
+        self._whole = tuple(one.text for one in self.all)
+        self._cores = tuple(one.core for one in self.all)
 
-
-class _Reading:
-    """A text as one way of writing has it read."""
-
-    def __init__(self, text: bytes, way: _Way | None = None, of: "_Reading | None" = None) -> None:
-        self.text = text if way is None else way.pattern.sub(way.read, text)
-        self._way = way
-        self._of = of
-
-    def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Where the stretch from `start` to `end` came from in the very first text."""
-        if self._of is None:
-            return start, end
-        first, last = self._at(start), self._at(end - 1)
-        begins = first.begins + (0 if first.is_escape else start - first.here)
-        ends = last.ends if last.is_escape else last.begins + end - last.here
-        return self._of.origin(begins, ends)
-
-    def _at(self, place: int) -> _Stretch:
-        return self._stretches[bisect_right(self._stretches, place, key=lambda one: one.here) - 1]
-
-    @functools.cached_property
-    def _stretches(self) -> list[_Stretch]:
-        """Made only where something was found: it takes ten times as long as the reading itself."""
-        assert self._way is not None
-        assert self._of is not None
-        text = self._of.text
-        found = []
-        here = there = 0
-        for escape in self._way.pattern.finditer(text):
-            found.append(_Stretch(here, there, escape.start(), is_escape=False))
-            here += escape.start() - there
-            there = escape.end()
-            found.append(_Stretch(here, escape.start(), there, is_escape=True))
-            here += len(self._way.read(escape))
-        return [*found, _Stretch(here, there, len(text), is_escape=False)]
+    def are_in(self, reading: Reading) -> bool:
+        """Whether any is. Without generators, which take three times as long: this is done several times for each verdict."""
+        text = reading.text
+        for part in self._cores if reading.is_unescaped else self._whole:  # noqa: SIM110
+            if part in text:
+                return True
+        return False
 
 
 class SecretForms:
     """Finds some secrets, whichever way they are written. Those under 8 bytes would hide ordinary text, and are left out."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # What can't be encoded is part of nothing that was.
-        plain = {one.encode("utf-8", "ignore") for one in secrets}
-        self._secrets = sorted((one for one in plain if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
-        self._base64 = sorted({code for one in self._secrets for code in _in_base64(one)}, key=len, reverse=True)
-        shortest = min(map(len, self._base64), default=SHORTEST_SECRET)
-        self._run = re.compile(rb"[A-Za-z0-9+/_-]{%d,}" % shortest)
-        self._longest = max(map(len, (*self._secrets, *self._base64)), default=0) + _MOST_TORN_BYTES
-        ways = [_Way(_JSON, _of_json), _Way(_PERCENT, _of_percent), _Way(_BREAK, lambda found: b"")]
-        if any(b" " in one for one in self._secrets):
-            ways.append(_Way(_FORM, _of_percent))
-        self._ways = ways
+        # What can't be encoded may be left out by whoever encodes it, or not.
+        plain = {one.encode("utf-8", how) for one in secrets for how in ("ignore", "surrogatepass")}
+        known = sorted((one for one in plain if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
+        self._is_empty = not known
+        self._plain = _Needles(_Needle(form, len(one)) for one in known for form in _as_it_reads(one))
+        in_numbers = [_Needle(b",".join(b"%d" % byte for byte in one), len(one)) for one in known]
+        self._in_line = _Needles([*(needle for one in known for needle in _in_base64(one)), *in_numbers])
+        self._in_digits = _Needles(_Needle(digits(one.hex().encode()), len(one)) for one in known)
+        # What a secret may take where it is written in another way: so much before a piece is looked at again with it.
+        self.reach = MOST_BYTES_EACH * max(map(len, known)) + MOST_TORN_BYTES if known else 0
 
-    def without(self, text: bytes, mark: bytes) -> bytes:
-        """The text with a mark in place of each secret, and of what a secret begins with where the text ends in that: it may be cut off."""
-        spans = sorted(self._spans(text)) if self._secrets else []
+    def __bool__(self) -> bool:
+        return not self._is_empty
+
+    def is_in(self, text: bytes, layers: int = MOST_LAYERS) -> bool:
+        """Whether the text has one of them in it."""
+        return not self._is_empty and any(needles.are_in(one) for one, needles in self._searched(text, layers))
+
+    def without(self, text: bytes, mark: bytes, *, may_be_cut: bool = True) -> bytes:
+        """The text with a mark in place of each secret, and where it `may_be_cut` off in place of what a secret begins with that it ends in."""
+        spans = sorted(self._spans(text, may_be_cut=may_be_cut)) if self else []
         if not spans:
             return text
         pieces = []
@@ -125,82 +128,67 @@ class SecretForms:
             shown_to = max(shown_to, end)
         return b"".join([*pieces, text[shown_to:]])
 
-    def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        for reading in self._readings(text):
-            for needle in self._secrets:
-                yield from (reading.origin(*one) for one in _all(reading.text, needle))
-            if self._has_base64(reading.text):
-                for run in self._run.finditer(reading.text):
-                    yield from (reading.origin(*one) for one in self._in_run(run))
-            torn_from = self._torn_from(reading.text)
-            if torn_from is not None:
-                yield reading.origin(torn_from, torn_from + 1)[0], len(text)
+    def is_begun(self, end: bytes, least: int = _LEAST_BEGUN) -> bool:
+        """Whether the text, of which `end` is the end, ends in the beginning of one."""
+        return not self._is_empty and next(self._torn(end, least), None) is not None
 
-    def _has_base64(self, text: bytes) -> bool:
-        """Whether any run of what may be base64 has a secret. Most texts have few such runs: searching only those takes a tenth of the time."""
-        runs = b" ".join(self._run.findall(text))
-        return any(needle in runs for needle in self._base64)
+    def _searched(
+        self, text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
+    ) -> Iterator[tuple[Reading, _Needles]]:
+        """Each reading, and what may be in it."""
+        for reading in readings(text, layers, is_torn=is_torn):
+            yield reading, self._plain
+            yield in_one_line(reading), self._in_line
+            yield as_digits(reading), self._in_digits
 
-    def _in_run(self, run: re.Match[bytes]) -> Iterator[tuple[int, int]]:
-        """Where a run of what may be base64 has a secret, with the characters on both sides that hold bits of its first and last byte."""
-        for needle in self._base64:
-            for start, end in _all(run[0], needle):
-                yield run.start() + max(0, start - 1), min(run.start() + end + 1, run.end())
+    def _spans(self, text: bytes, *, may_be_cut: bool) -> Iterator[tuple[int, int]]:
+        for reading, needles in self._searched(text):
+            for needle in needles.all:
+                found = needle.spans(reading.text, is_unescaped=reading.is_unescaped)
+                yield from (reading.origin(*one) for one in found)
+        if may_be_cut:
+            before = max(0, len(text) - self.reach)
+            yield from ((before + start, len(text)) for start in self._torn(text[before:], SHORTEST_SECRET))
 
-    def _readings(self, text: bytes) -> list[_Reading]:
-        """The text as it is, and each other reading of it once."""
-        seen = {text}
-        found = layer = [_Reading(text)]
-        for _ in range(MOST_LAYERS):
-            inner = []
-            for reading in (_Reading(one.text, way, one) for one in layer for way in self._ways if way.is_in(one.text)):
-                if reading.text not in seen and len(seen) < MOST_READINGS:
-                    seen.add(reading.text)
-                    inner.append(reading)
-            found, layer = [*found, *inner], inner
-        return found
-
-    def _torn_from(self, text: bytes) -> int | None:
-        """Where the beginning of a secret begins that the text ends with; 8 bytes of it at least."""
-        end = _TORN.sub(b"", text[-self._longest :])
-        before = max(0, len(text) - self._longest)
-        starts = [
-            before + start
-            for needle in (*self._secrets, *self._base64)
-            for start, _ in _all(end, needle[:SHORTEST_SECRET])
-            if needle.startswith(end[start:])
-        ]
-        return min(starts, default=None)
+    def _torn(self, end: bytes, least: int) -> Iterator[int]:
+        """Where in a text's end the beginnings begin that it ends with."""
+        for reading, needles in self._searched(end[-self.reach :], is_torn=True):
+            for needle in needles.all:
+                start = needle.torn_from(reading.text, least)
+                if start is not None:
+                    yield reading.origin(start, start + 1)[0]
 
 
-def _all(text: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
-    start = text.find(needle)
-    while start >= 0:
-        yield start, start + len(needle)
-        start = text.find(needle, start + 1)
+class SecretSearch:
+    """Looks for secrets in what comes piece by piece, wherever it is cut. It keeps no more than the longest form of one may take."""
+
+    def __init__(self, forms: SecretForms) -> None:
+        self._forms = forms
+        self._tail = b""
+
+    def finds(self, piece: bytes) -> bool:
+        """Whether what came so far holds one."""
+        text = self._tail + piece
+        self._tail = text[max(0, len(text) - self._forms.reach) :]
+        return self._forms.is_in(text)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether what came so far ends in the beginning of one."""
+        return self._forms.is_begun(self._tail)
 
 
-def _in_base64(secret: bytes) -> Iterator[bytes]:
+def _as_it_reads(secret: bytes) -> set[bytes]:
+    """A secret, and what is left of one that itself looks like something escaped. A form writes a space as a plus sign."""
+    found = {secret, secret.replace(b" ", b"+")}
+    for _ in range(MOST_LAYERS):
+        found |= {unescaped(one) for one in found}
+    return {one for one in found if len(one) >= SHORTEST_SECRET}
+
+
+def _in_base64(secret: bytes) -> Iterator[_Needle]:
     """What of a secret's base64 depends on nothing around it, for each place in a group of three bytes that it can begin at."""
     for before in range(3):
-        code = base64.b64encode(bytes(before) + secret)
-        first = (before * 8 + 5) // 6
-        whole = code[first : (before + len(secret)) * 8 // 6]
-        yield whole
-        yield whole.translate(bytes.maketrans(b"+/", b"-_"))
-
-
-def _of_percent(found: re.Match[bytes]) -> bytes:
-    return _PERCENT_CODES[found[0]]
-
-
-def _of_json(found: re.Match[bytes]) -> bytes:
-    return _meant_by(found[0])
-
-
-@functools.lru_cache(maxsize=1024)
-def _meant_by(code: bytes) -> bytes:
-    if code[1:2] != b"u":
-        return _JSON_SHORT[code]
-    units = "".join(code[at + 2 : at + 6].decode("ascii") for at in range(0, len(code), 6))
-    return bytes.fromhex(units).decode("utf-16-be", "replace").encode("utf-8")
+        bits = (before + len(secret)) * 8
+        code = base64.b64encode(bytes(before) + secret)[(before * 8 + 5) // 6 : bits // 6]
+        yield _Needle(code, len(secret), begins_before=before > 0, ends_behind=bits % 6 > 0)

@@ -23,6 +23,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
+from supervisor.core.secret_forms import SecretForms
 from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
@@ -192,7 +193,7 @@ class Guard:
         if flow.request.stream:
             self._sign(flow, connection, action, None)
         elif flow.metadata.get(SIGNS):
-            flow.metadata[WATCHED] = (secrets.BodyScan(frozenset()), action)
+            flow.metadata[WATCHED] = (secrets.BodyScan(SecretForms(())), action)
         if connection.session.keep_bodies and not is_upgrade:
             held = CALL in flow.metadata or WATCHED in flow.metadata
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)

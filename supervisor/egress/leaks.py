@@ -17,6 +17,7 @@ from mitmproxy import http
 from mitmproxy.websocket import WebSocketMessage
 
 from supervisor.core.actions import Network
+from supervisor.core.secret_forms import SecretForms
 from supervisor.egress import secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.codings import readable_only
@@ -33,12 +34,12 @@ type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
 
 @dataclass(eq=False)
 class _Watch:
-    """One request and its answer. `sent` is what of real credentials went out with it."""
+    """One request and its answer. `back` is what of real credentials must not come back with it."""
 
     connection: Connection
     action: Network
-    placeholders: frozenset[str]
-    sent: frozenset[str]
+    placeholders: SecretForms
+    back: SecretForms
     up: BodyScan
     down: BodyScan
 
@@ -55,25 +56,27 @@ class Leaks:
         """A request was let through: look at what follows. What its whole body has to pass before any of it is sent, where that is short."""
         headers = flow.request.headers
         # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
-        placeholders = secrets.foreign(connection.session.credentials, action.host, action.port)
-        placeholders = frozenset() if is_for_model else placeholders
-        sent = secrets.sent(swaps)
-        if sent:
+        session = connection.session
+        foreign = secrets.foreign(session.credentials, action.host, action.port)
+        placeholders = session.forms_of(frozenset() if is_for_model else foreign)
+        back = session.forms_of(secrets.back(session.credentials, swaps, action.host, action.port))
+        if back:
             headers["accept-encoding"] = readable_only(headers.get("accept-encoding", ""))
-        if not (placeholders or sent):
+        if not (placeholders or back):
             return None
         up = BodyScan(placeholders, headers.get("content-encoding", ""))
-        flow.metadata[_KEY] = _Watch(connection, action, placeholders, sent, up, BodyScan(sent))
+        flow.metadata[_KEY] = _Watch(connection, action, placeholders, back, up, BodyScan(back))
         if not placeholders:
             return None
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) <= WHOLE_BYTES:
             return up
 
-        def look(piece: bytes) -> bytes:
+        def look(piece: bytes) -> list[bytes]:
             if not connection.cut_for and up.finds(piece):
                 self._cut(connection, action, secrets.FOUND_IN_BODY)
-            return b"" if connection.cut_for else piece
+            # An empty piece would be a chunk of no length, which ends a body: the origin would take it for whole.
+            return [] if connection.cut_for or not piece else [piece]
 
         if length or headers.get("transfer-encoding") or flow.request.is_http2:
             flow.request.stream = look
@@ -88,7 +91,7 @@ class Leaks:
     def requested(self, flow: http.HTTPFlow) -> str | None:
         """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
         watch = flow.metadata.get(_KEY)
-        if not isinstance(watch, _Watch) or not _hold(_fields(flow.request.trailers), watch.placeholders):
+        if not isinstance(watch, _Watch) or not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
             return None
         flow.request.trailers = None
         if not flow.request.stream:
@@ -99,12 +102,12 @@ class Leaks:
     def answered(self, flow: http.HTTPFlow) -> str | None:
         """The head of the answer: why it may not be passed on. Its body is looked through on its way."""
         watch, response = flow.metadata.get(_KEY), flow.response
-        if not isinstance(watch, _Watch) or not watch.sent or response is None:
+        if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
-        if _hold((*response.headers.fields, (b"", response.data.reason)), watch.sent):
+        if secrets.hold((*response.headers.fields, (b"", response.data.reason)), watch.back):
             self._admission.refused(watch.connection, watch.action, secrets.ECHOED)
             return secrets.ECHOED
-        down = BodyScan(watch.sent, response.headers.get("content-encoding", ""))
+        down = BodyScan(watch.back, response.headers.get("content-encoding", ""))
         if not down.can_read:
             self._admission.refused(watch.connection, watch.action, secrets.UNREADABLE)
             return secrets.UNREADABLE
@@ -142,7 +145,7 @@ class Leaks:
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is whole but for its trailers."""
         watch, response = flow.metadata.get(_KEY), flow.response
-        if isinstance(watch, _Watch) and response is not None and _hold(_fields(response.trailers), watch.sent):
+        if isinstance(watch, _Watch) and response is not None and secrets.hold(_fields(response.trailers), watch.back):
             response.trailers = None
             self._cut(watch.connection, watch.action, secrets.ECHOED)
 
@@ -171,9 +174,3 @@ def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:
 
 def _fields(headers: http.Headers | None) -> Iterable[tuple[bytes, bytes]]:
     return headers.fields if headers is not None else ()
-
-
-def _hold(fields: Iterable[tuple[bytes, bytes]], texts: frozenset[str]) -> bool:
-    """Whether a name or a value has one of the texts in it."""
-    needles = [text.encode() for text in texts]
-    return bool(needles) and any(needle in part for field in fields for part in field for needle in needles)

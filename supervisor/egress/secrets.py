@@ -8,12 +8,13 @@ message to the supervisor.
 
 import base64
 import binascii
-import json
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from urllib.parse import quote, unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
+from supervisor.core.secret_forms import SecretForms, SecretSearch
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
@@ -25,9 +26,8 @@ ECHOED = "the answer holds a credential that Gatehouse put into the request, whi
 UNREADABLE = (
     "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
 )
-_SHORTEST_SECRET = 8
-# Less of a secret may be anything.
-_LEAST_BEGUN_BYTES = 4
+# Between what is searched together; in no name, value or path of a request.
+_APART = b"\0\xff\0"
 # What may stand before it in its header.
 _SCHEMES = ("basic", "bearer", "token")
 
@@ -50,19 +50,22 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
     why = _other_key(credentials, request, host, port)
     if why is not None:
         return [], why
-    for placeholder in dict.fromkeys(credential.placeholder for credential in credentials):
-        if not _mentions(request, placeholder):
+    placeholders = tuple(dict.fromkeys(credential.placeholder for credential in credentials))
+    if not _mentions(request, placeholders):
+        return [], None
+    for placeholder in placeholders:
+        if not _mentions(request, (placeholder,)):
             continue
         own = [credential for credential in credentials if credential.placeholder == placeholder]
         headers = {credential.header.lower().encode() for credential in own}
         where = " or ".join(f"`{credential.header}`" for credential in own)
         others = tuple((name, value) for name, value in request.headers if name.lower() not in headers)
-        if _mentions(replace(request, headers=others), placeholder):
+        if _mentions(replace(request, headers=others), (placeholder,)):
             return [], f"a placeholder is only replaced in the header {where}, and was found elsewhere"
         for credential in own:
             header = credential.header.lower().encode()
             its = tuple((name, value) for name, value in request.headers if name.lower() == header)
-            if not _mentions(replace(request, headers=its), placeholder):
+            if not _mentions(replace(request, headers=its), (placeholder,)):
                 continue
             value = _swapped(request, credential)
             if value is None:
@@ -84,22 +87,11 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
     """Why the request must be refused, where it brings a key of its own to a host that a credential belongs to."""
     own = [credential for credential in credentials if _bound(credential, credential.scheme, host, port)]
     for credential in own:
-        fitting = [one.placeholder for one in own if one.header.lower() == credential.header.lower()]
+        fitting = _forms(tuple(one.placeholder for one in own if one.header.lower() == credential.header.lower()))
         for value in request.values(credential.header.lower().encode()):
-            if value.strip() and not any(_holds(value, placeholder) for placeholder in fitting):
+            if value.strip() and not fitting.is_in(value.encode("latin-1")):
                 return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
     return None
-
-
-def _holds(value: str, placeholder: str) -> bool:
-    """Whether a header's value has a placeholder in it, as the password of Basic credentials too."""
-    kind, _, encoded = value.strip().partition(" ")
-    if kind.lower() != "basic":
-        return placeholder in value
-    try:
-        return placeholder.encode() in base64.b64decode(encoded.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        return False
 
 
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
@@ -149,37 +141,13 @@ def _covers(credential: Credential, request: Head) -> bool:
     return any(Glob(one[1:]).matches(path.text[1:]) for one in credential.paths)
 
 
-class _Window:
-    """Looks for texts in bytes that come piece by piece."""
-
-    def __init__(self, needles: list[bytes]) -> None:
-        self._needles = needles
-        self._overlap = max(map(len, needles), default=1) - 1
-        self._tail = b""
-
-    def finds(self, part: bytes) -> bool:
-        text = self._tail + part
-        self._tail = text[max(0, len(text) - self._overlap) :]
-        return any(needle in text for needle in self._needles)
-
-    def is_begun(self) -> bool:
-        """Whether it ends in what one of the texts begins with."""
-        for needle in self._needles:
-            start = self._tail.find(needle[:_LEAST_BEGUN_BYTES])
-            while start >= 0:
-                if needle.startswith(self._tail[start:]):
-                    return True
-                start = self._tail.find(needle[:_LEAST_BEGUN_BYTES], start + 1)
-        return False
-
-
 class BodyScan:
-    """Looks for texts in a body, piece by piece: as it is, whatever it is said to be, and decoded where it is `coding`, so far as
+    """Looks for secrets in a body, piece by piece: as it is, whatever it is said to be, and decoded where it is `coding`, so far as
     `MOST_DECODED_BYTES` then."""
 
-    def __init__(self, texts: frozenset[str], coding: str = "") -> None:
-        self._needles = [one.encode() for one in texts]
-        self._as_it_is, self._meant = _Window(self._needles), _Window(self._needles)
+    def __init__(self, forms: SecretForms, coding: str = "") -> None:
+        self._forms = forms
+        self._as_it_is, self._meant = SecretSearch(forms), SecretSearch(forms)
         self._decoder = Decoder(coding)
         self._decoded_bytes = 0
 
@@ -191,11 +159,11 @@ class BodyScan:
     @property
     def is_begun(self) -> bool:
         """Whether the body so far ends in the beginning of one."""
-        return self._as_it_is.is_begun() or self._meant.is_begun()
+        return self._as_it_is.is_begun or self._meant.is_begun
 
     def finds(self, piece: bytes) -> bool:
         """Whether the body so far holds one."""
-        if not self._needles:
+        if not self._forms:
             return False
         if self._as_it_is.finds(piece):
             return True
@@ -208,6 +176,11 @@ class BodyScan:
         return self._meant.finds(part)
 
 
+def hold(fields: Iterable[tuple[bytes, bytes]], forms: SecretForms) -> bool:
+    """Whether a name or a value of headers has a secret in it."""
+    return bool(forms) and forms.is_in(_APART.join(part for field in fields for part in field))
+
+
 def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozenset[str]:
     """The placeholders that must not go to a host in a body: all, but for a host that any credential belongs to. What an agent prints of its environment
     is part of what it tells its model, and a placeholder opens nothing."""
@@ -216,17 +189,26 @@ def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozen
     return frozenset(one.placeholder for one in credentials)
 
 
-def sent(swaps: list[Swap]) -> frozenset[str]:
-    """What of real credentials goes out with a request, as an origin may give it back. Of a key that only signs nothing does."""
+def back(credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port: int) -> frozenset[str]:
+    """What of real credentials an origin may give back: what goes out with this request, and what went to this host with another. Of a key that only
+    signs nothing does, but the token of its session."""
     found: set[str] = set()
     for one in swaps:
-        if not one.signs:
-            scheme, _, token = one.value.partition(" ")
-            # A secret may have a space in it, too.
-            token = token if scheme.lower() in _SCHEMES else one.value
-            password = (_password(token) if scheme.lower() == "basic" else "") or token
-            found |= {token, password, quote(password, safe=""), json.dumps(password)[1:-1]}
-    return frozenset(text for text in found if len(text) >= _SHORTEST_SECRET)
+        if one.signs:
+            keys = sigv4.parse_keys(one.value)
+            found.add(keys.token if keys is not None else "")
+        else:
+            found.add(_secret_in(one.value))
+    found |= {one.secret for one in credentials if not one.signs and _bound(one, one.scheme, host, port)}
+    return frozenset(text for text in found if text)
+
+
+def _secret_in(value: str) -> str:
+    """The secret in a header's value. It may have a space in it, too."""
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() == "basic":
+        token = _password(token) or token
+    return token if scheme.lower() in _SCHEMES else value
 
 
 def _password(encoded: str) -> str:
@@ -237,16 +219,13 @@ def _password(encoded: str) -> str:
         return ""
 
 
-def _mentions(request: Head, placeholder: str) -> bool:
-    """Whether a placeholder is anywhere in the head, percent-encoded or in Basic credentials too."""
-    needle = placeholder.encode()
-    texts = [request.path, request.authority.encode("utf-8", "replace")]
-    for name, value in request.headers:
-        texts += [name, value]
-        kind, _, encoded = value.partition(b" ")
-        if kind.lower() == b"basic":
-            try:
-                texts.append(base64.b64decode(encoded.strip(), validate=True))
-            except (binascii.Error, ValueError):
-                continue
-    return any(needle in text or needle in unquote_to_bytes(text) for text in texts)
+def _mentions(request: Head, placeholders: tuple[str, ...]) -> bool:
+    """Whether a placeholder is anywhere in the head, in any form."""
+    fields = (*request.headers, (request.path, request.authority.encode("utf-8", "replace")))
+    return hold(fields, _forms(placeholders))
+
+
+@functools.lru_cache(maxsize=256)
+def _forms(placeholders: tuple[str, ...]) -> SecretForms:
+    """Kept, since heads come one after another with the same ones. INVARIANT: no secret is kept here, only what stands for it."""
+    return SecretForms(placeholders)

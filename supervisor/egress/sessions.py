@@ -23,6 +23,7 @@ _FILES_EACH = 3
 _KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
+_MOST_FORMS = 64
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -64,14 +65,24 @@ class Session:
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     message_bytes: int = 0
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
         """These are its credentials from now on."""
         self.credentials = credentials
+        self._forms.clear()
         # A secret may be one key of a pair, or a pair itself (`sigv4`).
         self.hides = SecretForms(
             text for one in credentials for text in (one.placeholder, one.secret, *one.secret.split(":"))
         )
+
+    def forms_of(self, texts: frozenset[str]) -> SecretForms:
+        """What finds these of its placeholders and secrets; kept, since its requests are much alike."""
+        if len(self._forms) > _MOST_FORMS:
+            self._forms.clear()
+        if texts not in self._forms:
+            self._forms[texts] = SecretForms(texts)
+        return self._forms[texts]
 
     def use(self, kind: Kind, count: int) -> bool:
         """Use so much up, where it is covered; whether it is."""

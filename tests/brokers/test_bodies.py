@@ -132,10 +132,12 @@ async def test_the_beginnings_of_both_bodies_are_kept(place: Setting, http: Orig
 
 
 async def lend(place: Setting, origin: Origin, secret: str) -> None:
-    """A credential that the session may use, and that the requests of these tests don't: an answer that gives back what it was sent is
-    cut off before it could be shown (`tests/egress/test_leaks.py`), one that holds what it was sent another time isn't."""
+    """A credential that the session may use and that only signs: an answer that gives back what went out is cut off before it could be shown
+    (`tests/egress/test_leaks.py`), and this one never goes out."""
     hosts = (f"origin.test:{origin.port}",)
-    bound = Credential(placeholder=PLACEHOLDER, secret=secret, header="authorization", hosts=hosts, scheme="http")
+    bound = Credential(
+        placeholder=PLACEHOLDER, secret=secret, header="authorization", hosts=hosts, scheme="http", signs=True
+    )
     await place.broker.open_session(place.session_id, place.listener, [bound])
 
 

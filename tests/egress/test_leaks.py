@@ -260,10 +260,20 @@ async def test_what_gives_nothing_back_passes_whole(proxy: Proxy, http: Origin) 
         answer = await proxy.send(request)
         assert answer.partition(b"\r\n\r\n")[2] == said.partition(b"\r\n\r\n")[2]
     assert not [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
-    # A host that gets no credential may say what it likes.
+    # A host that never gets the credential may say what it likes.
     http.respond = lambda head: answering(SECRET.encode())
+    target = f"other.test:{http.port}"
     answer = await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     assert SECRET.encode() in answer
+
+
+async def test_what_it_was_sent_with_another_request_is_not_given_back_either(proxy: Proxy, http: Origin) -> None:
+    proxy.credentials(credential(http.port))
+    http.respond = lambda head: answering(b"", f"X-Last: {SECRET}")
+    target = f"origin.test:{http.port}"
+    answer = await proxy.send(f"GET http://{target}/last HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(answer) == 403
+    await told(proxy, ECHOED)
 
 
 async def test_trailers_give_no_credential_back(proxy: Proxy, h2: H2Origin, ca_file: Path) -> None:

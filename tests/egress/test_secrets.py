@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from supervisor.core.egress_wire import Credential
+from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.checks import Head
-from supervisor.egress.secrets import BodyScan, Swap, foreign, sent, swaps
+from supervisor.egress.secrets import BodyScan, Swap, back, foreign, swaps
 
 PLACEHOLDER = "gatehouse-placeholder-0123456789"
 BOTH = tuple(
@@ -110,14 +111,29 @@ def test_a_password_of_basic_credentials_as_git_sends_it() -> None:
     assert swaps((BOUND,), of("POST", "/me/r", basic("a", PLACEHOLDER)), "other.test", 443)[1] is not None
 
 
-def test_what_goes_out_of_a_secret_is_known_whatever_it_looks_like() -> None:
-    for secret, value in (
+@pytest.mark.parametrize(
+    ("secret", "value"),
+    [
         ("two words in-it", "two words in-it"),
         ("two words in-it", "Bearer two words in-it"),
         ("Basic of-nothing!", "Basic of-nothing!"),
-    ):
-        assert any(secret.endswith(one) and len(one) > 9 for one in sent([Swap("x-key", value)])), value
-    assert "the-password" in sent([Swap("authorization", basic("me", "the-password"))])
+        ("the-password", basic("me", "the-password")),
+    ],
+)
+def test_what_goes_out_of_a_secret_is_known_whatever_it_looks_like(secret: str, value: str) -> None:
+    assert any(secret.endswith(one) and len(one) > 9 for one in back((), [Swap("x-key", value)], "model.test", 443))
+
+
+def test_what_went_to_a_host_before_is_known_and_of_a_signing_key_only_its_token() -> None:
+    assert back(BOTH, [], "model.test", 443) == {"the-key"}
+    assert back(BOTH, [], "other.test", 443) == frozenset()
+    signing = Credential(
+        placeholder=PLACEHOLDER, secret="AKID:the-secret", header="authorization", hosts=("aws.test",), signs=True
+    )
+    assert back((signing,), [], "aws.test", 443) == frozenset()
+    assert back((signing,), [Swap("authorization", "AKID:the-secret:the-token", signs=True)], "aws.test", 443) == {
+        "the-token"
+    }
 
 
 @pytest.mark.parametrize("wrapped", [zlib.compress, gzip.compress, lambda body: zlib.compress(body, wbits=-15)])
@@ -125,7 +141,7 @@ def test_coded_bodies_are_looked_through_wherever_they_are_cut(wrapped: Callable
     for body in (PLACEHOLDER.encode(), bytes(131_072) + PLACEHOLDER.encode()):
         coded = wrapped(body)
         for size in (1, 2, 3, len(coded)):
-            scan = BodyScan(frozenset({PLACEHOLDER}), "gzip" if coded[:1] == b"\x1f" else "deflate")
+            scan = BodyScan(SecretForms({PLACEHOLDER}), "gzip" if coded[:1] == b"\x1f" else "deflate")
             assert any(scan.finds(coded[at : at + size]) for at in range(0, len(coded), size)), size
             assert scan.can_read
 
@@ -133,12 +149,12 @@ def test_coded_bodies_are_looked_through_wherever_they_are_cut(wrapped: Callable
 def test_bodies_are_looked_through_wherever_they_are_cut() -> None:
     body = b"x" * 50 + PLACEHOLDER.encode() + b"y" * 50
     for at in range(len(body)):
-        scan = BodyScan(frozenset({PLACEHOLDER}))
+        scan = BodyScan(SecretForms({PLACEHOLDER}))
         assert scan.finds(body[:at]) or scan.finds(body[at:]), at
     for size in range(1, len(PLACEHOLDER)):
-        scan = BodyScan(frozenset({PLACEHOLDER}))
+        scan = BodyScan(SecretForms({PLACEHOLDER}))
         assert any(scan.finds(body[at : at + size]) for at in range(0, len(body), size)), size
-    assert not BodyScan(frozenset()).finds(body)
-    assert not BodyScan(frozenset({PLACEHOLDER})).finds(body.replace(b"place", b"p1ace"))
+    assert not BodyScan(SecretForms(())).finds(body)
+    assert not BodyScan(SecretForms({PLACEHOLDER})).finds(body.replace(b"place", b"p1ace"))
     assert foreign(BOTH, "other.test", 443) == {PLACEHOLDER}
     assert foreign(BOTH, "model.test", 443) == frozenset()
