@@ -5,6 +5,7 @@ each of them as a step, so that its fingerprint is over all of it; judging and c
 never leave out anything that goes or comes.
 """
 
+import os
 from collections.abc import Iterable
 
 import msgspec
@@ -14,9 +15,18 @@ from supervisor.core.changes import Known, Seen, Want, conflict, name_fields, na
 
 # More paths than this are no change that a person can judge as one.
 MOST_STEPS = 2000
+# Nor are names that take more than this together: the card, the request and the record each hold all of them, and two thousand
+# names may have 4 kB each.
+MOST_NAMED_BYTES = 512 * 1024
 
 # A path below it, and what must happen there.
 type Below = tuple[str, Want]
+
+
+def named_bytes(name: str, target: str | None = None) -> int:
+    """What naming a path takes in an action, with the target of a link; one that isn't UTF-8 is named twice."""
+    shown, encoded = name_fields(name)
+    return len(shown.encode()) + len(encoded or "") + len(os.fsencode(target or ""))
 
 
 def going(known: Known | None, host: Seen) -> Want:

@@ -24,7 +24,7 @@ from supervisor.core.changes import (
     signature_of,
 )
 from supervisor.core.redact import Redactor
-from supervisor.core.swaps import MOST_STEPS, Below, going, whole
+from supervisor.core.swaps import MOST_NAMED_BYTES, MOST_STEPS, Below, going, named_bytes, whole
 from supervisor.errors import GatehouseError
 from supervisor.workspace.copy_side import CopySide
 from supervisor.workspace.findings import Finding
@@ -145,11 +145,13 @@ class FolderSwaps:
         try:
             gone = {one: signature_at(self._sides.host, one) for one in self._going(finding)}
             self._check(name, len(gone) + len(made))
+            _check_names(map(named_bytes, (*gone, *made)))
             circumstances = (wanted, made, gone, {one: self._sides.known(one) for one in gone})
             before, swap = self._last.get(name, (None, Swap()))
             if before != circumstances or swap.action is None or not all(map(self._sides.blobs.has, swap.large)):
                 action = whole(name, wanted, [*self._gone(gone), *self._made(made)])
                 large = tuple(self._sides.blobs.large().keys() & {step.after for step in action.steps})
+                _check_names(named_bytes(step.path, step.link_target) for step in action.steps)
                 swap = Swap(action, made, large=large)
                 self._last[name] = circumstances, swap
             return swap
@@ -204,3 +206,10 @@ class FolderSwaps:
                     hazards = hazards_of_kept(sides, name, wanted.hazards, wanted.after, self._redactor)
                     wanted = msgspec.structs.replace(wanted, hazards=hazards)
                 yield name, wanted
+
+
+def _check_names(each_bytes: Iterable[int]) -> None:
+    if sum(each_bytes) > MOST_NAMED_BYTES:
+        raise _WaitsError(
+            f"the names of what would go or come with it take more than {MOST_NAMED_BYTES >> 10} kB: swap it on the host yourself"
+        )

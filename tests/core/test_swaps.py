@@ -14,7 +14,7 @@ from supervisor.core.explain import explain
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import evaluate
 from supervisor.core.suggest import suggest
-from supervisor.core.swaps import going, made_by, single_changes, strays, whole
+from supervisor.core.swaps import going, made_by, named_bytes, single_changes, strays, whole
 
 A, B = content_hash(b"a"), content_hash(b"b")
 TO_FILE = whole(
@@ -54,6 +54,14 @@ def test_taken_apart_it_is_itself_and_one_change_for_each_step() -> None:
     plain = FileChange(operation="write", path="a")
     assert single_changes(plain) == [plain]
     assert names_of(TO_FOLDER) == ("d/p", "d/p/s", "d/p/s/y")
+
+
+def test_what_naming_a_path_takes() -> None:
+    assert named_bytes("a/é") == 4
+    assert named_bytes("a", "t\udcff") == 3
+    shown = decode(encode(whole("p", Want("swap", "dir", A), [("p/\udcff", Want("delete", B))])))
+    assert isinstance(shown, FileChange)
+    assert named_bytes("p/\udcff") == len(shown.steps[0].path) + len(shown.steps[0].path_b64 or "")
 
 
 def test_names_of_any_bytes() -> None:
