@@ -268,7 +268,7 @@ class Applier:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
         begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
-        with self._root.parent(name, create=True) as (fd, leaf):
+        with self._root.parent(name, create=self._placer.sync) as (fd, leaf):
             os.mkdir(leaf, mode, dir_fd=fd)  # as near to it as the umask lets, should this be all that comes of it
             self._at("placed")
             self._placer.sync_folder(fd, name)

@@ -13,7 +13,7 @@ import functools
 import os
 import stat
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from supervisor.errors import GatehouseError
@@ -23,6 +23,8 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 MOST_PARTS = 256
 LONGEST_PATH_BYTES = 4096
+# Told the folder in which a missing one was made, to make that durable.
+type Create = Callable[[int], object]
 
 
 class PathError(GatehouseError):
@@ -58,22 +60,23 @@ class Root:
             os.close(self.fd)
             self.fd = -1
 
-    def directory(self, name: str, *, create: bool = False) -> "_Directory":
+    def directory(self, name: str) -> "_Directory":
         """A descriptor of the folder `name` (`""`: the root itself), closed at the end of the block.
 
-        With `create`, missing folders are made. Raises PathError, or OSError where one is missing, or is a symlink or a file.
+        Raises PathError, or OSError where one is missing, or is a symlink or a file.
         """
-        return _Directory(self, name, create)
+        return _Directory(self, name)
 
-    def parent(self, name: str, *, create: bool = False) -> "_Parent":
-        """The descriptor of the folder that holds `name`, and its last component. As `directory`."""
+    def parent(self, name: str, *, create: Create | None = None) -> "_Parent":
+        """The descriptor of the folder that holds `name`, and its last component. As `directory`; with `create`, missing folders
+        are made."""
         return _Parent(self, name, create)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
 
-    def open(self, folders: Sequence[str], create: bool) -> int:
+    def open(self, folders: Sequence[str], create: Create | None = None) -> int:
         """The last of these folders, each in the one before it."""
         if not folders:
             return os.dup(self.fd)
@@ -86,14 +89,15 @@ class Root:
             fd = inner
         return fd
 
-    def _enter(self, fd: int, part: str, create: bool) -> int:
+    def _enter(self, fd: int, part: str, create: Create | None) -> int:
         try:
             inner = os.open(part, DIRECTORY, dir_fd=fd)
         except FileNotFoundError:
-            if not create:
+            if create is None:
                 raise
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=fd)
+                create(fd)
             inner = os.open(part, DIRECTORY, dir_fd=fd)
         if self.forbidden and self.is_forbidden(os.fstat(inner)):
             os.close(inner)
@@ -104,13 +108,13 @@ class Root:
 class _Directory:
     """What `Root.directory` gives. By hand: made by `contextlib` it takes as long again as the opening itself."""
 
-    __slots__ = ("_create", "_fd", "_name", "_root")
+    __slots__ = ("_fd", "_name", "_root")
 
-    def __init__(self, root: Root, name: str, create: bool) -> None:
-        self._root, self._name, self._create = root, name, create
+    def __init__(self, root: Root, name: str) -> None:
+        self._root, self._name = root, name
 
     def __enter__(self) -> int:
-        self._fd = self._root.open(split(self._name) if self._name else (), self._create)
+        self._fd = self._root.open(split(self._name) if self._name else ())
         return self._fd
 
     def __exit__(self, *raised: object) -> None:
@@ -122,7 +126,7 @@ class _Parent:
 
     __slots__ = ("_create", "_fd", "_name", "_root")
 
-    def __init__(self, root: Root, name: str, create: bool) -> None:
+    def __init__(self, root: Root, name: str, create: Create | None) -> None:
         self._root, self._name, self._create = root, name, create
 
     def __enter__(self) -> tuple[int, str]:

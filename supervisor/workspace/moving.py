@@ -85,7 +85,7 @@ class Mover:
         return self._placer.done_before(request_id, to, None).changed
 
     def _move(self, name: str, to: str, moved: Seen) -> os.stat_result:
-        with self._root.parent(name) as here, self._root.parent(to, create=True) as there:
+        with self._root.parent(name) as here, self._root.parent(to, create=self._placer.sync) as there:
             check_still(*here, name, moved)
             self._at("checked")
             try:

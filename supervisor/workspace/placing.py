@@ -69,9 +69,9 @@ class _StagingIn:
 
     __slots__ = ("_fd", "_held", "_name", "_parent", "_temporary", "_there")
 
-    def __init__(self, root: Root, name: str, temporary: str, there: set[str], held: HeldFolders) -> None:
-        self._parent = root.parent(name, create=True)
-        self._name, self._temporary, self._there, self._held = name, temporary, there, held
+    def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str]) -> None:
+        self._parent = placer.root.parent(name, create=placer.sync)
+        self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
 
     def __enter__(self) -> tuple[int, str]:
         self._fd, leaf = self._parent.__enter__()
@@ -135,7 +135,7 @@ class Placer:
         self._postponed: set[str] | None = None
         self._staging: Syncs | None = None
         self._there: set[str] = set()
-        self._held = HeldFolders()
+        self.held = HeldFolders()
 
     @contextlib.contextmanager
     def sharing_syncs(self) -> Iterator[None]:
@@ -147,7 +147,7 @@ class Placer:
         try:
             yield
         finally:
-            self._held.clear()
+            self.held.clear()
             folders, self._postponed = self._postponed, None
             for folder in folders:
                 # One that is gone by now needs none, and its own folder is among these.
@@ -178,13 +178,13 @@ class Placer:
 
     def unstage(self, name: str, temporary: str) -> None:
         """Remove a temporary file that won't be placed, wherever its folder is by now."""
-        if not self._held.remove(temporary):
+        if not self.held.remove(temporary):
             with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
                 discard(fd, temporary)
 
     def placed(self, temporary: str) -> None:
         """A temporary file has its place, and that name no more."""
-        self._held.forget(temporary)
+        self.held.forget(temporary)
 
     def sync_folder(self, fd: int, name: str) -> None:
         """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
@@ -227,7 +227,7 @@ class Placer:
     def staging(self, name: str, temporary: str) -> "_StagingIn":
         """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
         there = self._there if self._staging is not None else set[str]()
-        return _StagingIn(self.root, name, temporary, there, self._held)
+        return _StagingIn(self, name, temporary, there)
 
     def was_there(self, name: str) -> bool:
         """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""

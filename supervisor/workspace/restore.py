@@ -159,7 +159,7 @@ class Restorer:
 
     def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
         begun = self._placer.begin(request_id, name, OPERATION, host, held)
-        with self._root.parent(name, create=True) as (fd, leaf):
+        with self._root.parent(name, create=self._placer.sync) as (fd, leaf):
             if host is None:
                 os.mkdir(leaf, dir_fd=fd)
                 self._at("placed")
