@@ -16,13 +16,14 @@ POLL_S = 0.5
 
 
 def approval_lines(request: dict[str, Any]) -> str:
-    """A waiting request: id, category, exact action, why, the agent's reason."""
+    """A waiting request: id, category, exact action, why, the agent's reason, or what was noticed without the agent's word."""
     lines = [
         f"{request['id']}  {request['category']:<10}  {_one(request['title'])}",
         f"    asked because: {_one(request['why'])}",
     ]
     if request["reason"]:
-        lines.append(f"    the agent says: {_one(request['reason'])}")
+        whose = "noticed" if request["origin"] == "workspace" else "the agent says"
+        lines.append(f"    {whose}: {_one(request['reason'])}")
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.core.approvals import Request, status
 from supervisor.server import change_api
+from supervisor.terminal import approval_lines
 from supervisor.workspace.cards import MOST_BELOW
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
@@ -68,6 +69,19 @@ async def test_some_hunks_by_the_api(desk: Desk, cli: httpx.AsyncClient, agent: 
     assert told[done["request"]["id"]]["allowed"]
     assert not told[done["rest"]["id"]]["allowed"]
     assert "left out: only 1 of 2 changes of this file were approved" in told[done["rest"]["id"]]["why"]
+
+
+async def test_what_was_noticed_is_not_put_into_the_agents_mouth(
+    desk: Desk, cli: httpx.AsyncClient, browser: httpx.AsyncClient
+) -> None:
+    noticed = await desk.asked("a.txt", BOTH.encode())
+    said = desk.parts.gate.ask(noticed.action, session_id="two", reason="tidied", origin="agent_api")
+    page = (await browser.get("/")).text
+    assert '<dt>noticed</dt><dd data-role="reason">changed in the private copy</dd>' in page
+    assert '<dt>agent says</dt><dd class="says" data-role="reason">tidied</dd>' in page
+    lines = [approval_lines((await card_of(cli, one))["request"]) for one in (noticed, said)]
+    assert "    noticed: changed in the private copy" in lines[0]
+    assert "    the agent says: tidied" in lines[1]
 
 
 @pytest.mark.parametrize(
