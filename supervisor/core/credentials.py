@@ -93,7 +93,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()
     asks: Literal["", "pip", "npm"] = ""
     git_user: str = ""
-    git_host: str = ""
+    git_hosts: tuple[str, ...] = ()
     signs: bool = False
 
 
@@ -146,7 +146,7 @@ def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Cre
 def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
     """The variables of the sandbox that hold the placeholder."""
     found = dict.fromkeys(binding.variables, placeholder)
-    if binding.asks == "pip":
+    if binding.git_user and "TWINE_PASSWORD" in found:
         found["TWINE_USERNAME"] = binding.git_user
     return found
 
@@ -155,9 +155,8 @@ def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
     """What makes git send the placeholders (the keys) to their hosts: settings of git in variables of the environment (git-config(1))."""
     found: list[tuple[str, str]] = []
     for placeholder, binding in bindings.items():
-        if binding.git_host in binding.hosts and binding.git_host:
-            basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
-            found.append((f"http.https://{binding.git_host}/.extraHeader", f"Authorization: Basic {basic}"))
+        basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
+        found += [(f"http.https://{host}/.extraHeader", f"Authorization: Basic {basic}") for host in binding.git_hosts]
     if not found:
         return {}
     made = {"GIT_CONFIG_COUNT": str(len(found))}
@@ -201,9 +200,16 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         variables=_several(source, fields, "variable", _VARIABLE) or preset.variables,
         asks="" if "hosts" in fields else preset.asks,
         git_user=preset.git_user,
-        git_host=preset.git_host,
+        git_hosts=_git_hosts(preset, fields, hosts),
         signs=preset.signs,
     )
+
+
+def _git_hosts(preset: Preset, fields: Any, hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Where git sends it: to the service's own host, or to those of a server of one's own."""
+    if not preset.git_host:
+        return ()
+    return hosts if "hosts" in fields else (preset.git_host,)
 
 
 def _preset(source: str, name: str, fields: Any) -> Preset:

@@ -23,17 +23,17 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
-from supervisor.core.secret_forms import SecretForms
-from supervisor.egress import checks, refusals, secrets, sigv4, tls_failures, websockets
+from supervisor.egress import checks, held_bodies, refusals, secrets, tls_failures, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
 from supervisor.egress.layers import ALLOWED, AUTHORITY, HOLD, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
 from supervisor.egress.leaks import WHOLE_BYTES, Leaks
-from supervisor.egress.meter import CALL, ERROR, Meter
+from supervisor.egress.meter import ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.signing import Signer
 
 log = structlog.get_logger("egress")
 
@@ -45,7 +45,7 @@ _SERVER_NAME = 0
 _SWITCHED = 101
 QUESTION = "gatehouse_question"
 WATCHED = "gatehouse_watched"
-SIGNS = "gatehouse_signs"
+ACTION = "gatehouse_action"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
@@ -118,13 +118,16 @@ def _refuse_layer(data: mitm_layer.NextLayer) -> None:
 class Guard:
     """See the module's text."""
 
-    def __init__(self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies) -> None:
+    def __init__(
+        self, sessions: Sessions, admission: Admission, clock: Clock, meter: Meter, bodies: Bodies, signer: Signer
+    ) -> None:
         self._sessions = sessions
         self._admission = admission
         self._clock = clock
         self._meter = meter
         self._leaks = Leaks(admission)
         self._bodies = bodies
+        self._signer = signer
 
     # -- before anything is let through -----------------------------------------------------------------------------
 
@@ -181,42 +184,44 @@ class Guard:
                 flow.metadata[ERROR] = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
         self._let_through(flow, connection, answer, host, port, swaps)
+        flow.metadata[ACTION] = action
         watched = self._leaks.begin(
             flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
         )
         if watched is not None:
-            flow.metadata[WATCHED] = (watched, action)
+            flow.metadata[WATCHED] = watched
         self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
-        if _is_open_ended(flow):
+        unsigned = self._signer.at_head(flow, connection)
+        if unsigned is not None:
+            self._take_back(flow, unsigned)
+            return
+        held = WATCHED in flow.metadata or held_bodies.of(flow) is not None
+        if _is_open_ended(flow) and not (held or flow.request.stream):
             # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
             flow.request.stream = True
-        if flow.request.stream:
-            self._sign(flow, connection, action, None)
-        elif flow.metadata.get(SIGNS):
-            flow.metadata[WATCHED] = (secrets.BodyScan(SecretForms(())), action)
         if connection.session.keep_bodies and not is_upgrade:
-            held = CALL in flow.metadata or WATCHED in flow.metadata
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
 
     @closes(_refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
+        try:
+            await self._requested(flow)
+        finally:
+            held_bodies.let_go(flow)
+
+    async def _requested(self, flow: http.HTTPFlow) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
         self._bodies.requested(flow)
         watched = flow.metadata.pop(WATCHED, None)
         why = self._leaks.requested(flow)
-        if watched is not None and watched[0].finds(flow.request.raw_content or b""):
+        if watched is not None and watched.finds(flow.request.raw_content or b""):
             why = secrets.FOUND_IN_BODY
-        if why is not None:
-            flow.metadata[ALLOWED] = False
-            self._refuse_locally(flow, self._connection(flow), self._leaks.action_of(flow), why)
-            self._settle(flow, "failed", {"error": why})
+        refusal = self._signer.at_end(flow) if why is None else refusals.of_contradiction(why)
+        if refusal is not None:
+            self._take_back(flow, refusal)
             return
-        if watched is not None and not flow.request.stream:
-            self._sign(flow, self._connection(flow), watched[1], flow.request.raw_content or b"")
-            if flow.metadata[ALLOWED] is not True:
-                return
         _let_leave(flow, self._connection(flow))
         error = await self._meter.reserve(flow)
         if error is not None:
@@ -312,6 +317,7 @@ class Guard:
 
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:
+        held_bodies.let_go(flow)
         self._meter.end(flow, complete=False)
         why = "the connection ended before the response"
         if flow.error is not None:
@@ -387,7 +393,7 @@ class Guard:
             flow.request.headers.pop(name, None)
         for swap in swaps:
             if swap.signs:
-                flow.metadata[SIGNS] = swap.value  # once the rest of the request is as it goes out
+                self._signer.wanted(flow, swap.value)  # once the rest of the request is as it goes out
             else:
                 flow.request.headers[swap.header] = swap.value
         flow.request.data.host = host
@@ -398,24 +404,12 @@ class Guard:
         flow.metadata[ALLOWED] = True
         connection.sending.add(flow.id)
 
-    def _sign(self, flow: http.HTTPFlow, connection: Connection, action: Network, body: bytes | None) -> None:
-        """Sign a request anew that was signed with a placeholder's key; refuse it where that can't be done. Others are left alone."""
-        keys = sigv4.parse_keys(flow.metadata.pop(SIGNS, ""))
-        signed = sigv4.parse(flow.request.headers.get("authorization", ""))
-        if keys is None:
-            return
-        fields = flow.request.headers.fields
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in fields}
-        headers.setdefault("host", flow.request.host_header or "")
-        target = flow.request.data.path.decode("latin-1")
-        made = None if signed is None else sigv4.resign(signed, keys, flow.request.method, target, headers, body)
-        if made is None:
-            flow.metadata[ALLOWED] = False
-            self._refuse_locally(flow, connection, action, sigv4.UNSIGNED)
-            self._settle(flow, "failed", {"error": sigv4.UNSIGNED})
-            return
-        for name, value in made.items():
-            flow.request.headers[name] = value
+    def _take_back(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
+        """Refuse a request that was let through, before any of it goes out."""
+        flow.metadata[ALLOWED] = False
+        self._refuse(flow, refusal)
+        self._admission.refused(self._connection(flow), flow.metadata[ACTION], refusal.why)
+        self._settle(flow, "failed", {"error": refusal.why})
 
     def _end_leak(self, flow: http.HTTPFlow) -> None:
         """Refuse an answer that shows a credential."""
@@ -457,11 +451,9 @@ def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
 
 
 def _is_open_ended(flow: http.HTTPFlow) -> bool:
-    """Whether nothing says how long the body will be, and nobody has to see it whole before it goes out."""
-    is_read_first = any(key in flow.metadata for key in (CALL, SIGNS, WATCHED))
+    """Whether nothing says how long the body will be."""
     headers = flow.request.headers
-    is_unbounded = "transfer-encoding" in headers or (flow.request.is_http2 and "content-length" not in headers)
-    return is_unbounded and not is_read_first and not flow.request.stream
+    return "transfer-encoding" in headers or (flow.request.is_http2 and "content-length" not in headers)
 
 
 def _head(flow: http.HTTPFlow) -> checks.Head:

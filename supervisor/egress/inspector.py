@@ -26,10 +26,12 @@ from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.ends import Held
 from supervisor.egress.guard import Guard
+from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.hooks import Hooks, Straight
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.signing import Signer
 from supervisor.egress.tls import GuardedTls
 
 IDLE_TIMEOUT_S = 600
@@ -115,8 +117,10 @@ class Inspector:
         cls, configure: Configure, sessions: Sessions, questions: Questions, admission: Admission, clock: Clock
     ) -> Self:
         """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
-        meter = Meter(questions, configure.model_hosts)
-        master = _build(configure, sessions, Guard(sessions, admission, clock, meter, Bodies(questions)))
+        held_bodies = HeldBodies()
+        meter = Meter(questions, configure.model_hosts, held_bodies)
+        guard = Guard(sessions, admission, clock, meter, Bodies(questions), Signer(held_bodies))
+        master = _build(configure, sessions, guard)
         await master.running()
         return cls(master, sessions, admission.allowances)
 

@@ -37,10 +37,11 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
+from supervisor.egress import held_bodies
 from supervisor.egress.bucket import Bucket
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
-from supervisor.egress.meter import CALL, ERROR, TOO_LONG, Metered
+from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
@@ -116,14 +117,15 @@ class GuardedStream(HttpStream):
         return True
 
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:
-        """A model call's body is held until it is known what it may cost, instead of streamed."""
-        metered = self.flow.metadata.get(CALL)
-        if not request or not isinstance(metered, Metered):
+        """What must be seen whole is held instead of streamed."""
+        held = held_bodies.of(self.flow)
+        if not request or held is None:
             return (yield from super().check_body_size(request))
-        if metered.may_hold(len(self.request_body_buf)):
+        if held.may_hold(len(self.request_body_buf)):
             return False
+        held.let_go()
         self.request_body_buf.clear()  # type: ignore[no-untyped-call]
-        self.flow.metadata[REFUSAL] = Refusal(why=TOO_LONG, remedy="send less in one call")
+        self.flow.metadata[REFUSAL] = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
         yield from self.refuse()
         return True
 

@@ -82,12 +82,6 @@ class Leaks:
             flow.request.stream = look
         return None
 
-    def action_of(self, flow: http.HTTPFlow) -> Network:
-        """What a request that is watched was allowed for."""
-        watch = flow.metadata[_KEY]
-        assert isinstance(watch, _Watch)
-        return watch.action
-
     def requested(self, flow: http.HTTPFlow) -> str | None:
         """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
         watch = flow.metadata.get(_KEY)

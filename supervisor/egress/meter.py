@@ -6,7 +6,7 @@
     response, error  what it used is reported, whoever hung up
 
 INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or when the client's connection is over; with no count
-where nobody saw the end. It holds no answer, and of a call only its body until it is sent on.
+where nobody saw the end. It holds no answer.
 """
 
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, r
 from supervisor.core.model_errors import ModelError, budget_error
 from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress.codings import Decoder, readable_only
+from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.questions import Questions
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
@@ -26,57 +27,31 @@ from supervisor.egress.sessions import Connection
 # Keys of `flow.metadata`: the call that a flow is, and the response that refuses it.
 CALL = "gatehouse_model_call"
 ERROR = "gatehouse_model_error"
-# Above this the providers refuse a call, too.
-MOST_BODY_BYTES = 32 * 1024 * 1024
-# All calls of a session whose bodies are held at once.
-MOST_HELD_BYTES = 96 * 1024 * 1024
-TOO_LONG = f"a call of a model is longer than {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
 # What a call used that never went out, or that no origin took.
 NOTHING = Usage(has_input=True, has_output=True, failed=True)
 
 
 @dataclass(eq=False)
 class Metered:
-    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's. `held` is how much of
-    bodies is held, by session."""
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's."""
 
     connection: Connection
     api: Api
     host: str
     is_paid: bool
-    held: dict[str, int]
     answer: Answer | None = None
     reader: UsageReader | None = None
-    held_bytes: int = 0
     reported: bool = False
-
-    def may_hold(self, body_bytes: int) -> bool:
-        """Whether so much of the body may be held, beside the bodies of the session's other calls."""
-        session_id = self.connection.session.id
-        others = self.held.get(session_id, 0) - self.held_bytes
-        if body_bytes > MOST_BODY_BYTES or others + body_bytes > MOST_HELD_BYTES:
-            return False
-        self.held[session_id] = others + body_bytes
-        self.held_bytes = body_bytes
-        return True
-
-    def let_go(self) -> None:
-        """The body is held no longer."""
-        session_id = self.connection.session.id
-        left = self.held.pop(session_id, 0) - self.held_bytes
-        self.held_bytes = 0
-        if left > 0:
-            self.held[session_id] = left
 
 
 class Meter:
     """One per process. `model_hosts` are known to be model APIs, besides the public ones."""
 
-    def __init__(self, questions: Questions, model_hosts: tuple[str, ...]) -> None:
+    def __init__(self, questions: Questions, model_hosts: tuple[str, ...], held_bodies: HeldBodies) -> None:
         self._questions = questions
+        self._held_bodies = held_bodies
         self._model_hosts = frozenset(model_hosts)
         self._open: dict[Connection, set[Metered]] = {}
-        self._held: dict[str, int] = {}
 
     def is_model_host(self, host: str) -> bool:
         """Whether a host is known to serve models."""
@@ -90,8 +65,8 @@ class Meter:
             return
         # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
         is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
-        flow.metadata[CALL] = Metered(connection, api, host, is_paid, self._held)
-        flow.request.stream = False
+        flow.metadata[CALL] = Metered(connection, api, host, is_paid)
+        self._held_bodies.hold(flow, connection)
         flow.request.headers["accept-encoding"] = readable_only(flow.request.headers.get("accept-encoding", ""))
 
     def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
@@ -104,14 +79,11 @@ class Meter:
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return None
-        try:
-            call = self._call(flow, metered)
-            if call is None:
-                del flow.metadata[CALL]
-                return None
-            answer = await self._questions.reserve(metered.connection, metered.host, call)
-        finally:
-            metered.let_go()
+        call = self._call(flow, metered)
+        if call is None:
+            del flow.metadata[CALL]
+            return None
+        answer = await self._questions.reserve(metered.connection, metered.host, call)
         if answer.decision != "allow":
             return budget_error(metered.api, answer.why, answer.remedy, answer.request_id)
         metered.answer = answer
@@ -137,7 +109,6 @@ class Meter:
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return
-        metered.let_go()
         if metered.reader is not None:
             self._report(metered, metered.reader.end(complete=complete))
         elif flow.server_conn.timestamp_tcp_setup is None:

@@ -18,9 +18,10 @@ _AUTHORIZATION = re.compile(
 _UNRESERVED = "-_.~"
 _SESSION = "x-amz-security-token"
 HASH = "x-amz-content-sha256"
-UNSIGNED = (
-    "this request can't be signed anew: send its body's hash in `x-amz-content-sha256`, or a body of at most 64 KB"
-)
+# The one kind of body in pieces of which no piece has a signature of its own; what AWS's libraries send to S3 over https.
+_UNSIGNED_PIECES = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+# Their paths are signed as they are written.
+_OF_S3 = frozenset({"s3", "s3express", "s3-object-lambda", "s3-outposts"})
 
 
 class Keys(NamedTuple):
@@ -58,25 +59,31 @@ def parse(authorization: str) -> Signed | None:
     return Signed(match["key"], match["date"], match["region"], match["service"], tuple(match["headers"].split(";")))
 
 
+def is_in_pieces(headers: dict[str, str]) -> bool:
+    """Whether each piece of the body has a signature of its own, made of the one before."""
+    digest = headers.get(HASH, "")
+    return digest.startswith("STREAMING-") and digest != _UNSIGNED_PIECES
+
+
 def resign(
     signed: Signed, keys: Keys, method: str, target: str, headers: dict[str, str], body: bytes | None
 ) -> dict[str, str] | None:
     """The headers to set. `headers` are the request's by lower-case name; `body` None where it isn't at hand.
 
-    None where it can't be signed: the body is neither at hand nor hashed in a header, or is signed piece by piece.
+    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is signed piece by piece.
     """
     changed = {_SESSION: keys.token} if keys.token else {}
     now = {name: value for name, value in headers.items() if name != _SESSION} | changed
     named = sorted({name for name in signed.headers if name != _SESSION} | set(changed))
     stamp = now.get("x-amz-date", "")
     digest = now.get(HASH) or (hashlib.sha256(body).hexdigest() if body is not None else "")
-    if not digest or digest.startswith("STREAMING-") or not stamp.startswith(signed.date) or not set(named) <= set(now):
+    if not digest or is_in_pieces(now) or not stamp.startswith(signed.date) or not set(named) <= set(now):
         return None
     path, _, query = target.partition("?")
     canonical = "\n".join(
         [
             method,
-            path if signed.service == "s3" else quote(path, safe="/" + _UNRESERVED),
+            path if signed.service in _OF_S3 else quote(path, safe="/" + _UNRESERVED),
             _canonical_query(query),
             *(f"{name}:{' '.join(now[name].split())}" for name in named),
             "",

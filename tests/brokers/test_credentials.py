@@ -156,11 +156,14 @@ def lines(headers: dict[str, str]) -> str:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
-@pytest.mark.parametrize(("size", "says_hash"), [(10, False), (10, True), (200_000, True)])
-async def test_a_request_to_aws_is_signed_anew(signing: Setting, origin: Origin, size: int, says_hash: bool) -> None:
+@pytest.mark.parametrize("chunks", [0, 50_000], ids=["length", "chunked"])
+@pytest.mark.parametrize(("size", "says_hash"), [(10, False), (10, True), (200_000, False), (200_000, True)])
+async def test_a_request_to_aws_is_signed_anew(
+    signing: Setting, origin: Origin, size: int, says_hash: bool, chunks: int
+) -> None:
     body = b"z" * size
     fake = aws_headers(origin, FAKE, body, says_hash=says_hash)
-    answer = await send(signing, origin, headers=lines(fake), body=body)
+    answer = await send(signing, origin, headers=lines(fake), body=body, chunks=chunks)
     assert answer.startswith(b"HTTP/1.1 200"), answer
     wanted = aws_headers(origin, AWS, body, says_hash=says_hash)["authorization"]
     assert wanted.encode() in seen(origin)
@@ -170,8 +173,10 @@ async def test_a_request_to_aws_is_signed_anew(signing: Setting, origin: Origin,
 
 async def test_what_cant_be_signed_anew_is_denied(signing: Setting, origin: Origin) -> None:
     body = b"z" * 200_000
+    whole = aws_headers(origin, FAKE, body, says_hash=True)
     for headers, host in (
-        (aws_headers(origin, FAKE, body, says_hash=False), "origin.test"),
+        (whole | {"x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}, "origin.test"),
+        ({name: value for name, value in whole.items() if name != "x-amz-date"}, "origin.test"),
         (aws_headers(origin, Keys("AKIDOTHER", "x"), body, says_hash=True), "origin.test"),
         (aws_headers(origin, FAKE, body, says_hash=True, host="other.test"), "other.test"),
     ):

@@ -51,7 +51,7 @@ def _python_with_pip() -> str:
     return str(found) if has_pip else ""
 
 
-def _absent(program: str) -> str:
+def absent(program: str) -> str:
     """Why a program can't be run in a sandbox, which shows /usr and nothing of a home."""
     found = shutil.which(program)
     is_shown = found is not None and Path(found).resolve().is_relative_to("/usr")
@@ -73,7 +73,7 @@ def _bash(script: str) -> Callable[[str], tuple[str, ...]]:
 
 def _pip(url: str) -> tuple[str, ...]:
     options = ("--disable-pip-version-check", "download", "--no-deps", "--retries", "0", "-d", "/tmp/wheels")
-    return (_PIP, "-m", "pip", *options, "--index-url", f"{url}/simple", "gatehouse-demo")
+    return (PIP, "-m", "pip", *options, "--index-url", f"{url}/simple", "gatehouse-demo")
 
 
 def _node(url: str) -> tuple[str, ...]:
@@ -90,13 +90,13 @@ def _claude(url: str) -> tuple[str, ...]:
 
 
 def _node_reads_proxy() -> bool:
-    if _absent("node"):
+    if absent("node"):
         return False
     said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout
     return int(said.lstrip("v").split(".")[0]) >= 24
 
 
-_PIP = _python_with_pip()
+PIP = _python_with_pip()
 _CLAUDE = claude_binary()
 _NODE_READS_PROXY = _node_reads_proxy()
 _NO_UNDICI = "" if UNDICI.is_dir() else "npm brings no undici here"
@@ -112,21 +112,21 @@ CLIENTS = (
     Client("curl h2", _curl("--http2"), "hello over h2", origin="h2"),
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),
     Client("git push", _bash(_PUSH), "[new branch]", inside="403"),
-    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if _PIP else "this Python has no pip"),
-    Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", tunnelled="why", missing=_absent("npm")),
+    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if PIP else "this Python has no pip"),
+    Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", tunnelled="why", missing=absent("npm")),
     Client("requests", _python("requests"), "hello from outside", tunnelled="why"),
     Client("httpx", _python("httpx"), "hello from outside", tunnelled="why"),
     Client("httpx h2", _python("httpx_h2"), "hello over h2", origin="h2", tunnelled="why"),
     Client("aiohttp", _python("aiohttp"), "hello from outside", tunnelled="why"),
     Client("urllib", _python("urllib"), "hello from outside", tunnelled="why"),
-    Client("node fetch", _node, "hello from outside", tunnelled="", missing=_absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
-    Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside", missing=_absent("javac")),
-    Client("go", lambda url: (f"{PROGRAMS}/get-go", url + "/"), "hello from outside", tunnelled="why", missing=_absent("go")),
+    Client("node fetch", _node, "hello from outside", tunnelled="", missing=absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
+    Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside", missing=absent("javac")),
+    Client("go", lambda url: (f"{PROGRAMS}/get-go", url + "/"), "hello from outside", tunnelled="why", missing=absent("go")),
     Client("websockets", lambda url: _python("websockets")(url.replace("https", "wss")), CHAT, origin="websocket"),
     Client(
         "node websocket",
         lambda url: ("node", f"{PROGRAMS}/chat.mjs", url.replace("https", "wss") + "/", str(UNDICI)),
-        CHAT, origin="websocket", inside="", tunnelled="", missing=_absent("node") or _NO_UNDICI,
+        CHAT, origin="websocket", inside="", tunnelled="", missing=absent("node") or _NO_UNDICI,
     ),
     Client("claude code", _claude, "hello from the model", origin="model", tunnelled="", missing="" if _CLAUDE else "claude-agent-sdk has no CLI for this platform"),
 )  # fmt: skip
@@ -135,7 +135,7 @@ CLIENTS = (
 def build_programs(folder: Path) -> None:
     """Put the programs into `folder`, built where they must be."""
     shutil.copytree(Path(__file__).with_name("programs"), folder)
-    if not _absent("javac"):
+    if not absent("javac"):
         subprocess.run(["javac", "-d", str(folder), str(folder / "Get.java")], check=True)
-    if not _absent("go"):
+    if not absent("go"):
         subprocess.run(["go", "build", "-o", str(folder / "get-go"), str(folder / "get.go")], check=True)

@@ -55,7 +55,11 @@ def test_registries_are_those_of_the_package_managers() -> None:
     found = one("{preset: pypi, env: TOKEN}")
     assert (found.asks, found.hosts) == ("pip", ())
     assert environment_of(found, "p") == {"TWINE_PASSWORD": "p", "UV_PUBLISH_TOKEN": "p", "TWINE_USERNAME": "__token__"}
-    assert one("{preset: pypi, hosts: packages.example.org}").asks == ""
+    own = one("{preset: pypi, hosts: packages.example.org}")
+    assert own.asks == ""
+    assert environment_of(own, "p")["TWINE_USERNAME"] == "__token__"
+    bare = one("{hosts: packages.example.org, header: authorization, variable: TWINE_PASSWORD}")
+    assert environment_of(bare, "p") == {"TWINE_PASSWORD": "p"}
     assert one("{preset: npm}").asks == "npm"
 
 
@@ -78,7 +82,15 @@ def test_git_sends_the_placeholder_as_a_password() -> None:
     assert found["GIT_CONFIG_KEY_0"] == "http.https://github.com/.extraHeader"
     assert found["GIT_CONFIG_VALUE_0"] == "Authorization: Basic " + base64.b64encode(b"x-access-token:place").decode()
     assert git_settings({"place": one("{preset: openai}")}) == {}
-    assert git_settings({"place": one("{preset: github, hosts: git.example.org}")}) == {}
+
+
+def test_git_sends_it_to_a_server_of_ones_own() -> None:
+    found = git_settings({"place": one("{preset: gitlab, hosts: [git.example.org, 'git.example.org:8443']}")})
+    assert [found[f"GIT_CONFIG_KEY_{number}"] for number in range(2)] == [
+        "http.https://git.example.org/.extraHeader",
+        "http.https://git.example.org:8443/.extraHeader",
+    ]
+    assert git_settings({"place": one("{preset: pypi, hosts: packages.example.org}")}) == {}
 
 
 @pytest.mark.parametrize("value", ["", "short", "with a space", "with\nbreak", "ümläuts-in-it", "x" * 5000])

@@ -1,10 +1,13 @@
-"""Signing anew, against the examples of AWS's own test suite."""
+"""Signing anew, against the examples of AWS's own test suite and its own signer."""
 
 import hashlib
 
 import pytest
+from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
-from supervisor.egress.sigv4 import Keys, parse, parse_keys, resign
+from supervisor.egress.sigv4 import Keys, is_in_pieces, parse, parse_keys, resign
 
 EXAMPLE = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 HEADERS = {"host": "example.amazonaws.com", "x-amz-date": "20150830T123600Z"}
@@ -61,7 +64,48 @@ def test_paths_are_encoded_twice_but_for_s3() -> None:
     assert one is not None
     assert other is not None
     assert resign(one, EXAMPLE, "GET", "/a%20b", HEADERS, b"") != resign(one, EXAMPLE, "GET", "/a%2520b", HEADERS, b"")
-    assert resign(other, EXAMPLE, "GET", "/a%20b", HEADERS, b"") is not None
+    as_it_is = resign(other, EXAMPLE, "GET", "/a%20b", HEADERS, b"")
+    assert as_it_is is not None
+    lambdas = parse(signed(service="s3-object-lambda"))
+    assert lambdas is not None
+    assert resign(lambdas, EXAMPLE, "GET", "/a%20b", HEADERS, b"") != resign(
+        one, EXAMPLE, "GET", "/a%20b", HEADERS, b""
+    )
+
+
+def test_a_body_in_pieces_can_be_signed_anew_where_no_piece_is_signed() -> None:
+    found = parse(signed("host;x-amz-content-sha256;x-amz-date", service="s3"))
+    assert found is not None
+    said = HEADERS | {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}
+    assert not is_in_pieces(said)
+    made = resign(found, EXAMPLE, "PUT", "/bucket/key", said, None)
+    assert made is not None
+    assert made == resign(found, EXAMPLE, "PUT", "/bucket/key", said, b"whatever the body is")
+    for kind in ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", "STREAMING-?"):
+        assert is_in_pieces(said | {"x-amz-content-sha256": kind})
+
+
+@pytest.mark.parametrize("service", ["s3", "s3express", "dynamodb", "bedrock"])
+@pytest.mark.parametrize(
+    "target",
+    ["/", "/a%20b/%C3%BC%2B~.txt?x=1&versionId=a%2Fb%20c~%3D%26%2A&x=0&empty", "/model/eu.anthropic%3A0/converse?b&a="],
+)
+@pytest.mark.parametrize("token", ["", "token/of+session=="])
+def test_the_signature_is_that_of_awss_own_signer(service: str, target: str, token: str) -> None:
+    names = "host;x-amz-content-sha256;x-amz-date;x-amz-meta-a"
+    found = parse(signed(names, service=service))
+    assert found is not None
+    headers = HEADERS | {"x-amz-meta-a": "  two   words ", "x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
+    made = resign(found, EXAMPLE._replace(token=token), "PUT", target, headers, None)
+    assert made is not None
+    kind = S3SigV4Auth if service.startswith("s3") else SigV4Auth
+    signer = kind(Credentials(EXAMPLE.access, EXAMPLE.secret, token or None), service, "us-east-1")
+    request = AWSRequest(method="PUT", url=f"https://example.amazonaws.com{target}", headers=headers)
+    if token:
+        request.headers["x-amz-security-token"] = token
+    request.context["timestamp"] = HEADERS["x-amz-date"]
+    text = signer.string_to_sign(request, signer.canonical_request(request))
+    assert made["authorization"].endswith(signer.signature(text, request))
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,17 @@ HELLO = b"hello from outside\n"
 
 @dataclass
 class Site:
-    """`with Site(folder, authority, names) as site:`; `requests` are the request lines that arrived, `connections` the number of connections."""
+    """`with Site(folder, authority, names) as site:`; `requests` are the request lines that arrived, `connections` the number of connections.
+
+    `locked` are the hosts that want a header, and its value: whoever comes without reads a 401.
+    """
 
     folder: Path
     authority: trustme.CA
     names: tuple[str, ...]
     requests: list[str] = field(default_factory=list)
     connections: int = 0
+    locked: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         self.repository = self.folder / "project.git"
@@ -132,6 +136,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         site = self.server.site
         site.requests.append(f"{self.command} {self.path}")
         path = urlsplit(self.path).path
+        header, value = site.locked.get(self.headers["host"].partition(":")[0], ("", ""))
+        if header and self.headers[header] != value:
+            self._body()
+            return self._send(401, "text/plain", b"who are you\n")
         if path.startswith("/project.git/"):
             return self._git(site)
         found = site.page(path, f"https://{self.headers['host']}")
