@@ -7,6 +7,7 @@ developer tools open. Texts come from agents and origins: whoever shows them esc
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -128,7 +129,7 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
             "httpVersion": "unknown",
             "cookies": [],
             "headers": _headers(one.headers),
-            "queryString": [],
+            "queryString": _query(one.action.path or ""),
             "headersSize": -1,
             "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
         }
@@ -140,7 +141,7 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
             "cookies": [],
             "headers": _headers(one.response_headers),
             "content": _content(bodies.response),
-            "redirectURL": "",
+            "redirectURL": next((value for name, value in one.response_headers if name.lower() == "location"), ""),
             "headersSize": -1,
             "bodySize": -1,
         },
@@ -152,6 +153,11 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
 
 def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in headers]
+
+
+def _query(path: str) -> list[dict[str, str]]:
+    pairs = parse_qsl(path.partition("?")[2], keep_blank_values=True, errors="backslashreplace")
+    return [{"name": name, "value": value} for name, value in pairs]
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from supervisor.egress.refusals import Refusal
 
 # How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`, and by a client that hangs up.
 _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
-# Alerts of an origin, as OpenSSL names them. With TLS 1.3 one comes after the handshake, and all that is seen is that the origin hangs up.
+# Alerts of an origin, as OpenSSL names them. Often none is seen, but that the origin hangs up: within the handshake where it only closes, and after it
+# with TLS 1.3, whose client is through before its certificate is looked at.
 _WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
-_CLOSED = "server closed connection"
+_CLOSED = ("connection closed", "server closed connection")
 _MOST_SHOWN = 200
 
 
@@ -42,7 +43,7 @@ def of_origin(error: str, host: str, port: int) -> Refusal:
         why = f"`{host}` refused TLS: it may want a certificate of the client, which can't be shown while it is looked into"
     elif "TLS" in error or "OpenSSL" in error:
         why = f"TLS with `{host}` failed"
-    elif error == _CLOSED:
+    elif error in _CLOSED:
         why = f"`{host}` hung up without a response: it may want a certificate of the client, which can't be shown while it is looked into"
     else:
         why, remedy = (

@@ -93,6 +93,34 @@ def test_the_archive_has_what_was_looked_into() -> None:
     assert refused["comment"] == "deny no rule gone"
 
 
+# What HAR 1.2 wants of each part, and of what type (http://www.softwareishard.com/blog/har-12-spec/); readers refuse an archive without it.
+WANTED = {
+    "": {"startedDateTime": str, "time": float, "request": dict, "response": dict, "cache": dict, "timings": dict},
+    "request": {"method": str, "url": str, "httpVersion": str, "cookies": list, "headers": list, "queryString": list, "headersSize": int, "bodySize": int},
+    "response": {"status": int, "statusText": str, "httpVersion": str, "cookies": list, "headers": list, "content": dict, "redirectURL": str, "headersSize": int, "bodySize": int},
+    "timings": {"send": int, "wait": float, "receive": int},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", [{}, {"status": 302, "duration_s": 1.5}, {"verdict": "deny"}])
+def test_an_entry_has_all_that_readers_of_archives_want(facts: dict[str, object]) -> None:
+    (entry,) = har([exchange(get("a.example.org"), **facts)], "1")["log"]["entries"]  # type: ignore[arg-type]
+    for part, wanted in WANTED.items():
+        found = entry[part] if part else entry
+        assert {name: type(found[name]) for name in wanted} == wanted, part
+    assert {"size", "mimeType"} <= set(entry["response"]["content"])
+
+
+def test_the_archive_tells_queries_and_redirects_apart() -> None:
+    found = exchange(
+        get("a.example.org", "/a?b=1&c=d%20e&b=%zz&f"), response_headers=[["X-A", "no"], ["LOCATION", "/there"]]
+    )
+    (entry,) = har([found], "1")["log"]["entries"]
+    query = [(one["name"], one["value"]) for one in entry["request"]["queryString"]]
+    assert query == [("b", "1"), ("c", "d e"), ("b", "%zz"), ("f", "")]
+    assert entry["response"]["redirectURL"] == "/there"
+
+
 def test_an_odd_request_is_in_the_archive_too() -> None:
     (entry,) = har([exchange(Network(operation="request", host="a.example.org", port=80, scheme="http"))], "1")["log"][
         "entries"

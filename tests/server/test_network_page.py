@@ -1,5 +1,7 @@
 """The Network page's data through the operator's door."""
 
+import html
+
 import httpx
 import msgspec
 
@@ -79,6 +81,20 @@ async def test_the_page_of_an_exchange_shows_its_bodies_as_text(browser: httpx.A
     assert "<script>alert" not in page
     for path in ("/network/one/77", "/api/sessions/one/network/77", "/network/none/1"):
         assert (await browser.get(path)).status_code == 404, path
+
+
+async def test_the_page_of_an_exchange_says_the_whole_target_and_why(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    path = "/" + "x" * 500 + "?end=here"
+    action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="PUT", path=path)
+    question = Question(question_id=7, session_id="one", connection_id="c", action=action)
+    answer = Answer(question_id=7, decision="deny", why="nobody's business", rule="network(* https://a.example.org/**)")
+    parts.network_log.answered(question, answer)
+    page = html.unescape((await browser.get("/network/one/1")).text)
+    assert f"PUT https://a.example.org{path}" in page
+    assert "nobody's business <code>network(* https://a.example.org/**)</code>" in page
+    assert "nobody's business" in html.unescape((await browser.get("/network?session=one")).text)
 
 
 async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
