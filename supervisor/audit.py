@@ -113,11 +113,10 @@ class Audit:
         """Write a line for each, all of them in one write; `StorageError` where that fails, and then none is there."""
         with self._lock:
             seq, previous, lines = self._seq, self._previous, []
-            shown = self._redactor.data([dict(fields) for _, fields in events])  # one search for all of them
-            for (event, _), fields in zip(events, shown, strict=True):
+            for event, fields in events:
                 seq += 1
-                body = {"seq": seq, "at": round(self._clock.now(), 6), "event": event} | fields | {"prev": previous}
-                line = _encoded(body)
+                head = {"seq": seq, "at": round(self._clock.now(), 6), "event": event}
+                line = self._line(head, dict(fields), {"prev": previous})
                 lines.append(line + b"\n")
                 previous = line_hash(line)
             if lines:
@@ -137,6 +136,14 @@ class Audit:
         self._wanted.set()
         self._flusher.join()
         os.close(self._descriptor)
+
+    def _line(self, head: dict[str, Any], fields: dict[str, Any], end: dict[str, Any]) -> bytes:
+        """One line without secrets: nearly always there are none, and then what was looked through is what is written."""
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            line = msgspec.json.encode(head | fields | end)
+            if line.isascii() and self._redactor.is_clean_json(line):
+                return line
+        return _encoded(head | self._redactor.data(fields) | end)
 
     def _append(self, data: bytes) -> None:
         try:

@@ -12,12 +12,12 @@ from supervisor.grants import Grant
 LONG_CHARS = 500
 
 
-def judged(action: Action, shown: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
-    """`verdict_given`. `shown` is the action without secrets; `by` is who refused, where no rules were asked."""
+def judged(action: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
+    """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it passes the redactor when it is written."""
     fields = {
         "session": session_id,
         "category": category_of(action),
-        "action": msgspec.to_builtins(shown),
+        "action": msgspec.to_builtins(action),
         "fingerprint": fingerprint(action),
         "verdict": verdict.decision,
         "rule": verdict.rule,

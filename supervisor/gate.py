@@ -27,7 +27,7 @@ from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, Category, category_of, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
-from supervisor.core.redact import Redactor, redacted
+from supervisor.core.redact import Redactor
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
@@ -485,8 +485,7 @@ class Gate:
         return verdict
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
-        shown = redacted(action, self.redactor)
-        self.audit.record("verdict_given", **audit_lines.judged(action, shown, verdict, session_id, by))
+        self.audit.record("verdict_given", **audit_lines.judged(action, verdict, session_id, by))
 
 
 async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:

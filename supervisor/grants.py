@@ -3,7 +3,7 @@
 INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both from `gate`.
 """
 
-import secrets
+import os
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Grant:
     """The right to do exactly one action once. Only `Gate` makes one."""
 
     def __init__(self, *, session_id: str, bound_to: str, request_id: str | None, rule: str | None, why: str) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = os.urandom(8).hex()
         self.session_id = session_id
         self.request_id = request_id
         self.rule = rule

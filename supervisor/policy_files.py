@@ -6,6 +6,7 @@ one, everything is denied. Saved rules are written atomically: what `add_rule` r
 """
 
 import contextlib
+import os
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -50,6 +51,7 @@ class _File:
 
     def __init__(self, path: Path, *, required: bool) -> None:
         self.path = path
+        self._name = str(path)
         self.error: str | None = None
         self.policy: Policy | None = None
         self._required = required
@@ -58,7 +60,7 @@ class _File:
     def refresh(self) -> bool:
         """Read the file again where it changed; whether anything did."""
         try:
-            stat = self.path.stat()
+            stat = os.stat(self._name)  # noqa: PTH116  # asked before every verdict, and a Path takes as long as the kernel
             stamp: tuple[int, ...] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         except OSError:
             stamp = ()
@@ -124,6 +126,10 @@ class PolicyFiles:
     def for_session(self, policy_text: str) -> Policy:
         """What is in force for a session that has rules of its own, as policy text."""
         self._refresh()
+        return self.known_for_session(policy_text)
+
+    def known_for_session(self, policy_text: str) -> Policy:
+        """The same as it was at the last look: for who has a verdict already, and asks what else it means."""
         if not policy_text:
             return self._merged
         if policy_text not in self._of_session:

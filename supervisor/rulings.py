@@ -16,6 +16,7 @@ from supervisor.core.network_open import open_near
 from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
 from supervisor.core.rules import Policy, Verdict, allowing_near, evaluate
 from supervisor.core.sessions import Session
+from supervisor.core.verdicts import Passing
 from supervisor.kill_switch import KillSwitch
 from supervisor.own_files import own_paths, touches
 from supervisor.policy_files import PolicyFiles
@@ -111,17 +112,12 @@ class Rulings:
         is_one = (by_name.decision, by_name.rule_id, by_name.why) == ("allow", whole.rule_id, whole.why)
         return whole if is_one and whole.decision == "allow" else _EACH_BY_ITSELF
 
-    def is_limited(self, rule: str | None, session_id: str) -> bool:
-        """Whether a network rule of this text ends at some time or after some uses; True where that can't be said."""
+    def passing(self, host: str, rule: str | None, session_id: str) -> Passing:
+        """What is to be known of a connection that was just allowed, by the rules that did; the stricter where that can't be said."""
         session = self._sessions.get(session_id)
         if session is None:
-            return True
-        return rule is not None and self.policies.for_session(session.policy_text).is_limited("network", rule)
-
-    def looks_into(self, host: str, session_id: str) -> bool:
-        """Whether a rule speaks of requests to this host, so that its connections are decrypted; True where that can't be said."""
-        session = self._sessions.get(session_id)
-        return session is None or self.policies.for_session(session.policy_text).looks_into(host)
+            return Passing(looks_inside=True, is_limited=True)
+        return self.policies.known_for_session(session.policy_text).passing(host, rule)
 
     def hold_s(self, session_id: str, otherwise: float) -> float:
         """How long an asked connection of the session is held for an answer: what its policy says, else `otherwise`."""

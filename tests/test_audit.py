@@ -115,6 +115,17 @@ def test_after_a_failed_write_the_chain_has_no_gap(path: Path, monkeypatch: pyte
     assert verify(path) == 2
 
 
+def test_a_secret_in_other_characters_is_redacted_however_the_line_is_written(path: Path) -> None:
+    audit = opened(path, "pässwörd-1")
+    audit.record("verdict_given", why="pässwörd-1", action={"pässwörd-1": ["plain"]})
+    audit.record("verdict_given", why="half \ud800 pässwörd-1")
+    audit.close()
+    text = path.read_text()
+    assert text.isascii()
+    assert "rd-1" not in text
+    assert text.count("[redacted]") == 3
+
+
 def test_secrets_are_redacted_before_they_are_written(path: Path) -> None:
     audit = opened(path, "hunter2hunter2")
     audit.record("verdict_given", action={"command": "curl -H 'x: hunter2hunter2' sk-ant-abcdefghijklmnop1234"})

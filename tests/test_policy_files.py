@@ -37,6 +37,16 @@ def test_a_changed_file_is_in_force_at_the_next_decision(base: Path) -> None:
     assert (verdict(files, "a.example.org"), verdict(files, "b.example.org")) == ("ask", "allow")
 
 
+def test_what_else_a_verdict_means_is_asked_of_the_rules_that_made_it(base: Path) -> None:
+    files = opened(base)
+    for session_text in ("", "version: 1\nallow: [network(c.example.org)]\n"):
+        seen = files.for_session(session_text)
+        base.write_text(BASE + "# changed\n")
+        assert files.known_for_session(session_text) is seen
+        assert files.for_session(session_text) is not seen
+        base.write_text(BASE)
+
+
 @pytest.mark.parametrize("broken", ["version: 1\nallow: [network(", "allow: 3", "version: 1\nallwo: []", "\xff\xfe"])
 def test_a_broken_file_keeps_the_last_good_policy_and_raises_a_banner(base: Path, broken: str) -> None:
     files = opened(base)

@@ -38,6 +38,7 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._is_up = True
+        self._is_waiting = False
 
     def send(self, message: ToEgress, listener: socket.socket | None = None) -> None:
         """Send or queue a message. A process that doesn't read is ended."""
@@ -93,11 +94,13 @@ class Channel:
                 self._queue.popleft()
                 _close_fd(fd)
         except BlockingIOError:
+            self._is_waiting = True
             self._loop.add_writer(self._sock, self._flush)
+            return
         except OSError:
-            self._loop.remove_writer(self._sock)
             self.cut()
-        else:
+        if self._is_waiting:
+            self._is_waiting = False
             self._loop.remove_writer(self._sock)
 
     def _receive(self) -> None:

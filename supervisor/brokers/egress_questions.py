@@ -18,6 +18,7 @@ from supervisor.core.actions import Network, fingerprint
 from supervisor.core.egress_wire import Answer, CloseConnection, Draw, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
+from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant, Refused
 
@@ -157,15 +158,15 @@ class EgressQuestions:
         if of_addresses.decision == "deny":
             return f"allowed no longer: {of_addresses.why}"
         is_unread = tunnel.action.operation == "connect"
-        looks_inside = is_unread and self._looks_inside(tunnel.action, tunnel.session_id)
+        looks_inside = is_unread and self._passing(tunnel.action, None, tunnel.session_id).looks_inside
         return "a rule looks into this host now" if looks_inside else None
 
-    def _looks_inside(self, action: Network, session_id: str) -> bool:
+    def _passing(self, action: Network, rule: str | None, session_id: str) -> Passing:
         try:
-            return self._gate.rulings.looks_into(action.host, session_id)
+            return self._gate.rulings.passing(action.host, rule, session_id)
         except Exception as error:
             log.exception("looking inside failed", error=type(error).__name__)
-            return True
+            return Passing(looks_inside=True, is_limited=True)
 
     async def _decide(self, question: Question, action: Network) -> Answer:
         """By the gate, with a person where the rules ask for one."""
@@ -199,7 +200,8 @@ class EgressQuestions:
             self._approved[question.connection_id] = _Approved(
                 action.host, action.port, grant.rule, question.question_id
             )
-        looks_inside = action.operation != "connect" or self._looks_inside(action, question.session_id)
+        passing = self._passing(action, grant.rule, question.session_id)
+        looks_inside = action.operation != "connect" or passing.looks_inside
         if not looks_inside:
             self._tunnels[question.question_id] = _Tunnel(
                 question.session_id, question.connection_id, action, judged, grant.request_id is not None
@@ -213,7 +215,7 @@ class EgressQuestions:
             request_id=grant.request_id,
             settle=True,
             look_inside=looks_inside,
-            lasts=by_rules and not self._gate.rulings.is_limited(grant.rule, question.session_id),
+            lasts=by_rules and not passing.is_limited,
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:

@@ -13,7 +13,7 @@ from typing import Any
 
 from supervisor.core.actions import Action, Category, Effect, Network, category_of
 from supervisor.core.verdict_cache import VerdictCache
-from supervisor.core.verdicts import Context, Judge, Rule, Verdict, by_mode
+from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
 
@@ -106,12 +106,16 @@ class Policy:
             return known
         verdict = self.judge_for(category).judge(action, self.mode_of(category), context)
         if key is not None:
-            self._verdicts.keep(key, verdict)
+            self._verdicts.keep(key, action, verdict)
         return verdict
 
     def is_limited(self, category: Category, rule: str) -> bool:
         """Whether any rule of this text ends at some time, or after some uses."""
         return any(one.text == rule for one in self._verdicts.ending(category))
+
+    def passing(self, host: str, rule: str | None) -> Passing:
+        """What is to be known of a connection to a host that was allowed, by a rule of this text or none."""
+        return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
     def looks_into(self, host: str) -> bool:
         """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.

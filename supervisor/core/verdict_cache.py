@@ -47,7 +47,7 @@ class VerdictCache:
     def key(self, category: Category, action: Action, context: Context) -> Hashable | None:
         """What a verdict is remembered by; None where it must not be remembered."""
         limits = self._limits_in(category)
-        if len(limits.limited) > MAX_LIMITED or context.now != context.now or not _is_small(action):
+        if len(limits.limited) > MAX_LIMITED or context.now != context.now:
             return None
         # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks at it.
         return (
@@ -73,13 +73,18 @@ class VerdictCache:
 
     def get(self, key: Hashable) -> Verdict | None:
         """The verdict that was given, if it is still known."""
-        found = self._verdicts.get(key)
+        try:
+            found = self._verdicts.get(key)
+        except TypeError:  # an action with something in it that can still change
+            return None
         if found is not None:
             self._verdicts.move_to_end(key)
         return found
 
-    def keep(self, key: Hashable, verdict: Verdict) -> None:
-        """Remember a verdict."""
+    def keep(self, key: Hashable, action: Action, verdict: Verdict) -> None:
+        """Remember a verdict, where the action is one that may be."""
+        if not _is_small(action):
+            return
         self._verdicts[key] = verdict
         if len(self._verdicts) > MAX_VERDICTS:
             self._verdicts.popitem(last=False)

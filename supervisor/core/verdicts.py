@@ -57,6 +57,14 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
 
 
+class Passing(NamedTuple):
+    """Of an allowed connection. `looks_inside`: a rule speaks of requests to its host, so it is decrypted. `is_limited`: the rule that allowed
+    it ends at some time, or after some uses."""
+
+    looks_inside: bool
+    is_limited: bool
+
+
 class Context(NamedTuple):
     """What a verdict depends on besides policy and action. `uses` is None where nobody counts them.
 

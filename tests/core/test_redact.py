@@ -4,6 +4,7 @@ import json
 from base64 import b64encode
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -206,3 +207,9 @@ def test_each_part_has_in_it_what_is_looked_for_before_it() -> None:
 @given(st.from_regex(_SHAPES))
 def test_nothing_that_a_shape_matches_is_said_to_be_clean(text: str) -> None:
     assert not Redactor().is_clean({"a": ["b", text]})
+
+
+def test_what_is_clean_is_clean_in_json_too() -> None:
+    redactor = Redactor(['passw\u00f6rd-"1'])
+    for value, is_clean in (({"a": "b"}, True), ({"a": 'passw\u00f6rd-"1'}, False), ({"a": "ghp_" + "a" * 20}, False)):
+        assert redactor.is_clean_json(msgspec.json.encode(value)) == redactor.is_clean(value) == is_clean

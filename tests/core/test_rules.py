@@ -216,6 +216,10 @@ def test_hosts_that_are_looked_into() -> None:
     assert policy.looks_into("a.b.example.org")
     assert not policy.looks_into("plain.example.com")
     assert policy.looks_into("not a host")
+    assert policy.passing("api.example.com", None) == (True, False)
+    assert policy.passing("plain.example.com", "network(plain.example.com)") == (False, False)
+    limited = policy_from_data({"allow": [{"rule": "network(plain.example.com)", "uses": 1}]})
+    assert limited.passing("plain.example.com", "network(plain.example.com)") == (False, True)
 
 
 def test_a_deny_rule_by_url_opens_no_connection() -> None:
