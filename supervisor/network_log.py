@@ -3,7 +3,7 @@
 It is fed by the network broker and read by the pages. It is separate from the audit log, which has every verdict for good: here
 are bytes, times and headers of the last exchanges, in memory, bounded. It decides nothing, and must never hold back an answer.
 
-INVARIANT: what is kept passed the redactor, and what authenticates never comes here; bodies come only where it was asked for, and only their beginnings.
+INVARIANT: what is read here passed the redactor, and what authenticates never comes here; bodies come only where it was asked for, and only their beginnings.
 """
 
 from collections import Counter, OrderedDict
@@ -19,6 +19,8 @@ from supervisor.core.redact import Redactor
 MOST_EXCHANGES = 2000
 MOST_SESSIONS = 50
 MOST_HEADERS = 60
+# Answers that are noted and not kept yet.
+MOST_NOTED = 64
 # What is shown of a body, and of all that are kept, in characters.
 MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
@@ -36,14 +38,17 @@ class NetworkLog:
         self._bodies: OrderedDict[tuple[str, int], Bodies] = OrderedDict()
         self._bodies_chars = 0
         self._number = 0
+        self._noted: list[tuple[Question, Answer, float]] = []
         self.on_change: Callable[[str], None] = lambda session_id: None
 
     def of_session(self, session_id: str) -> list[Exchange]:
         """Its exchanges, newest first."""
+        self._catch_up()
         return list(reversed(self._sessions.get(session_id, {}).values()))
 
     def cut(self, session_id: str) -> int:
         """How many of a session's exchanges, the oldest, are held no more."""
+        self._catch_up()
         return self._cut[session_id]
 
     def bodies(self, session_id: str) -> dict[int, Bodies]:
@@ -52,6 +57,7 @@ class NetworkLog:
 
     def body(self, body: Body) -> None:
         """The beginning of a body of an open exchange. Of all that are kept the oldest go where there are too many."""
+        self._catch_up()
         session_id, number = self._open.get(body.question_id, ("", 0))
         if not session_id:
             return
@@ -67,30 +73,43 @@ class NetworkLog:
             self._bodies_chars -= sum(len(one.text) for one in (gone.request, gone.response) if one is not None)
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange."""
-        if question.after is not None:
-            if answer.decision != "allow":
-                self._change(question.after, verdict=answer.decision, why=self._redactor.text(answer.why))
-            return
-        exchange = self._keep(
-            Exchange(
-                number=0,
-                session_id=question.session_id,
-                action=question.action,
-                at=self._clock.now(),
-                verdict=answer.decision,
-                why=answer.why,
-                rule=answer.rule,
-                request_id=answer.request_id,
-                headers=question.headers[:MOST_HEADERS],
-                ended_at=None if answer.decision == "allow" else self._clock.now(),
-            ),
-        )
-        if exchange.ended_at is None:
-            self._open[question.question_id] = (question.session_id, exchange.number)
+        """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange.
+
+        Most are only noted here: whoever asked goes on in this moment, often on the same processor.
+        """
+        if question.after is None:
+            self._noted.append((question, answer, self._clock.now()))
+            if len(self._noted) >= MOST_NOTED:
+                self._catch_up()
+            self.on_change(question.session_id)
+        elif answer.decision != "allow":
+            self._catch_up()
+            self._change(question.after, verdict=answer.decision, why=self._redactor.text(answer.why))
+
+    def _catch_up(self) -> None:
+        """Keep what was only noted: before anything is read, or kept after it."""
+        noted, self._noted = self._noted, []
+        for question, answer, at in noted:
+            exchange = self._keep(
+                Exchange(
+                    number=0,
+                    session_id=question.session_id,
+                    action=question.action,
+                    at=at,
+                    verdict=answer.decision,
+                    why=answer.why,
+                    rule=answer.rule,
+                    request_id=answer.request_id,
+                    headers=question.headers[:MOST_HEADERS],
+                    ended_at=None if answer.decision == "allow" else at,
+                ),
+            )
+            if exchange.ended_at is None:
+                self._open[question.question_id] = (question.session_id, exchange.number)
 
     def refused(self, refused: Refused) -> None:
         """Egress refused something by itself."""
+        self._catch_up()
         now = self._clock.now()
         why = refused.why if refused.count == 1 else f"{refused.why} ({refused.count} times)"
         self._keep(
@@ -99,9 +118,11 @@ class NetworkLog:
                 ended_at=now,
             ),
         )  # fmt: skip
+        self.on_change(refused.session_id)
 
     def settled(self, settled: Settled) -> None:
         """What came of an allowed question."""
+        self._catch_up()
         detail = settled.detail
         headers = settled.headers[:MOST_HEADERS]
         self._change(
@@ -120,6 +141,7 @@ class NetworkLog:
 
     def egress_ended(self) -> None:
         """Nothing more comes of what was open: a new egress counts its questions anew."""
+        self._catch_up()
         now = self._clock.now()
         for question_id in list(self._open):
             self._change(question_id, ended_at=now, error="egress ended")
@@ -138,7 +160,6 @@ class NetworkLog:
         if len(self._sessions) > MOST_SESSIONS:
             session_id, gone = self._sessions.popitem(last=False)
             self._cut[session_id] += len(gone)
-        self.on_change(exchange.session_id)
         return kept
 
     def _change(self, question_id: int, **facts: object) -> None:

@@ -139,3 +139,27 @@ def test_of_too_many_bodies_the_oldest_go() -> None:
         desk.ask(number)
         desk.log.body(body(number, b"y" * MOST_BODY_CHARS))
     assert list(desk.log.bodies("one")) == list(range(4, fit + 4))
+
+
+def test_what_is_only_noted_keeps_its_time_and_its_place_and_is_bounded() -> None:
+    desk = Desk()
+    began = desk.clock.now()
+    for number in range(network_log.MOST_NOTED * 2 + 1):
+        desk.ask(number)
+        assert len(desk.log._noted) < network_log.MOST_NOTED
+    desk.clock.advance(60)
+    desk.log.refused(Refused(session_id="one", action=ACTION, why="later"))
+    later, *noted = desk.log.of_session("one")
+    assert later.why == "later"
+    assert [one.number for one in noted] == list(range(network_log.MOST_NOTED * 2 + 1, 0, -1))
+    assert {one.at for one in noted} == {began}
+    assert len(desk.changed) == network_log.MOST_NOTED * 2 + 2
+
+
+def test_the_addresses_of_what_was_only_noted_are_denied_with_it() -> None:
+    desk = Desk()
+    desk.ask(1)
+    desk.ask(2, "deny", after=1)
+    (one,) = desk.log.of_session("one")
+    assert one.verdict == "deny"
+    assert SECRET not in one.why
