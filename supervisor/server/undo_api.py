@@ -29,9 +29,11 @@ async def get_timeline(
     session_id: FromPath[str],
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = TIMELINE_ROWS,
     skip: _Skip = 0,
+    of: FromQuery[str] = "",
 ) -> undoing.TimelineView:
-    """What a session applied to the host and can be taken back, newest first, without the `skip` newest."""
-    return await undoing.timeline(parts_of(request), session_id, limit, skip)
+    """What a session applied to the host and can be taken back, newest first, without the `skip` newest. `of`: the id of several
+    that were answered as one, to have these one by one."""
+    return await undoing.timeline(parts_of(request), session_id, limit, skip, of)
 
 
 @post("/api/undo/preview", status_code=200)
@@ -50,14 +52,16 @@ async def undo(request: AnyRequest, data: JSONBody[undoing.UndoNowBody]) -> undo
 
 
 @get("/parts/timeline/{session_id:str}", include_in_schema=False)
-async def timeline_part(request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0) -> Response[str]:
-    """What was applied, newest first; a page of it."""
+async def timeline_part(
+    request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0, of: FromQuery[str] = ""
+) -> Response[str]:
+    """What was applied, newest first; a page of it, or of what was answered as one."""
     try:
-        found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip)
+        found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
         return page_values.html("parts/timeline.html", session_id=session_id, timeline=None, gone=str(error))
     rows = [(row, clock_text(row.at)) for row in found.rows]
-    values = {"session_id": session_id, "timeline": found, "rows": rows, "skip": skip, "gone": ""}
+    values = {"session_id": session_id, "timeline": found, "rows": rows, "skip": skip, "of": of, "gone": ""}
     return page_values.html("parts/timeline.html", **values)
 
 

@@ -72,7 +72,8 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request or one undo did. `number` is its place; to rewind to it is to undo what came after."""
+    """What one request, several that were answered as one, or one undo did. `number` is its place; to rewind to it is to undo
+    what came after. Of `requests` more than one the rows are had one by one with `of`."""
 
     id: str
     number: int
@@ -83,6 +84,9 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     undoes: str
     by: str
     in_force: bool
+    requests: int
+    taken_back: int
+    folder: str
     added: int | None
     removed: int | None
 
@@ -125,10 +129,11 @@ async def for_page(
         ]
 
 
-async def timeline(parts: Parts, session_id: str, limit: int, skip: int = 0) -> TimelineView:
-    """What a session applied, with the lines that each change added and removed, without the `skip` newest."""
+async def timeline(parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = "") -> TimelineView:
+    """What a session applied, with the lines that each change added and removed, without the `skip` newest; with `of` one by one
+    what was answered as one."""
     async with parts.undoing(session_id) as undo:
-        found = undo.timeline()
+        found = undo.timeline(of)
         shown_rows = found.rows[::-1][skip : skip + limit]
         rows = [_row(parts, row, undo.line_counts(row.id)) for row in shown_rows]
     return TimelineView(
@@ -157,8 +162,8 @@ async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
 
 def _session_of(parts: Parts, any_id: str) -> Session:
     """Whose a session's, an undo's or a request's id is."""
-    if any_id.startswith("undo-"):
-        return parts.sessions.get(any_id.removeprefix("undo-").rpartition("-")[0])
+    if any_id.startswith(("undo-", "batch-")):
+        return parts.sessions.get(any_id.partition("-")[2].rpartition("-")[0])
     request = parts.queue.get(any_id)
     try:
         return parts.sessions.get(request.session_id if request is not None else any_id)
@@ -247,6 +252,9 @@ def _row(parts: Parts, row: Row, counts: tuple[int, int] | None) -> TimelineRow:
         undoes=row.undoes,
         by=row.by,
         in_force=row.in_force,
+        requests=row.requests,
+        taken_back=row.taken_back,
+        folder=shown(row.folder, parts.redactor),
         added=counts[0] if counts else None,
         removed=counts[1] if counts else None,
     )

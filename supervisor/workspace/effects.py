@@ -379,7 +379,8 @@ class Effects:
 
 
 def _batch_of(requests: Sequence[Request]) -> BatchBegun:
-    return BatchBegun(secrets.token_hex(8), tuple(one.id for one in requests))
+    # As an undo's, it says whose it is: a person can name it without its session.
+    return BatchBegun(f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests))
 
 
 def _parts(granted: Granted) -> list[tuple[Granted, Use]]:

@@ -54,6 +54,7 @@ class History:
         self.undos = replayed.undos
         self.open_undo = replayed.open_undo
         self.open_batch = replayed.open_batch
+        self.batches = replayed.batches
         self._journal = journal
         self._snapshots = snapshots
         self._clock = clock or RealClock()
@@ -127,6 +128,10 @@ class History:
         self._journal.write(Done(request, encode_name(name)))
         self.confirm(request, name)
 
+    def requests_of(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Whose effects these ids mean: that of a batch stands for all of its requests."""
+        return tuple(request for one in ids for request in self.batches.get(one, (one,)))
+
     def contents_made(self) -> set[str]:
         """What files hold by the effects that can still be undone: an undo is shown with it, and merges with it."""
         return {one.after.digest for one in self.done if one.after is not None and one.after.digest is not None}
@@ -175,7 +180,9 @@ class History:
             self.confirm_alone(intent.request, decode_name(intent.name))
         self._journal.write(BatchEnded(batch.id, rolled_back))
         self.open_batch = None
-        if rolled_back:
+        if not rolled_back:
+            self.batches[batch.id] = batch.requests
+        else:
             for key in of_batch(self.open, batch):
                 self._let_go(self._unuse(self.open.pop(key)))
         self._trim()

@@ -110,7 +110,8 @@ Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun |
 
 class Replayed(msgspec.Struct):
     """What the files say: the baseline now, the intents that nothing more is known of, what was done, in its order, and
-    the undos among that; `open_undo` is one that a crash cut short; `nothing` are paths that are known to be gone."""
+    the undos among that; `open_undo` is one that a crash cut short; `nothing` are paths that are known to be gone; `batches` are
+    the requests of each that was carried out, by its id."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
@@ -120,6 +121,7 @@ class Replayed(msgspec.Struct):
     open_undo: UndoBegun | None = None
     open_batch: BatchBegun | None = None
     nothing: set[str] = msgspec.field(default_factory=set)
+    batches: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
@@ -192,9 +194,13 @@ def _take_batch(state: Replayed, line: BatchBegun | BatchEnded) -> None:
         state.open_batch = line
         return
     batch, state.open_batch = state.open_batch, None
-    if batch is not None and line.rolled_back:
-        for key in of_batch(state.open_intents, batch):
-            del state.open_intents[key]
+    if batch is None:
+        return
+    if not line.rolled_back:
+        state.batches[batch.id] = batch.requests
+        return
+    for key in of_batch(state.open_intents, batch):
+        del state.open_intents[key]
 
 
 def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tuple[str, str]]:

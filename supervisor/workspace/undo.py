@@ -80,13 +80,13 @@ class Undo:
 
     # -- looking back -----------------------------------------------------------------------------------------------------
 
-    def timeline(self) -> Timeline:
-        """What was applied and can be taken back, oldest first."""
-        return timeline(self._sides.history)
+    def timeline(self, of: str = "") -> Timeline:
+        """What was applied and can be taken back, oldest first. See `timeline.timeline`."""
+        return timeline(self._sides.history, of)
 
-    def line_counts(self, request: str) -> tuple[int, int] | None:
+    def line_counts(self, row_id: str) -> tuple[int, int] | None:
         """See `timeline.line_counts`."""
-        return line_counts(self._sides, request)
+        return line_counts(self._sides, row_id)
 
     # -- what would be done -----------------------------------------------------------------------------------------------
 

@@ -75,7 +75,8 @@ class UndoPlanner:
         if self._sides.history.open_undo is not None:
             raise StorageError("an undo was cut short and isn't ended yet", "make room on the disk and start again")
         history = self._sides.history.effects()
-        effects = chosen(history, selection)
+        ids = self._sides.history.requests_of(selection.ids)
+        effects = chosen(history, msgspec.structs.replace(selection, ids=ids))
         if not effects:
             raise self._nothing(selection)
         self._last = {effect.name: effect for effect in history}
@@ -134,7 +135,7 @@ class UndoPlanner:
         return f"{gone.number} older changes are no longer kept and stay as they are: {gone.why}" if gone.number else ""
 
     def _words(self, selection: Selection, count: int) -> str:
-        many = f"{count} change{'' if count == 1 else 's'}"
+        many = f"{count:,} change{'' if count == 1 else 's'}"
         if selection.ids:
             return many
         return f"all {many}" if selection.after is None and selection.since is None else f"the last {many}"
