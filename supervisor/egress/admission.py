@@ -32,6 +32,11 @@ class Admission:
         self._clock = clock
         self._forbidden: frozenset[tuple[str, int]] = frozenset()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing new can be admitted now."""
+        return self._questions.is_busy
+
     def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
         """Never dial these."""
         self._forbidden = endpoints

@@ -83,7 +83,7 @@ class Allowances:
 
     def _report(self, session: Session, *, is_last: bool = False) -> None:
         used = dict(session.used)
-        if is_last or any(used.values()):
+        if is_last or (any(used.values()) and not self._questions.is_busy):  # else it adds up
             self._questions.used(session.id, used["requests"], used["bytes_out"], is_last=is_last)
             for kind in session.used:
                 session.used[kind] = 0

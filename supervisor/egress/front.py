@@ -39,6 +39,7 @@ _STALE = "this address stands for no name, or for none any more"
 _TOO_MANY = refusals.as_http(
     Refusal(why="this session has as many connections already as it may", remedy="close some of them"), 503
 )
+_BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 
 
@@ -72,10 +73,12 @@ class Front:
     async def serve(self, session: Session, client: Held, *, is_redirected: bool = False) -> None:
         """Serve one client to its end. Never raises but when it is cancelled."""
         try:
-            connection = self._sessions.connect(session, client.transport, self._clock.monotonic())
+            is_busy = self._admission.is_busy
+            began = self._clock.monotonic()
+            connection = None if is_busy else self._sessions.connect(session, client.transport, began)
             if connection is None:
                 # In one breath: who is too many gets none of our time, and nothing of what it says is read.
-                client.send(b"" if is_redirected or session.closed else _TOO_MANY)
+                client.send(b"" if is_redirected or session.closed else _BUSY if is_busy else _TOO_MANY)
                 client.end()
                 return
             try:
@@ -157,7 +160,8 @@ class Front:
     async def _serve_connect(self, client: Held, connection: Connection, action: Network, established: bytes) -> None:
         answer = await self._admission.admit(connection, action)
         if answer.decision != "allow":
-            raise RefusedError(refusals.of_answer(answer))
+            refusal = refusals.of_answer(answer)
+            raise RefusedError(refusal, refusals.status_of(refusal))
         connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
         try:
             if answer.look_inside or self._looks_inside(connection, action):

@@ -42,7 +42,7 @@ from supervisor.egress.bucket import Bucket
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.meter import ERROR
-from supervisor.egress.refusals import Refusal, phrase
+from supervisor.egress.refusals import Refusal, phrase, status_of
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -147,12 +147,13 @@ class GuardedStream(HttpStream):
         yield HttpErrorHook(self.flow)
         yield from self.refuse(502)
 
-    def refuse(self, status: int = 403) -> layer.CommandGenerator[None]:
+    def refuse(self, status: int | None = None) -> layer.CommandGenerator[None]:
         """Answer with the reason, and take no further part."""
         self.refused = True
         refusal = self.flow.metadata.get(REFUSAL)
         said = refusal if isinstance(refusal, Refusal) else Refusal()
-        response = refusal_response(said, self.flow.request.http_version, self.flow.metadata.get(ERROR), status)
+        error = self.flow.metadata.get(ERROR)
+        response = refusal_response(said, self.flow.request.http_version, error, status or status_of(said))
         self.flow.response = response
         self.flow.live = False
         self.server_state = self.state_errored

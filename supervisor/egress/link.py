@@ -1,7 +1,8 @@
 """The egress end of the control channel: packets in with their descriptors, packets out in order.
 
-It decides only that a supervisor who is gone, or who doesn't read, is the end: `on_end` is called once and nothing is sent
-any more. It must never drop a message silently, and never block the event loop.
+It decides only that a supervisor who is gone is the end: `on_end` is called once and nothing is sent any more; and when one who doesn't read is
+asked nothing more. INVARIANT: what is told of what went out (`always`) is never dropped while there is a supervisor. That is bounded all the
+same: while the queue is full nothing new is let through (`questions`), so only what is under way is told. It must never block the event loop.
 """
 
 import array
@@ -45,8 +46,13 @@ class Link:
         sock.setblocking(False)
         self._loop.add_reader(sock, self._receive)
 
-    def send(self, message: FromEgress) -> None:
-        """Send or queue a message; `LinkDownError` where the supervisor is gone or its queue is full."""
+    @property
+    def is_full(self) -> bool:
+        """Whether the supervisor doesn't read as fast as it is told."""
+        return len(self._queue) >= MOST_QUEUED
+
+    def send(self, message: FromEgress, *, always: bool = False) -> None:
+        """Send or queue a message; `LinkDownError` where the supervisor is gone or, but for what is `always` told, its queue is full."""
         if not self._up:
             raise LinkDownError
         packet = encode(message)
@@ -60,7 +66,7 @@ class Link:
                 raise LinkDownError from None
             else:
                 return
-        if len(self._queue) >= MOST_QUEUED:
+        if self.is_full and not always:
             raise LinkDownError
         self._queue.append(packet)
 

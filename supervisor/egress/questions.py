@@ -26,6 +26,7 @@ from supervisor.core.egress_wire import (
 from supervisor.core.model_calls import ModelCall
 from supervisor.core.usage import Usage
 from supervisor.egress.link import Link, LinkDownError
+from supervisor.egress.refusals import BUSY
 from supervisor.egress.sessions import Connection, Kind
 from supervisor.egress.tally import Tally
 from supervisor.egress.waits import wait
@@ -56,6 +57,11 @@ class Questions:
         self._per_session: Counter[str] = Counter()
         self._outcomes: list[Settled] = []
         self._refusals = Tally(self._send)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is told."""
+        return self.link is not None and self.link.is_full
 
     async def ask(
         self,
@@ -92,10 +98,13 @@ class Questions:
 
     def spent(self, answer: Answer, usage: Usage | None) -> None:
         """Report what a call that was reserved used."""
-        self._send(Spent(question_id=answer.question_id, usage=usage))
+        self._tell(Spent(question_id=answer.question_id, usage=usage))
 
     def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
         """Ask for more of what a session may send. `answered` is called once, whatever happens; it is nobody's connection that waits."""
+        if self.is_busy:
+            answered(BUSY)
+            return
         if self.link is None or len(self._open) >= MOST_OPEN:
             answered(denied("the supervisor can't be asked", "try again when Gatehouse runs"))
             return
@@ -119,7 +128,7 @@ class Questions:
 
     def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
         """Report what a session sent."""
-        self._send(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
+        self._tell(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
 
     def body(self, body: Body) -> None:
         """Report what a body begins with."""
@@ -129,6 +138,8 @@ class Questions:
         session_id = connection.session.id
         if self.link is None:
             return denied("the supervisor is gone", "try again when Gatehouse runs")
+        if self.is_busy:
+            return BUSY
         if len(self._open) >= MOST_OPEN or self._per_session[session_id] >= MOST_OPEN_PER_SESSION:
             return denied("too many requests wait for an answer", "send fewer at a time")
         question_id = next(self._ids)
@@ -153,7 +164,7 @@ class Questions:
         finally:
             connection.waiting.pop(future, None)
         if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
-            self._send(Abandoned(question_id=question_id))
+            self._tell(Abandoned(question_id=question_id))
         return answer
 
     def answered(self, answer: Answer) -> None:
@@ -201,14 +212,18 @@ class Questions:
     def _send_outcomes(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
         for one in outcomes:
-            self._send(one)
+            self._tell(one)
 
-    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body) -> bool:
+    def _tell(self, message: Abandoned | Settled | Spent | Used) -> None:
+        """Send what the record and the budget need, however much waits; without a supervisor there is nobody to tell."""
+        self._send(message, always=True)
+
+    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body, *, always: bool = False) -> bool:
         """Send what is only told; whether it could be."""
         if self.link is None:
             return False
         try:
-            self.link.send(message)
+            self.link.send(message, always=always)
         except (LinkDownError, ValueError):
             return False
         return True

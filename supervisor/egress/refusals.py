@@ -28,6 +28,13 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
+# What is answered while the supervisor doesn't keep up with what it is told: what went out would not be on record in time.
+BUSY = Answer(
+    question_id=0,
+    decision="deny",
+    why="the supervisor does not keep up, so nothing new is let through until it does",
+    remedy="try again in a moment",
+)
 BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
 
 
@@ -52,8 +59,13 @@ class RefusedError(Exception):
 
 def of_answer(answer: Answer) -> Refusal:
     """The refusal that an answer other than allow becomes."""
-    error = "not answered in time" if answer.decision == "ask_timeout" else "denied"
+    error = "busy" if answer is BUSY else "not answered in time" if answer.decision == "ask_timeout" else "denied"
     return Refusal(error=error, why=answer.why, remedy=answer.remedy, rule=answer.rule, request_id=answer.request_id)
+
+
+def status_of(refusal: Refusal) -> int:
+    """The status of a refusal: of one for now only, another than of one that stays."""
+    return 503 if refusal.error == "busy" else 403
 
 
 def as_http(refusal: Refusal, status: int = 403) -> bytes:

@@ -76,6 +76,8 @@ class FakeSupervisor:
         self.ready = asyncio.Event()
         self.changed = asyncio.Condition()
         self.ended = asyncio.Event()
+        self.reads = asyncio.Event()
+        self.reads.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -117,6 +119,7 @@ class FakeSupervisor:
     async def read(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            await self.reads.wait()
             try:
                 packet = await loop.sock_recv(self.sock, MAX_MESSAGE_BYTES)
             except OSError:
@@ -154,13 +157,20 @@ async def running_egress(
     names: dict[str, tuple[str, ...]] | None = None,
     hold_s: float = 5.0,
     broken: str | None = None,
+    preface: str = "",
+    channel_bytes: int | None = None,
 ) -> AsyncIterator[FakeSupervisor]:
-    """A real egress process, configured and ready. `broken` names a hook that raises (`broken_egress.py`)."""
+    """A real egress process, configured and ready. `broken` names a hook that raises (`broken_egress.py`); `preface` is run before it is started;
+    `channel_bytes` is how much the channel holds for a supervisor that doesn't read."""
     ca.ensure_ca(tmp_path / "ca", RealClock())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     start = ["-m", "supervisor.egress"] if broken is None else [str(BROKEN), broken]
+    if preface:
+        start = ["-c", f"{preface}\nfrom supervisor.egress.__main__ import main\nmain()"]
     with theirs:
+        if channel_bytes is not None:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, channel_bytes)
         child = await process.spawn(
             [sys.executable, *start, "--channel-fd", str(theirs.fileno())],
             env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(settings.ROOT)},

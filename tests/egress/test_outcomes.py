@@ -15,7 +15,8 @@ class Told:
         self.changed = asyncio.Event()
         self._is_down = is_down
 
-    def send(self, message: FromEgress) -> None:
+    def send(self, message: FromEgress, *, always: bool = False) -> None:
+        assert always, "what went out is told, however much waits"
         assert isinstance(message, Settled)
         self.changed.set()
         if self._is_down:
