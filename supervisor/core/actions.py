@@ -51,6 +51,13 @@ class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     hazards: tuple[str, ...] = ()
 
 
+class NewFolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder above a path, which comes to be with it. `path` is as `FileChange.path`; `mode` has permissions alone."""
+
+    path: str
+    mode: int
+
+
 class FileChange(
     msgspec.Struct, frozen=True, kw_only=True, tag="filesystem", tag_field="category", forbid_unknown_fields=True
 ):
@@ -63,7 +70,8 @@ class FileChange(
     puts a folder in the place of something else, or the other way round: `steps` are all that goes and comes below it, and
     `hazards` those of every step, too. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
     `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
-    the person changed the path on the host since the copy was made.
+    the person changed the path on the host since the copy was made. `folders` are those above the path (of a rename, above `to`)
+    that aren't there yet and get other permissions than a umask leaves.
     """
 
     operation: FileOperation
@@ -77,6 +85,7 @@ class FileChange(
     hazards: tuple[str, ...] = ()
     to_b64: str | None = None
     steps: tuple[FileStep, ...] = ()
+    folders: tuple[NewFolder, ...] = ()
 
 
 class Network(
@@ -157,6 +166,7 @@ class BudgetRaise(
 _RESOLVED = Network.__struct_fields__.index("resolved")
 _TO_B64 = FileChange.__struct_fields__.index("to_b64")
 _STEPS = FileChange.__struct_fields__.index("steps")
+_FOLDERS = FileChange.__struct_fields__.index("folders")
 
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
@@ -173,15 +183,17 @@ def fingerprint(action: Action) -> str:
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
     led to is evidence for the rules, checked anew each time; what a person approves is the name. And `FileChange.to_b64` where
-    it is None, and `steps` where there are none, so that what was approved before there were these fields still is: a field
-    less is another encoding, and one of the two is a text, the other a list.
+    it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
+    fields still is: a field less is another encoding, the first of them is a text, and of the lists `steps` comes first.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
         del fields[_RESOLVED]
     elif isinstance(action, FileChange):
-        if not action.steps:
-            del fields[_STEPS]
+        if not action.folders:
+            del fields[_FOLDERS]
+            if not action.steps:
+                del fields[_STEPS]
         if action.to_b64 is None:
             del fields[_TO_B64]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))

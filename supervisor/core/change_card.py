@@ -12,6 +12,7 @@ import msgspec
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.content_flags import Flags, flags_of
 from supervisor.core.content_types import Image, image_of, type_of
+from supervisor.core.new_folders import notes as notes_of_folders
 from supervisor.core.redact import Redactor
 from supervisor.core.text_diff import MOST_TEXT_BYTES, TextDiff, diff
 
@@ -77,6 +78,7 @@ def make_card(
     """The card of an action. `old` and `new` are None where there is no file; `host_token` names the host's state now.
     Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
+    notes += notes_of_folders(action.folders)
     is_stale = host_token != action.before
     if is_stale:
         # Only content that the request is bound to is shown: the host's present one is another matter.

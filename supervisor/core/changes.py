@@ -27,6 +27,8 @@ PERMISSIONS = 0o777
 SET_ID = stat.S_ISUID | stat.S_ISGID
 # The mode of a folder that came to be on the way to a file: whatever the umask made of it.
 ANY_MODE = -1
+# What a umask leaves of a new folder's, mostly. Any other was meant by somebody: nobody else may read it, say.
+USUAL_MODES = frozenset((0o755, 0o775, 0o777))
 MOST_EDITED_CHARS = 16 << 20
 
 
@@ -127,9 +129,14 @@ def want(known: Known | None, mine: Seen | None, host: Seen | None, *, holds_kno
     return create_or_change(known, mine, host)
 
 
+def is_usual(mode: int) -> bool:
+    """Whether a new folder's permissions say nothing but what its maker's umask was."""
+    return mode & PERMISSIONS in USUAL_MODES
+
+
 def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
-    """Whether both sides hold the same. Folders that each side made for itself do, whatever their permissions: these differ by
-    umask alone, mostly. From then on a change of them counts."""
+    """Whether both sides hold the same. Folders that each side made for itself do where nobody meant their permissions: these
+    differ by umask alone. From then on a change of them counts."""
     if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
@@ -141,7 +148,7 @@ def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
 
 def _was_not_looked_at(known: Known | None, mine: Seen) -> bool:
     if known is None or known.kind != "dir":
-        return True
+        return is_usual(mine.mode)
     return known.host_signature is None and is_still(mine, known)
 
 
@@ -152,12 +159,19 @@ def is_still(mine: Seen, known: Known) -> bool:
     if mine.kind != known.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
-        return mine.is_anew or known.mode in (ANY_MODE, mine.mode & PERMISSIONS)
+        return known.mode == mine.mode & PERMISSIONS or _is_by_umask(mine, known)
     if mine.kind == "symlink":
         return mine.target == known.target
     # A set-id bit never reaches the host. Where a person has seen it, `known.mode` has one: that it was seen is enough.
     bit_is_known = not mine.mode & SET_ID or known.mode & SET_ID
     return mine.digest == known.digest and (mine.mode ^ known.mode) & PERMISSIONS == 0 and bool(bit_is_known)
+
+
+def _is_by_umask(mine: Seen, known: Known) -> bool:
+    """Whether a folder has other permissions than were agreed on only because it is another one, or nobody has looked yet."""
+    if known.mode == ANY_MODE and known.host_signature is None:
+        return True
+    return is_usual(mine.mode) and (mine.is_anew or known.mode == ANY_MODE)
 
 
 def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want:

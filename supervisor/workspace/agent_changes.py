@@ -24,6 +24,7 @@ from supervisor.core.changes import (
     names_of,
     to_action,
 )
+from supervisor.core.new_folders import with_way
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.agent_edits import Edits
@@ -34,6 +35,7 @@ from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.ways import Ways
 
 COPY_INSIDE = "/workspace/merged/"
 CONTAINED = "contained in the newer request for this file"
@@ -84,7 +86,7 @@ class AgentChanges:
             host.mode & 0o777 if host is not None and is_file else 0o644,
             hazards=await self._with_secrets(name, hazards, after),
         )
-        return self._ask(to_action(name, wanted), reason)
+        return await self._ask(to_action(name, wanted), reason)
 
     async def edit(self, path: str, old: str, new: str, replace_all: bool, reason: str) -> Request:
         """Ask to replace `old` by `new` in the file, which must hold it exactly once, or at least once with `replace_all`.
@@ -122,7 +124,7 @@ class AgentChanges:
         if host.kind == "dir" and await asyncio.to_thread(self._holds_something, name):
             raise UserError(f"can't delete `{name}`: the folder holds something", "delete the files in it one by one")
         wanted = Want("delete", host.token, hazards=self._conflict(name, host))
-        return self._ask(to_action(name, wanted), reason)
+        return await self._ask(to_action(name, wanted), reason)
 
     async def move(self, path: str, to: str, reason: str) -> Request:
         """Ask to give a file another path, where nothing may be. `UserError` where it can't be moved there."""
@@ -145,7 +147,7 @@ class AgentChanges:
             )
         hazards = self._conflict(name, host)
         action = FileChange(operation="rename", path=name, to=new, before=host.token, after=host.token, hazards=hazards)
-        return self._ask(action, reason, MOVED)
+        return await self._ask(action, reason, MOVED)
 
     async def host_changed(self, names: Collection[str]) -> None:
         """The person changed these paths: what waits about them is asked anew, about what the host holds now.
@@ -200,7 +202,7 @@ class AgentChanges:
     ) -> Request:
         hazards = await self._with_secrets(name, hazards, after)
         wanted = Want(text.operation, text.before, after, text.mode, hazards=hazards)
-        request = self._ask(to_action(name, wanted), held.reason if held else reason, superseding)
+        request = await self._ask(to_action(name, wanted), held.reason if held else reason, superseding)
         if held is not None:
             self._effects.edits.remember(name, held._replace(request_id=request.id))
         return request
@@ -242,7 +244,7 @@ class AgentChanges:
         """What comes before a look at the host: paths that can't be are refused on record, and what was approved about them
         is carried out, so that the new request is about what that left."""
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
-            return self._ask(action, reason) if action.operation != "write" else None  # a write names its content
+            return await self._ask(action, reason) if action.operation != "write" else None  # a write names its content
         for name in names_of(action):
             if why := await asyncio.to_thread(self._why_unreachable, name):
                 self._gate.record_refusal(action, self._session_id, why)
@@ -266,8 +268,11 @@ class AgentChanges:
         except OSError:
             return "a folder on the way is a symlink or a file on the host"
 
-    def _ask(self, action: FileChange, reason: str, superseding: str = SUPERSEDED) -> Request:
+    async def _ask(self, action: FileChange, reason: str, superseding: str = SUPERSEDED) -> Request:
         """Ask the gate. INVARIANT: nothing awaits between superseding the older request and the new one's id."""
+        if action.before is None or action.to is not None:
+            way = await asyncio.to_thread(lambda: Ways(self._sides).to(names_of(action)[-1]))
+            action = with_way(action, way)
         return self._gate.ask(
             action, session_id=self._session_id, reason=reason, origin="agent_api", superseding=superseding
         )
@@ -282,7 +287,7 @@ class AgentChanges:
         if action.operation == "write" or (action.operation == "edit" and held is None):
             hazards = tuple(dict.fromkeys((*action.hazards, "conflict")))
             wanted = Want("write", before, action.after, action.mode, hazards=hazards)
-            self._ask(to_action(name, wanted), request.reason)
+            await self._ask(to_action(name, wanted), request.reason)
             return
         why = await asyncio.to_thread(self._effects.why_stale, request, action)
         if why and (held is None or not await self._edit_anew(name, held)):

@@ -17,6 +17,7 @@ import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of
+from supervisor.core.new_folders import modes_on_way
 from supervisor.core.swaps import strays
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
@@ -225,7 +226,7 @@ class Applier:
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
             begun = self._placer.begin(request_id, name, action.operation, host, Held("file", mode, digest), temporary)
-            with self._placer.staging(name, temporary) as (fd, leaf):
+            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, leaf):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
                 try:
@@ -247,7 +248,7 @@ class Applier:
         use(_rebuilt(action, name, host, after=link_token(target), link_target=target))
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, action.operation, host, held_link(target), temporary)
-        with self._placer.staging(name, temporary) as (fd, _):
+        with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
             os.symlink(target, temporary, dir_fd=fd)
             self._at("written")
         return Staged(name, host, temporary, begun._replace(known=Known("symlink", 0o777, None, target)))
@@ -268,7 +269,7 @@ class Applier:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
         begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
-        with self._root.parent(name, create=self._placer.sync) as (fd, leaf):
+        with self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action)) as (fd, leaf):
             os.mkdir(leaf, mode, dir_fd=fd)  # as near to it as the umask lets, should this be all that comes of it
             self._at("placed")
             self._placer.sync_folder(fd, name)
@@ -380,6 +381,7 @@ def _rebuilt(
         link_target=link_target,
         hazards=hazards,
         steps=action.steps if action.operation == "swap" else (),  # each is looked at when it is done
+        folders=action.folders,  # and each of these when it is made
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
+from supervisor.core.new_folders import Way, holds_for
 
 # Less than a full comparison comes after, so that the next one asks.
 FIRST_S = 20.0
@@ -22,23 +23,30 @@ type Key = tuple[str, str | None, int | None, str | None]
 
 class Asked(NamedTuple):
     """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
-    a rename, `tries` how many requests for the same failed before."""
+    a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it."""
 
     key: Key
     fingerprint: str
     request_id: str
     other: str = ""
     tries: int = 0
+    way: Way = ()
+
+    def target(self, name: str) -> str:
+        """The path that comes to be by what was asked about `name`."""
+        return self.key[3] or name if self.key[0] == "rename" else name
 
 
 class Asking(NamedTuple):
-    """A path that differs in a way that must be asked about; `key` and `other` are as in `Asked`."""
+    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `Asked`. `mark`: the fingerprint
+    of the action without the folders on its way."""
 
     name: str
     key: Key
     mark: str
     action: FileChange
     other: str = ""
+    way: Way = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,7 +72,7 @@ def is_due(request: Request, tries: int, now: float) -> bool:
 
 def still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:
     """Whether what became of an earlier request for the same change holds for it still."""
-    if before.key != now.key:
+    if before.key != now.key or not holds_for(before.way, now.way):
         return False
     current = status(request)
     if before.fingerprint != now.mark:

@@ -9,12 +9,14 @@ accept `..`, or enter `.git` or the supervisor's own data, by whatever name they
 """
 
 import contextlib
+import errno
 import functools
 import os
 import stat
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from supervisor.errors import GatehouseError
 
@@ -25,6 +27,10 @@ MOST_PARTS = 256
 LONGEST_PATH_BYTES = 4096
 # Told the folder in which a missing one was made, to make that durable.
 type Create = Callable[[int], object]
+
+# The permissions of folders that are made on the way, by depth; of those that aren't named the umask decides.
+type Modes = Mapping[int, int]
+AS_UMASK: Modes = MappingProxyType({})
 
 
 class PathError(GatehouseError):
@@ -67,42 +73,59 @@ class Root:
         """
         return _Directory(self, name)
 
-    def parent(self, name: str, *, create: Create | None = None) -> "_Parent":
+    def parent(self, name: str, *, create: Create | None = None, modes: Modes = AS_UMASK) -> "_Parent":
         """The descriptor of the folder that holds `name`, and its last component. As `directory`; with `create`, missing folders
         are made."""
-        return _Parent(self, name, create)
+        return _Parent(self, name, create, modes)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
         """Whether this is one of the folders that are out of bounds."""
         return (status.st_dev, status.st_ino) in self.forbidden
 
-    def open(self, folders: Sequence[str], create: Create | None = None) -> int:
+    def open(self, folders: Sequence[str], create: Create | None = None, modes: Modes = AS_UMASK) -> int:
         """The last of these folders, each in the one before it."""
         if not folders:
             return os.dup(self.fd)
-        fd = self._enter(self.fd, folders[0], create)
-        for part in folders[1:]:
+        fd = self._enter(self.fd, folders[0], create, modes.get(0))
+        for depth, part in enumerate(folders[1:], 1):
             try:
-                inner = self._enter(fd, part, create)
+                inner = self._enter(fd, part, create, modes.get(depth))
             finally:
                 os.close(fd)
             fd = inner
         return fd
 
-    def _enter(self, fd: int, part: str, create: Create | None) -> int:
+    def _enter(self, fd: int, part: str, create: Create | None, mode: int | None) -> int:
+        is_made = False
         try:
             inner = os.open(part, DIRECTORY, dir_fd=fd)
         except FileNotFoundError:
             if create is None:
                 raise
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=fd)
+                # INVARIANT: never more than the mode, not even for the instant before it is set.
+                os.mkdir(part, 0o777 if mode is None else mode, dir_fd=fd)
+                is_made = True
                 create(fd)
             inner = os.open(part, DIRECTORY, dir_fd=fd)
-        if self.forbidden and self.is_forbidden(os.fstat(inner)):
+        try:
+            if self.forbidden and self.is_forbidden(os.fstat(inner)):
+                raise PathError("the path leads into the supervisor's own data", "choose another place")
+            if create is not None and mode is not None:
+                _have_mode(inner, part, mode, is_made=is_made)
+        except BaseException:
             os.close(inner)
-            raise PathError("the path leads into the supervisor's own data", "choose another place")
+            raise
         return inner
+
+
+def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
+    """Give a folder that was just made its permissions; FileExistsError where one was there already, and is open to more."""
+    now = stat.S_IMODE(os.fstat(fd).st_mode)
+    if is_made and now & 0o777 != mode:
+        os.fchmod(fd, mode | (now & ~0o777))  # a set-id bit is that of the folder around it
+    elif now & 0o777 & ~mode:
+        raise FileExistsError(errno.EEXIST, "the folder is open to more than was asked about", part)
 
 
 class _Directory:
@@ -124,14 +147,14 @@ class _Directory:
 class _Parent:
     """What `Root.parent` gives."""
 
-    __slots__ = ("_create", "_fd", "_name", "_root")
+    __slots__ = ("_create", "_fd", "_modes", "_name", "_root")
 
-    def __init__(self, root: Root, name: str, create: Create | None) -> None:
-        self._root, self._name, self._create = root, name, create
+    def __init__(self, root: Root, name: str, create: Create | None, modes: Modes) -> None:
+        self._root, self._name, self._create, self._modes = root, name, create, modes
 
     def __enter__(self) -> tuple[int, str]:
         *folders, leaf = split(self._name)
-        self._fd = self._root.open(folders, self._create)
+        self._fd = self._root.open(folders, self._create, self._modes)
         return self._fd, leaf
 
     def __exit__(self, *raised: object) -> None:

@@ -21,6 +21,7 @@ from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.change_tree import HELD_UP
 from supervisor.core.changes import (
+    ANY_MODE,
     PERMISSIONS,
     SPECIAL,
     Known,
@@ -32,6 +33,7 @@ from supervisor.core.changes import (
     to_action,
 )
 from supervisor.core.incoming import is_known_of
+from supervisor.core.new_folders import holds_for, with_way
 from supervisor.core.swaps import made_by
 from supervisor.gate import Gate, Grant
 from supervisor.workspace.asked import Asked, Asking, failure, is_due, still_speaks, tries_of
@@ -47,6 +49,7 @@ from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.walk import Walk
 from supervisor.workspace.watch import Watcher
+from supervisor.workspace.ways import Ways
 
 REASON = "changed in the private copy"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits meanwhile.
@@ -199,10 +202,12 @@ class Comparison:
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
         """What was asked about and is another thing now, wherever it is: its folder may be gone with it; of a rename both
         paths or none. With `everything` all of it, because the host may have changed."""
-        for name in list(self._asked):
+        ways = Ways(self._sides)
+        for name, asked in list(self._asked.items()):
             if name not in found:
                 now = signature_at(self._sides.copy, name)
-                if everything or now is None or now != self._compared.get(name):
+                is_as_asked = now is not None and now == self._compared.get(name)
+                if everything or not is_as_asked or not holds_for(asked.way, ways.to(asked.target(name))):
                     found[name] = now is not None
         for name in [other for name in found if (other := self._renamed_with(name))]:
             found.setdefault(name, self._is_there(name))
@@ -236,7 +241,8 @@ class Comparison:
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
             return None
         self._compared[new] = mine.signature
-        return Asking(old, ("rename", mine.token, None, new), fingerprint(action), action, new)
+        key = ("rename", mine.token, None, new)
+        return Asking(old, key, fingerprint(action), with_way(action, finding.way), new, finding.way)
 
     def _renamed_with(self, name: str) -> str | None:
         """The other path of the rename that a path was last asked about as; empty where that was no rename."""
@@ -270,7 +276,7 @@ class Comparison:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
             key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
-            return Asking(name, key, fingerprint(action), action)
+            return Asking(name, key, fingerprint(action), with_way(action, finding.way), way=finding.way)
         return None
 
     async def _swap(self, finding: Finding) -> Asking | None:
@@ -308,7 +314,7 @@ class Comparison:
                 self._sides.agreed(name, now)
         elif known is not None and known.kind == mine.kind:
             self._compared[name] = mine.signature
-            if mine.is_anew:
+            if mine.is_anew or known.mode == ANY_MODE:
                 mode = mine.mode & PERMISSIONS
                 self._sides.agreed(name, msgspec.structs.replace(known, mode=mode, copy_signature=mine.signature))
         self._withdraw(name, "the private copy is as the host again")
@@ -352,7 +358,8 @@ class Comparison:
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
                 tries = tries_of(before, earlier, one)
-                self._asked[name] = Asked(one.key, one.mark, request.id, other if one.other else "", tries)
+                other = other if one.other else ""
+                self._asked[name] = Asked(one.key, one.mark, request.id, other, tries, one.way)
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready, grants)

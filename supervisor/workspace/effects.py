@@ -7,13 +7,15 @@ It must never carry out what the gate gave no grant for, or read content from th
 import asyncio
 import contextlib
 import secrets
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, status
-from supervisor.core.changes import EditError, Want, apply_edits, name_of, names_of, to_action
+from supervisor.core.changes import EditError, Known, Want, apply_edits, name_of, names_of, to_action
+from supervisor.core.new_folders import made_with
 from supervisor.core.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate import Gate, Grant, Outcome, Refused
@@ -306,12 +308,25 @@ class Effects:
         """Put on record what both sides agree on now. INVARIANT: after a conflict they do only where the copy holds the same:
         else the copy's version would count as a change of the agent's alone, and a rule could apply it over the person's."""
         name = name_of(action)
+        if applied.folders:
+            await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
         if action.operation == "rename":
             await asyncio.to_thread(self._agree_on_both, request, action, applied)
         elif "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
             self._sides.agreed(name, applied.known, request.id, by_agent=request.origin == "workspace")
         else:
             self._sides.history.confirm_alone(request.id, name)
+
+    def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
+        """Those that came to be on the way, with the permissions that they were made with: where the copy's are others by now, or
+        keep out their owner, that is a change to be asked about. One that the copy hasn't got yet is brought."""
+        by_agent = request.origin == "workspace"
+        for folder in made:
+            host = signature_at(self._sides.host, folder)
+            has_both = by_agent or signature_at(self._sides.copy, folder) is not None
+            if has_both and host is not None and stat.S_ISDIR(host[4]):
+                known = Known("dir", made_with(action, folder), host_signature=host)
+                self._sides.agreed(folder, known, by_agent=by_agent)
 
     def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
         """A rename: each of its two paths for itself. Where the copy has nothing at the new one, an agent that asked for the move

@@ -19,6 +19,7 @@ from supervisor.workspace.findings import Finding, Renames
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd, look
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
+from supervisor.workspace.ways import Ways
 
 _OF_FILES = ("write", "chmod", "swap")
 
@@ -35,10 +36,13 @@ class Examiner:
     def all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[Finding]:
         """What is at each, but for what may be an end of a rename: that is held there."""
         left: list[Finding] = []
+        ways = Ways(self._sides)
         with self._sides.blobs.sharing_sync():
             for name in names:
                 ready = None if last else self.ahead.take(name)
                 finding = self.one(name, last, renames) if ready is None else ready
+                # Found out ahead or not: the permissions of a folder may have changed since.
+                finding.way = ways.to(name) if finding.host is None and finding.mine is not None else ()
                 if renames is None or not renames.hold(finding):
                     left.append(finding)
         return left

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from supervisor.core.changes import PERMISSIONS, SET_ID, Seen, Want
+from supervisor.core.new_folders import Way
 from supervisor.core.renames import File, pair
 
 
 class Finding(msgspec.Struct):
-    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over."""
+    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over. `way`: the
+    folders that come to be with it."""
 
     name: str
     mine: Seen | None = None
@@ -22,6 +24,7 @@ class Finding(msgspec.Struct):
     wanted: Want | None = None
     problem: str = ""
     unsteady: bool = False
+    way: Way = ()
 
     @property
     def is_creation(self) -> bool:

@@ -16,9 +16,10 @@ import msgspec
 
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import PERMISSIONS, Known, Seen, names_of, rename_of, signature_of
+from supervisor.core.new_folders import modes_on_way
 from supervisor.core.undoing import held_of
 from supervisor.errors import GatehouseError
-from supervisor.workspace.beneath import Root, split
+from supervisor.workspace.beneath import Modes, Root, split
 from supervisor.workspace.placing import Applied, Placer, StaleError, check_still, holds, is_identical, stale
 from supervisor.workspace.scan import look
 from supervisor.workspace.swap import move_new
@@ -65,7 +66,8 @@ class Mover:
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
-        use(rename_of(name, to, moved.token, action.hazards))  # anew, from what is about to be done; see `apply`
+        # Anew, from what is about to be done; see `apply`.
+        use(msgspec.structs.replace(rename_of(name, to, moved.token, action.hazards), folders=action.folders))
         known = Known(moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature)
         if ends.old is None:
             return self._placer.done_before(request_id, name, known)
@@ -73,10 +75,11 @@ class Mover:
             self._placer.remove(name, moved)
             return self._placer.done_before(request_id, name, known)
         begun = self._placer.begin(request_id, name, action.operation, moved, None)
-        self._placer.begin(request_id, to, action.operation, None, held_of(moved))
+        there = self._placer.begin(request_id, to, action.operation, None, held_of(moved))
         self._at("both intended")
-        status = self._move(name, to, moved)
-        return begun._replace(known=msgspec.structs.replace(known, host_signature=signature_of(status)))
+        status = self._move(name, to, moved, modes_on_way(action))
+        known = msgspec.structs.replace(known, host_signature=signature_of(status))
+        return begun._replace(known=known, folders=there.folders)
 
     def _has_both_names(self, request_id: str, to: str, ends: Ends) -> bool:
         """Whether this request's move was cut short where the file system takes two steps for it."""
@@ -84,8 +87,9 @@ class Mover:
             return False
         return self._placer.done_before(request_id, to, None).changed
 
-    def _move(self, name: str, to: str, moved: Seen) -> os.stat_result:
-        with self._root.parent(name) as here, self._root.parent(to, create=self._placer.sync) as there:
+    def _move(self, name: str, to: str, moved: Seen, modes: Modes) -> os.stat_result:
+        create = self._placer.sync
+        with self._root.parent(name) as here, self._root.parent(to, create=create, modes=modes) as there:
             check_still(*here, name, moved)
             self._at("checked")
             try:

@@ -73,7 +73,7 @@ class _Chosen(NamedTuple):
         """What the action still asks once the part is applied. INVARIANT: it is what the comparison will find then, so that a
         denial of it is an answer to that."""
         assert isinstance(part.action, FileChange)
-        return msgspec.structs.replace(action, before=part.action.after, hazards=self.left_hazards)
+        return msgspec.structs.replace(action, before=part.action.after, hazards=self.left_hazards, folders=())
 
 
 class PartialAnswers:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from supervisor.core.changes import Known, Seen, Signature, signature_of
 from supervisor.core.undoing import Held, held_of
 from supervisor.errors import GatehouseError
-from supervisor.workspace.beneath import FILE, Root, split
+from supervisor.workspace.beneath import AS_UMASK, FILE, Modes, Root, split
 from supervisor.workspace.content_folder import write_all
 from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
@@ -69,8 +69,8 @@ class _StagingIn:
 
     __slots__ = ("_fd", "_held", "_name", "_parent", "_temporary", "_there")
 
-    def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str]) -> None:
-        self._parent = placer.root.parent(name, create=placer.sync)
+    def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes) -> None:
+        self._parent = placer.root.parent(name, create=placer.sync, modes=modes)
         self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
 
     def __enter__(self) -> tuple[int, str]:
@@ -224,10 +224,10 @@ class Placer:
         """A leaf name that nobody has."""
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
-    def staging(self, name: str, temporary: str) -> "_StagingIn":
+    def staging(self, name: str, temporary: str, modes: Modes = AS_UMASK) -> "_StagingIn":
         """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
         there = self._there if self._staging is not None else set[str]()
-        return _StagingIn(self, name, temporary, there)
+        return _StagingIn(self, name, temporary, there, modes)
 
     def was_there(self, name: str) -> bool:
         """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""

@@ -161,7 +161,7 @@ class Restorer:
         begun = self._placer.begin(request_id, name, OPERATION, host, held)
         with self._root.parent(name, create=self._placer.sync) as (fd, leaf):
             if host is None:
-                os.mkdir(leaf, dir_fd=fd)
+                os.mkdir(leaf, held.mode & PERMISSIONS, dir_fd=fd)  # never more than it had, not for an instant
                 self._at("placed")
                 self._placer.sync_folder(fd, name)
         self._placer.set_folder_mode(name, stat.S_IMODE(held.mode), host)

@@ -170,7 +170,13 @@ TABLE = {
         folder(),
         Want("chmod", "dir", "dir", 0o700),
     ),
-    "folder made anew by another umask": (known(folder()), folder(0o700, is_anew=True), folder(), None),
+    "folder made anew by another umask": (known(folder()), folder(0o775, is_anew=True), folder(), None),
+    "folder made anew with permissions that somebody meant": (
+        known(folder()),
+        folder(0o700, is_anew=True),
+        folder(),
+        Want("chmod", "dir", "dir", 0o700),
+    ),
     "folder's set-id and sticky bits": (known(folder()), folder(0o3755), folder(0o2755), None),
     "folder deleted whose mode the person changed": (
         known(folder()),

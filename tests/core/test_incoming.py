@@ -53,7 +53,7 @@ TABLE = {
     "a folder's mode by both to the same": (known(FOLDER), other("dir", 0o700), other("dir", 0o700), AGREED),
     "a folder's mode by the person where the agent made it anew": (
         known(FOLDER),
-        msgspec.structs.replace(other("dir", 0o700), is_anew=True),
+        msgspec.structs.replace(other("dir", 0o775), is_anew=True),
         other("dir", 0o770),
         bring(Want("chmod", "dir", "dir", 0o770)),
     ),

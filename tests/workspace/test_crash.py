@@ -14,6 +14,7 @@ from tests.workspace.conftest import Desk
 STEPS = {
     "write": ["kept", "intended", "created", "written", "checked", "placed"],
     "create": ["kept", "intended", "created", "written", "checked", "placed"],
+    "private": ["kept", "intended", "created", "written", "checked", "placed"],
     "delete": ["kept", "intended", "placed"],
     "mkdir": ["kept", "intended", "placed"],
     "chmod": ["kept", "intended", "checked", "placed"],
@@ -31,6 +32,12 @@ def act(kind: str, desk: Desk) -> str:
             (desk.copy / "fresh/new.py").parent.mkdir()
             (desk.copy / "fresh/new.py").write_text("new\n")
             return "fresh/new.py"
+        case "private":
+            os.umask(0)
+            (desk.copy / "keys/in").mkdir(parents=True)
+            (desk.copy / "keys").chmod(0o700)
+            (desk.copy / "keys/in/x").write_text("new\n")
+            return "keys/in/x"
         case "delete":
             (desk.copy / "src/app.py").unlink()
             return "src/app.py"
@@ -82,6 +89,8 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
     # Whatever the step: the old content or the new, never a part.
     now = (host / "src/app.py").read_text() if (host / "src/app.py").exists() else None
     assert now in (old, {"write": "new\n", "delete": None, "rename": None}.get(kind, old))
+    keys = host / "keys"
+    assert not keys.exists() or keys.stat().st_mode & 0o777 == 0o700
 
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)
@@ -99,7 +108,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
             assert kind != "rename" or lines.pop("new.py").before is None
             ((_, line),) = lines.items()
             assert line.request == request.id
-            assert line.before is None if kind in ("create", "mkdir") else line.before is not None
+            assert line.before is None if kind in ("create", "private", "mkdir") else line.before is not None
             if line.before is not None and line.before.kind == "file":
                 assert history.kept.read(line.before.digest or "", 1 << 20) == old.encode()
         desk.close()
@@ -108,6 +117,7 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> 
     expected = {
         "write": lambda: (host / "src/app.py").read_text() == "new\n",
         "create": lambda: (host / "fresh/new.py").read_text() == "new\n",
+        "private": lambda: (keys / "in/x").read_text() == "new\n" and keys.stat().st_mode & 0o777 == 0o700,
         "delete": lambda: not (host / "src/app.py").exists(),
         "mkdir": lambda: (host / "folder").is_dir(),
         "chmod": lambda: (host / "src").stat().st_mode & 0o777 == 0o700,
