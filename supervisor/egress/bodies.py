@@ -13,6 +13,7 @@ from mitmproxy import http
 
 from supervisor.core.egress_wire import Body
 from supervisor.core.redact import MARK
+from supervisor.egress.codings import readable_only
 from supervisor.egress.failures import where
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import Session
@@ -61,6 +62,11 @@ class Bodies:
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
+
+    def want_readable(self, flow: http.HTTPFlow) -> None:
+        """Ask the origin for codings that can be shown, of those that the client takes; before anything of the head is signed."""
+        if "accept-encoding" in flow.request.headers:
+            flow.request.headers["accept-encoding"] = readable_only(flow.request.headers["accept-encoding"])
 
     def begin(self, flow: http.HTTPFlow, session: Session, question_id: int, *, held: bool) -> None:
         """A request of a session whose bodies are kept was let through. `held`: its body is held until it is whole."""

@@ -191,6 +191,8 @@ class Guard:
         if watched is not None:
             flow.metadata[WATCHED] = watched
         self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
+        if connection.session.keep_bodies:
+            self._bodies.want_readable(flow)
         unsigned = self._signer.at_head(flow, connection)
         if unsigned is not None:
             self._take_back(flow, unsigned)

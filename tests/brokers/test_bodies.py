@@ -216,6 +216,20 @@ async def test_what_came_compressed_is_shown_as_its_reader_sees_it(place: Settin
     assert found.response.text == "plain words " * 10
 
 
+async def test_where_bodies_are_kept_only_codings_that_can_be_shown_are_asked_for(place: Setting, http: Origin) -> None:
+    let(place, http)
+    taken = "Accept-Encoding: br, zstd, gzip;q=0.5\r\n"
+    await send(place, http, b"x", taken)
+    assert taken.strip().encode() in http.received
+    keep(place)
+    http.reset()
+    await send(place, http, b"x", taken)
+    assert b"Accept-Encoding: gzip;q=0.5\r\n" in http.received
+    http.reset()
+    await send(place, http, b"x")
+    assert b"ccept-" not in http.received
+
+
 async def test_a_bomb_is_no_more_than_any_other_body(place: Setting, http: Origin) -> None:
     let(place, http)
     keep(place)
