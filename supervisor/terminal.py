@@ -22,7 +22,7 @@ def approval_lines(request: dict[str, Any]) -> str:
         f"    asked because: {_one(request['why'])}",
     ]
     if request["reason"]:
-        whose = "noticed" if request["origin"] == "workspace" else "the agent says"
+        whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {_one(request['reason'])}")
     return "\n".join(lines)
 

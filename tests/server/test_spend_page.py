@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
+from supervisor.core.actions import BudgetRaise
 from supervisor.core.budget import parse_budget
 from supervisor.core.money import PICOUSD
 from supervisor.core.spend_chart import MOST_COLUMNS, OTHERS
@@ -95,6 +96,17 @@ async def test_nothing_spent_is_said_and_a_limit_is_shown(browser: httpx.AsyncCl
     page = (await browser.get("/network")).text
     assert 'class="limit near"' in page
     assert "$9.00 of $10.00 of the budget of this day are used or reserved" in page
+
+
+async def test_what_a_call_would_pass_is_not_put_into_the_agents_mouth(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    action = BudgetRaise(scope="session", of="one", kind="cost", limit=5 * PICOUSD, by=PICOUSD)
+    parts.gate.ask(action, session_id="one", reason="this call may cost $2.00", origin="egress")
+    page = (await browser.get("/")).text
+    assert "raise the budget of this session by $1.00 to $6.00" in page
+    assert '<dt>noticed</dt><dd data-role="reason">this call may cost $2.00</dd>' in page
+    assert "agent says" not in page
 
 
 async def test_a_models_name_is_text(browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts) -> None:
