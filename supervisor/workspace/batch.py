@@ -106,6 +106,7 @@ class Batch:
 
     def __init__(self, sides: Sides, applier: Applier, at: Callable[[str], None]) -> None:
         self._root = sides.host
+        self._left_behind = sides.left_behind
         self._history: History = sides.history
         self._applier = applier
         self._restorer = Restorer(sides.host, sides.history, at=lambda step: at(f"back {step}"))
@@ -147,7 +148,7 @@ class Batch:
         self._at("rolling back")
         ids = set(batch.requests)
         intents = [intent for intent in self._history.open.values() if intent.request in ids]
-        clean_leftovers(self._root, intents)
+        self._left_behind.update(clean_leftovers(self._root, intents))
         tries = _Tries()
         stays: list[Intent] = []
         newest_first = intents[::-1]

@@ -242,7 +242,9 @@ class Effects:
     async def recover(self) -> None:
         """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
         intents = list(self._sides.history.open.values())
-        await asyncio.to_thread(lambda: clean_leftovers(self._sides.host, intents, anywhere=True))
+        self._sides.left_behind |= await asyncio.to_thread(
+            lambda: clean_leftovers(self._sides.host, intents, anywhere=True)
+        )
         left = [
             request
             for request in self._gate.unsettled(self._session_id)

@@ -186,6 +186,7 @@ class HostChanges:
             more = len(self._problems) - len(shown)
             rest = f" and {more} more" if more else ""
             lines.append(f"not brought into the copy: {', '.join(shown)}{rest}")
+        lines += [f"look through `{name}`: {why}" for name, why in self._sides.left_behind.items()]
         return lines
 
     # -- finding ------------------------------------------------------------------------------------------------------

@@ -9,55 +9,93 @@ or enter git's own folder or the supervisor's data.
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+import structlog
+
+from supervisor.core.changes import name_fields
 from supervisor.workspace.beneath import PathError, Root, is_git_name
 from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.placing import TEMPORARY_PREFIX
 from supervisor.workspace.swap import discard, move_new
 
+log = structlog.get_logger("leftovers")
+
+_HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
 # As for a walk: a tree that never ends must not keep a session from starting.
 MOST_ENTRIES = 500_000
 
 
-def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = False) -> list[str]:
-    """Remove them; their names. With `anywhere` those that aren't beside their path are looked for in the whole workspace."""
-    removed: list[str] = []
-    missing: set[str] = set()
+def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = False) -> dict[str, str]:
+    """Remove them; what is left of them under which path, and why, for the person. With `anywhere` those that aren't beside their
+    path are looked for in the whole workspace."""
+    leaves = {
+        intent.temporary: decode_name(intent.name).rpartition("/")[2]
+        for intent in intents
+        if intent.temporary.startswith(TEMPORARY_PREFIX) and "/" not in intent.temporary
+    }
+    left: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for intent in intents:
-        if not intent.temporary.startswith(TEMPORARY_PREFIX) or "/" in intent.temporary:
+        if intent.temporary not in leaves:
             continue
+        name = decode_name(intent.name)
         try:
-            with root.parent(decode_name(intent.name)) as (fd, leaf):
-                _clear(fd, intent.temporary, leaf)
+            with root.parent(name) as (fd, leaf):
+                left |= _clear(fd, intent.temporary, leaf, name.rpartition("/")[0], leaves)
         except (OSError, PathError):
-            missing.add(intent.temporary)
-        else:
-            removed.append(intent.temporary)
-    return removed + (_remove_anywhere(root, missing) if anywhere and missing else [])
+            missing[intent.temporary] = leaves[intent.temporary]
+    if anywhere and missing:
+        left |= _clear_anywhere(root, missing, leaves)
+    shown = {name_fields(path)[0]: name_fields(why)[0] for path, why in left.items()}
+    for path, why in shown.items():
+        log.warning("left in the workspace", path=path, why=why)
+    return shown
 
 
-def _clear(folder: int, temporary: str, leaf: str) -> None:
-    """Remove it. A folder that was swapped out, and that somebody put something into since, gets a name that anybody sees."""
+def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]) -> dict[str, str]:
+    """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody put something into since, gets a name
+    that anybody sees, which is given back. Raises OSError."""
     try:
         discard(folder, temporary)
+        return {}
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno not in _HOLDS_SOMETHING:
             raise
-        move_new(folder, temporary, folder, leaf + temporary)
+    for _, folders, files, fd in os.fwalk(temporary, topdown=False, dir_fd=folder):
+        for name in (*folders, *files):
+            if name in ours:
+                with contextlib.suppress(OSError):
+                    discard(fd, name)
+    try:
+        discard(folder, temporary)
+        return {}
+    except OSError as error:
+        if error.errno not in _HOLDS_SOMETHING:
+            raise
+    move_new(folder, temporary, folder, leaf + temporary)
+    return {_path(place, leaf + temporary): f"somebody put it into the folder `{leaf}` while that was being replaced"}
 
 
-def _remove_anywhere(root: Root, names: set[str]) -> list[str]:
-    removed: list[str] = []
+def _clear_anywhere(root: Root, leaves: Mapping[str, str], ours: Collection[str]) -> dict[str, str]:
+    left: dict[str, str] = {}
     waiting, entries = [""], 0
     while waiting and entries < MOST_ENTRIES:
         folder = waiting.pop()
-        with contextlib.suppress(OSError, PathError), root.directory(folder) as fd, os.scandir(fd) as listing:
-            for entry in listing:
-                entries += 1
-                if entry.name in names:
-                    discard(fd, entry.name)
-                    removed.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False) and not is_git_name(entry.name):
-                    waiting.append(f"{folder}/{entry.name}" if folder else entry.name)
-    return removed
+        with contextlib.suppress(OSError, PathError), root.directory(folder) as fd:
+            with os.scandir(fd) as listing:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+            entries += len(found)
+            for name, is_folder in found:
+                if name in leaves:
+                    try:
+                        left |= _clear(fd, name, leaves[name], folder, ours)
+                    except OSError as error:
+                        left[_path(folder, name)] = f"it can't be removed: {error.strerror}"
+                elif is_folder and not is_git_name(name):
+                    waiting.append(_path(folder, name))
+    return left
+
+
+def _path(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -59,6 +59,8 @@ class Sides:
         """What both sides last agreed on about a path. An attribute, since each file of a pass is looked up by it."""
         # Paths of an overlay that the agent made and the host has by now: see `copy_gone`.
         self._made: dict[str, set[str]] = {}
+        self.left_behind: dict[str, str] = {}
+        """What is left on the host of effects that a crash cut short, and why: for the person to look through."""
         # Those that both sides have nothing at: what hides one there is no news of the agent's.
         self._nothing = replayed.nothing
         self._children: dict[str, set[str]] = {}

@@ -129,7 +129,8 @@ class Undo:
         if undo is None:
             await asyncio.to_thread(self._mark.unlink, missing_ok=True)
             return
-        await asyncio.to_thread(clean_leftovers, self._sides.host, list(self._sides.history.open.values()))
+        intents = list(self._sides.history.open.values())
+        self._sides.left_behind |= await asyncio.to_thread(clean_leftovers, self._sides.host, intents)
         try:
             await self._finish(undo, resumed=True)
         except GatehouseError as error:

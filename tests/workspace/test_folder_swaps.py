@@ -452,6 +452,8 @@ def test_what_came_into_the_folder_after_the_crash(tmp_path: Path, host: Path) -
             (beside,) = host.glob("src.gatehouse-*")
             assert (beside / "mine.txt").read_text() == "mine\n"
             assert not list(host.glob(".gatehouse-*"))
+            (said,) = desk.channel.host_changes().notices()  # type: ignore[union-attr]
+            assert beside.name in said
         desk.close()
 
     asyncio.run(next_start())
