@@ -30,8 +30,8 @@ from supervisor.gate import Gate
 from supervisor.workspace.agent_edits import Edits
 from supervisor.workspace.beneath import PathError
 from supervisor.workspace.effects import Effects
+from supervisor.workspace.host_errors import StaleError, stale
 from supervisor.workspace.looking import LARGEST_EDIT_BYTES, decode, encode, read_file
-from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides

@@ -23,9 +23,10 @@ from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.history import History
+from supervisor.workspace.host_errors import StaleError, as_errors, stale
 from supervisor.workspace.looking import look_quietly
 from supervisor.workspace.moving import Mover
-from supervisor.workspace.placing import Applied, Placer, StaleError, as_errors, copy_verified, keep_owner, stale
+from supervisor.workspace.placing import Applied, Placer, copy_verified, keep_owner
 from supervisor.workspace.scan import BLOCK_BYTES, digest_fd, each_name, look
 
 NEW_FILE_MODE = 0o644

@@ -25,10 +25,10 @@ from supervisor.core.incoming import NOTHING, Incoming, incoming, steps
 from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import FILE, PathError, Root
+from supervisor.workspace.host_errors import StaleError, stale
 from supervisor.workspace.host_walk import HostWalk
 from supervisor.workspace.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.new_files import NewFiles
-from supervisor.workspace.placing import StaleError, stale
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, each_entry, look, steady_digest
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end

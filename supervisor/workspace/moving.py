@@ -20,7 +20,8 @@ from supervisor.core.new_folders import modes_on_way
 from supervisor.core.undoing import held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Modes, Root, split
-from supervisor.workspace.placing import Applied, Placer, StaleError, check_still, holds, is_identical, stale
+from supervisor.workspace.host_errors import StaleError, stale
+from supervisor.workspace.placing import Applied, Placer, check_still, holds, is_identical
 from supervisor.workspace.scan import look
 from supervisor.workspace.swap import move_new
 

@@ -27,8 +27,9 @@ from supervisor.workspace.beneath import AS_UMASK, FILE, Modes, Root, split
 from supervisor.workspace.content_folder import write_all
 from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
+from supervisor.workspace.host_errors import stale
 from supervisor.workspace.journal import decode_name
-from supervisor.workspace.scan import TooLargeError, UnsteadyError, digest_fd
+from supervisor.workspace.scan import TooLargeError, digest_fd
 from supervisor.workspace.swap import discard, drop_folder, replace
 from supervisor.workspace.syncing import Syncs
 
@@ -36,17 +37,6 @@ TEMPORARY_PREFIX = ".gatehouse-"
 FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # File systems without hard links answer link(2) with one of these.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-
-class StaleError(GatehouseError):
-    """The host isn't what the request was about any more. Nothing was changed."""
-
-    http_status = 409
-
-
-def stale(name: str) -> StaleError:
-    """The error for a path that changed on the host."""
-    return StaleError(f"`{name}` changed on the host since; nothing was overwritten", "look at it and ask again")
 
 
 class Applied(NamedTuple):
@@ -451,44 +441,3 @@ def _link_new(fd: int, temporary: str, leaf: str) -> None:
         os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
     else:
         os.unlink(temporary, dir_fd=fd)
-
-
-class as_errors:  # noqa: N801  # used like a function; a class, because several of them stand on the way of each effect
-    """Say what went wrong at a path for a person: whatever the system or a look at it raises becomes a GatehouseError."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        match error:
-            case None:
-                return
-            case UnsteadyError() | FileExistsError():
-                raise stale(self._name) from None
-            case TooLargeError():
-                text = f"`{self._name}` is too large to be changed"
-                raise GatehouseError(text, "change it on the host yourself") from None
-            case OSError():
-                text = f"`{self._name}` can't be changed on the host: {error.strerror}"
-                raise GatehouseError(text, _remedy(error)) from error
-
-
-def _remedy(error: OSError) -> str:
-    """What a person can do about it."""
-    remedies = {
-        errno.ENOSPC: "make room on the host's disk",
-        errno.EDQUOT: "make room on the host's disk",
-        errno.EACCES: "check the permissions on the host",
-        errno.EPERM: "check the permissions on the host",
-        errno.EROFS: "the workspace's file system is read-only",
-        errno.ENOTEMPTY: "the folder holds more than the session knows of",
-        errno.ENOTDIR: "a folder on the way is a symlink or a file on the host",
-        errno.ELOOP: "a folder on the way is a symlink or a file on the host",
-        errno.ENAMETOOLONG: "choose a shorter name",
-    }
-    return remedies.get(error.errno or 0, "look at the path on the host")

@@ -19,7 +19,8 @@ from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.content_folder import write_all
 from supervisor.workspace.history import History
-from supervisor.workspace.placing import Applied, Placer, as_errors, keep_owner, stale
+from supervisor.workspace.host_errors import as_errors, stale
+from supervisor.workspace.placing import Applied, Placer, keep_owner
 from supervisor.workspace.scan import look
 
 OPERATION = "undo"

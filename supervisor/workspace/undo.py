@@ -27,9 +27,9 @@ from supervisor.core.changes import name_fields
 from supervisor.core.undoing import Effect, Held, Selection, held_of, in_force_until, is_same
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
+from supervisor.workspace.host_errors import StaleError
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
 from supervisor.workspace.leftovers import clean_leftovers
-from supervisor.workspace.placing import StaleError
 from supervisor.workspace.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides

@@ -13,7 +13,7 @@ from supervisor.workspace import swap
 from supervisor.workspace.apply import Applier
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.blobs import BlobStore
-from supervisor.workspace.placing import StaleError
+from supervisor.workspace.host_errors import StaleError
 from tests.workspace.conftest import Desk
 
 

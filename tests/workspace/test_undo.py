@@ -11,7 +11,7 @@ import pytest
 from supervisor.core.approvals import explanation, status
 from supervisor.core.undoing import Selection
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
-from supervisor.workspace.placing import StaleError
+from supervisor.workspace.host_errors import StaleError
 from supervisor.workspace.undo import MARK, UndoRefusedError
 from supervisor.workspace.undo_plan import UndoPlan
 from tests.workspace.conftest import Desk
