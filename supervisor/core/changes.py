@@ -61,6 +61,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     target: str | None = None
     links: int = 1
     uid: int = -1
+    gid: int = -1
     is_anew: bool = False
 
     @property

@@ -9,7 +9,6 @@ import base64
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -47,7 +46,7 @@ CHANGES_WITHIN = 0o300
 MADE_FOLDER = Held("dir", ANY_MODE)
 
 
-class Effect(NamedTuple):
+class Effect(msgspec.Struct, frozen=True, gc=False):
     """What one effect did to one path. `number` is its place in the session's history, from 1; folders that a file
     needed have its number, too. `at` is in seconds since the epoch."""
 
@@ -60,7 +59,7 @@ class Effect(NamedTuple):
     at: float
 
 
-class Restoration(NamedTuple):
+class Restoration(msgspec.Struct, frozen=True, gc=False):
     """A path that is to hold `to` again (None: nothing), where it holds `expected` now."""
 
     name: str
@@ -68,7 +67,7 @@ class Restoration(NamedTuple):
     expected: Held | None
 
 
-class _Stack(NamedTuple):
+class _Stack(msgspec.Struct, frozen=True, gc=False):
     """Effects that lie on each other on one path. Shared between the moments of a history: a file may be changed often."""
 
     request: str
@@ -202,7 +201,13 @@ class _Laid:
                     beneath = before[first][1] if all(taken[first:]) else _without(stack, ids)
             before.append((effect.request, stack))
             self._stacks[effect.name] = _Stack(effect.request, beneath)
-        return {request for stack in self._stacks.values() for request in _requests(stack)}
+        found: set[str] = set()
+        for on_top in self._stacks.values():
+            stack = on_top
+            while stack is not None:
+                found.add(stack.request)
+                stack = stack.beneath
+        return found
 
 
 def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:

@@ -227,14 +227,13 @@ class Applier:
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
             begun = self._placer.begin(request_id, name, action.operation, host, Held("file", mode, digest), temporary)
-            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, leaf):
+            with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
                 try:
                     self._at("created")
                     copy_verified(blocks, writing, digest)
-                    if host is not None:
-                        keep_owner(writing, fd, leaf)
+                    keep_owner(writing, host)
                     os.fchmod(writing, mode)
                     _set_time(writing, mtime_ns, None if action.operation == "chmod" else host)
                     self._placer.sync(writing)

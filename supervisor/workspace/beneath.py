@@ -161,6 +161,38 @@ class _Parent:
         os.close(self._fd)
 
 
+class Neighbours:
+    """What `Root.parent` gives for many paths, most of which lie beside the one before: their folder is opened once.
+
+    INVARIANT: for looking alone. The folder may be moved away as long as it is held here; whoever changes something opens its
+    way anew.
+    """
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._folder: str | None = None
+        self._fd = -1
+        self.is_forbidden = root.is_forbidden
+
+    def parent(self, name: str) -> contextlib.AbstractContextManager[tuple[int, str]]:
+        """As `Root.parent`; the descriptor stays open."""
+        folder, _, leaf = name.rpartition("/")
+        if folder != self._folder:
+            self.close()
+            *folders, leaf = split(name)
+            self._fd = self._root.open(folders)
+            self._folder = folder
+        else:
+            split(name)
+        return contextlib.nullcontext((self._fd, leaf))
+
+    def close(self) -> None:
+        """Give the descriptor back. May be called twice."""
+        if self._folder is not None:
+            os.close(self._fd)
+            self._folder = None
+
+
 @functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times
 def split(name: str) -> tuple[str, ...]:
     """The components of a relative path. PathError where one isn't a plain name, or names git's own folder."""

@@ -33,7 +33,7 @@ class BlobStore(ContentFolder):
         sizes = dict(self._contents())
         self._bytes = sum(sizes.values())
         self._large = {name: size for name, size in sizes.items() if size > SMALL_BYTES}
-        self._durable: set[str] = set()  # those of which this process saw that they are on the disk
+        self._durable: dict[str, int] = {}  # the size of those of which this process saw that they are on the disk
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
         """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
@@ -96,14 +96,16 @@ class BlobStore(ContentFolder):
         Nothing is ever written into what has a name here, so both names keep meaning these bytes.
         """
         try:
-            if digest not in self._durable:
+            size = self._durable.get(digest)
+            if size is None:
                 fd = self.open(digest)
                 try:
+                    size = os.fstat(fd).st_size
                     sync(fd)
                 finally:
                     os.close(fd)
             os.link(_name(digest), digest, src_dir_fd=self._fd, dst_dir_fd=folder, follow_symlinks=False)
-            return os.stat(digest, dir_fd=folder, follow_symlinks=False).st_size
+            return size
         except OSError:
             return None
 
@@ -117,7 +119,7 @@ class BlobStore(ContentFolder):
         size = self.size(digest)
         if size is not None:
             self._forget(_name(digest))
-            self._durable.discard(digest)
+            self._durable.pop(digest, None)
             self._bytes -= size
 
     def _commit(self, writing: Writing, digest: str, size: int, durable: bool = True) -> None:
@@ -132,7 +134,7 @@ class BlobStore(ContentFolder):
 
     def _note(self, name: str, size: int, *, durable: bool) -> None:
         if durable:
-            self._durable.add(name)
+            self._durable[name] = size
 
 
 def _name(digest: str) -> str:

@@ -1,7 +1,8 @@
 """The folders that temporary files were made in, held open until each file is placed or removed.
 
 A person may move a folder away in the middle of an effect: its path leads nowhere then, or to another folder, but the
-descriptor is still of this one. It is separate from `placing` because it knows no paths. It must never remove anything but a
+descriptor is still of this one. What is made ready later beside these files is made by the same descriptor: whoever places it
+opens the path anew, and finds it there or nothing. It is separate from `placing` because it knows no paths. It must never remove anything but a
 temporary file that was made here.
 """
 
@@ -13,26 +14,26 @@ from supervisor.workspace.swap import discard
 # Of more folders at once the rest is found by their paths alone: the supervisor has other uses for descriptors.
 MOST_HELD = 200
 
-type _Folder = tuple[int, int]
-
 
 class HeldFolders:
     """Of one side. Blocking: call it in a thread, one at a time. Nothing is held once no temporary file is left."""
 
     def __init__(self) -> None:
-        self._fds: dict[_Folder, int] = {}
-        self._folders: dict[str, _Folder] = {}
+        self._fds: dict[str, int] = {}
+        self._folders: dict[str, str] = {}
 
-    def keep(self, temporary: str, fd: int) -> None:
-        """A temporary file is in the folder of this descriptor, which is this object's from now on."""
-        status = os.fstat(fd)
-        folder = (status.st_dev, status.st_ino)
-        if folder in self._fds or len(self._fds) >= MOST_HELD:
-            os.close(fd)
-        else:
+    def opened(self, folder: str) -> int | None:
+        """The descriptor of the folder that had this path when a file was made in it, if it is held."""
+        return self._fds.get(folder)
+
+    def keep(self, temporary: str, folder: str, fd: int) -> None:
+        """A temporary file is in this folder: `fd`, which is this object's from now on, if it isn't already."""
+        if folder not in self._fds:
+            if len(self._fds) >= MOST_HELD:
+                os.close(fd)
+                return
             self._fds[folder] = fd
-        if folder in self._fds:
-            self._folders[temporary] = folder
+        self._folders[temporary] = folder
 
     def forget(self, temporary: str) -> None:
         """The temporary name is gone."""

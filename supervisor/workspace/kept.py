@@ -147,11 +147,12 @@ class KeptContents(ContentFolder):
 
     def _small(self, digest: str) -> bytes | None:
         """The whole content, where it is small: without what takes longer than reading it."""
-        if self._sizes.get(digest, 0) > SMALL_BYTES:
+        size = self._sizes.get(digest, 0)
+        if size > SMALL_BYTES:
             return None
         fd = self._open(digest)
         try:
-            data = os.read(fd, SMALL_BYTES + 1)
+            data = os.read(fd, size)
         finally:
             os.close(fd)
         if self._names[digest] == digest:

@@ -100,7 +100,7 @@ class Mover:
             self._at("placed")
             status = os.stat(there[1], dir_fd=there[0], follow_symlinks=False)
             # Not by the change time: that is of the rename itself.
-            if not (is_identical(status, moved.signature) and holds(there[0], there[1], moved.digest)):
+            if not (is_identical(status, moved.signature) and holds(*there, moved.digest, status.st_size)):
                 self._go_back(_Place(*here), name, _Place(*there), to)
             self._placer.sync_folder(there[0], to)
             self._placer.sync_folder(here[0], name)

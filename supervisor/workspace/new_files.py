@@ -90,6 +90,7 @@ class NewFiles:
             digest=digest,
             links=status.st_nlink,
             uid=status.st_uid,
+            gid=status.st_gid,
         )
         return Brought(host, Known("file", host.mode & PERMISSIONS, digest, None, host.signature, signature_of(made)))
 

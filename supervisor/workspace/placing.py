@@ -15,7 +15,6 @@ import errno
 import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -55,28 +54,37 @@ class Applied(NamedTuple):
 
 class _StagingIn:
     """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`, and
-    leaves it open for `held`."""
+    leaves it open for `held`; it is opened only where it isn't yet."""
 
-    __slots__ = ("_fd", "_held", "_name", "_parent", "_temporary", "_there")
+    __slots__ = ("_fd", "_folder", "_held", "_is_held", "_name", "_parent", "_temporary", "_there")
 
     def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes) -> None:
         self._parent = placer.root.parent(name, create=placer.sync, modes=modes)
         self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
+        self._folder = name.rpartition("/")[0]
 
     def __enter__(self) -> tuple[int, str]:
-        self._fd, leaf = self._parent.__enter__()
-        self._there.add(self._name.rpartition("/")[0])
+        held = self._held.opened(self._folder)
+        self._is_held = held is not None
+        if held is not None:
+            self._fd, leaf = held, split(self._name)[-1]
+        else:
+            self._fd, leaf = self._parent.__enter__()
+        self._there.add(self._folder)
         return self._fd, leaf
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
-            self._held.keep(self._temporary, self._fd)
+            self._held.keep(self._temporary, self._folder, self._fd)
             return
         try:
             with contextlib.suppress(FileNotFoundError):
                 discard(self._fd, self._temporary)
         finally:
-            self._parent.__exit__()
+            if not self._is_held:
+                self._parent.__exit__()
+        if self._is_held and isinstance(error, FileNotFoundError):
+            raise stale(self._name) from None  # the folder was deleted since
 
 
 class _PlacingIn:
@@ -241,7 +249,7 @@ class Placer:
             self._place(fd, temporary, leaf, name, host)
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-                is_ours = _identity(status) == made and holds(fd, leaf, digest)
+                is_ours = _identity(status) == made and holds(fd, leaf, digest, status.st_size)
                 return signature_of(status) if is_ours else None
             return None
 
@@ -266,7 +274,7 @@ class Placer:
             raise stale(name)
         if is_folder:
             self.at("swapped")
-            if not drop_folder(fd, temporary, leaf, lambda status: _identity(status) == ours):
+            if not drop_folder(fd, temporary, leaf, lambda _, status: _identity(status) == ours):
                 raise stale(name)
         self.at("placed")
         self.sync_folder(fd, name)
@@ -345,10 +353,10 @@ def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
     the old size and the old time, since the last look.
     """
 
-    def is_expected(status: os.stat_result) -> bool:
+    def is_expected(leaf: str, status: os.stat_result) -> bool:
         if host.kind == "dir":
             return _is_same(signature_of(status), host)
-        return is_identical(status, host.signature) and holds(fd, temporary, host.digest)
+        return is_identical(status, host.signature) and holds(fd, leaf, host.digest, status.st_size)
 
     try:
         return replace(fd, temporary, leaf, is_expected)
@@ -362,14 +370,14 @@ def is_identical(status: os.stat_result, signature: Signature) -> bool:
     return _identity(status) == (size, mtime_ns, inode, mode)
 
 
-def holds(folder: int, leaf: str, digest: str | None) -> bool:
-    """Whether a file's content is this one, and can be read; True where none is told, as of a link."""
+def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
+    """Whether a file's content is this one, and can be read; True where none is told, as of a link. `size_bytes`: by its stat."""
     if digest is None:
         return True
     try:
         fd = os.open(leaf, FILE, dir_fd=folder)
         try:
-            return digest_fd(fd) == digest
+            return digest_fd(fd, size_bytes) == digest
         finally:
             os.close(fd)
     except (OSError, TooLargeError):
@@ -417,17 +425,13 @@ def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
         raise GatehouseError("the snapshot of this request is damaged", "make the change again")
 
 
-def keep_owner(writing: int, fd: int, leaf: str) -> int:
-    """Give the new file the old one's owner, where there is one and we may; whose it is then."""
+def keep_owner(writing: int, host: Seen | None) -> int:
+    """Give the new file the owner of the file that it replaces, where there is one and we may; whose it is then."""
     made = os.fstat(writing)
-    try:
-        old = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return made.st_uid
-    if stat.S_ISREG(old.st_mode) and (old.st_uid, old.st_gid) != (made.st_uid, made.st_gid):
+    if host is not None and host.kind == "file" and (host.uid, host.gid) != (made.st_uid, made.st_gid):
         with contextlib.suppress(PermissionError):
-            os.fchown(writing, old.st_uid, old.st_gid)
-            return old.st_uid
+            os.fchown(writing, host.uid, host.gid)
+            return host.uid
     return made.st_uid
 
 

@@ -126,14 +126,14 @@ class Restorer:
     def _stage_file(self, request_id: str, name: str, held: Held, host: Seen | None) -> StagedBack:
         temporary = self._placer.temporary()
         begun = self._placer.begin(request_id, name, OPERATION, host, held, temporary)
-        with self._placer.staging(name, temporary) as (fd, leaf):
+        with self._placer.staging(name, temporary) as (fd, _):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             writing = os.open(temporary, flags, 0o600, dir_fd=fd)
             try:
                 self._at("created")
                 for block in self._history.kept.blocks(held.digest or ""):
                     write_all(writing, block)
-                uid = keep_owner(writing, fd, leaf) if host is not None else os.fstat(writing).st_uid
+                uid = keep_owner(writing, host)
                 os.fchmod(writing, _mode_for(held, uid))
                 if held.mtime_ns:
                     os.utime(writing, ns=(held.mtime_ns, held.mtime_ns))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from supervisor.clock import wait_out_tick
 from supervisor.core.changes import Seen, Signature, kind_of, signature_of
-from supervisor.workspace.beneath import FILE, PathError, Root, is_regular
+from supervisor.workspace.beneath import FILE, Neighbours, PathError, Root, is_regular
 
 BLOCK_BYTES = 1 << 20
 LARGEST_FILE_BYTES = 512 << 20
@@ -61,18 +61,25 @@ def each_name(root: Root, folder: str) -> Iterator[str]:
 
 
 def look(
-    root: Root, name: str, *, digest_of: Callable[[int, os.stat_result], str] | None = None, is_read: bool = True
+    root: Root | Neighbours,
+    name: str,
+    *,
+    digest_of: Callable[[int, os.stat_result], str] | None = None,
+    is_read: bool = True,
+    known: Seen | None = None,
 ) -> Seen | None:
     """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
 
     A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file is opened, and none has a
-    digest. INVARIANT: not before the tick is over in which it
-    was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
+    digest. `known`, of an earlier look, stands for what still has its signature. INVARIANT: not before the tick is over in
+    which it was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
     TooLargeError, PathError (out of bounds), OSError (not readable).
     """
     try:
         with root.parent(name) as (fd, leaf):
             status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+            if known is not None and signature_of(status) == known.signature:
+                return known
             if stat.S_ISDIR(status.st_mode) and root.is_forbidden(status):
                 raise PathError("the path is the supervisor's own data", "choose another place")
             if stat.S_ISLNK(status.st_mode):
@@ -101,21 +108,26 @@ def look(
 
 def steady_digest(fd: int, before: os.stat_result) -> str:
     """`content_hash` of an open file that didn't change while it was read."""
-    digest = digest_fd(fd)
+    digest = digest_fd(fd, before.st_size)
     if signature_of(os.fstat(fd)) != signature_of(before):
         raise UnsteadyError
     return digest
 
 
-def digest_fd(fd: int) -> str:
-    """`content_hash` of everything from the descriptor's position on, read in blocks."""
+def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
+    """`content_hash` of everything from the descriptor's position on, read in blocks. `size_bytes` is how much a stat said is
+    there, if it did: then a small file takes one read."""
     state = hashlib.blake2b(digest_size=32)
     total = 0
-    while block := os.read(fd, BLOCK_BYTES):
+    asked = min(size_bytes + 1, BLOCK_BYTES)
+    while block := os.read(fd, asked):
         total += len(block)
         if total > LARGEST_FILE_BYTES:
             raise TooLargeError
         state.update(block)
+        if total == size_bytes and len(block) < asked:
+            break  # there was room for more, so this is its end
+        asked = BLOCK_BYTES
     return state.hexdigest()
 
 
@@ -137,4 +149,5 @@ def _seen(status: os.stat_result, *, digest: str | None = None, target: str | No
         target=target,
         links=status.st_nlink,
         uid=status.st_uid,
+        gid=status.st_gid,
     )

@@ -24,14 +24,19 @@ _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 _MOST_ROUNDS = 8
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_libc = ctypes.CDLL(None, use_errno=True)
+# Whether what has this name in the folder, and this stat, is what is to be replaced.
+type Expected = Callable[[str, os.stat_result], bool]
+
+_renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+_renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 
 
-def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.stat_result], bool]) -> bool:
+def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
     """Give the finished `temporary` the name `leaf`, where that is what is expected; whether it was.
 
-    What was there is under the temporary name afterwards, for the caller to remove; after False it is our own file again.
-    Raises OSError; FileNotFoundError where nothing has the name any more.
+    What was there is under the temporary name afterwards, for the caller to remove; after False it is our own file again. Where
+    the file system can't swap, what is there is looked at right before it is renamed over. Raises OSError; FileNotFoundError
+    where nothing has the name any more.
     """
     pin = os.open(temporary, _PIN, dir_fd=folder)
     try:
@@ -40,14 +45,20 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Callable[[os.st
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
+            if not _is(is_expected, folder, leaf):
+                return False
             _rename_over(folder, temporary, leaf)
             return True
-        if is_expected(os.stat(temporary, dir_fd=folder, follow_symlinks=False)):
+        if _is(is_expected, folder, temporary):
             return True
         _give_back(folder, temporary, leaf, os.fstat(pin).st_ino)
         return False
     finally:
         os.close(pin)
+
+
+def _is(expected: Expected, folder: int, leaf: str) -> bool:
+    return expected(leaf, os.stat(leaf, dir_fd=folder, follow_symlinks=False))
 
 
 def _rename_over(folder: int, temporary: str, leaf: str) -> None:
@@ -67,7 +78,7 @@ def discard(folder: int, leaf: str) -> None:
         os.rmdir(leaf, dir_fd=folder)
 
 
-def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Callable[[os.stat_result], bool]) -> bool:
+def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Expected) -> bool:
     """Remove the folder that was swapped out for our own file. Where something came into it in the last moment, it gets its name
     back; and where that has somebody's save by then, which stays, a name beside it that anybody sees."""
     try:
@@ -81,7 +92,7 @@ def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Callable[[os.st
     return True
 
 
-def _swapped_back(folder: int, temporary: str, leaf: str, is_ours: Callable[[os.stat_result], bool]) -> bool:
+def _swapped_back(folder: int, temporary: str, leaf: str, is_ours: Expected) -> bool:
     try:
         return replace(folder, temporary, leaf, is_ours)
     except FileNotFoundError:  # somebody took our own file away
@@ -128,6 +139,6 @@ def _exchange(folder: int, one: str, other: str) -> None:
 
 
 def _rename(folder: int, one: str, other_folder: int, other: str, flags: int) -> None:
-    if _libc.renameat2(folder, os.fsencode(one), other_folder, os.fsencode(other), flags):
+    if _renameat2(folder, os.fsencode(one), other_folder, os.fsencode(other), flags):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), other)

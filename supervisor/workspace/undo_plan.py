@@ -5,6 +5,7 @@ either side. It must never call a path undoable that the person changed since.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Literal
@@ -17,6 +18,7 @@ from supervisor.core.changes import SPECIAL, Seen, Want, to_action
 from supervisor.core.text_diff import MOST_TEXT_BYTES
 from supervisor.core.undoing import Effect, Held, Restoration, Selection, chosen, held_of, is_same, restorations
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
+from supervisor.workspace.beneath import Neighbours
 from supervisor.workspace.journal import encode_name
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.merging import MOST_MERGED_BYTES, merge_file
@@ -65,6 +67,7 @@ class UndoPlanner:
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
         self.seen: dict[str, Seen] = {}
+        self._before: dict[str, Seen] = {}
         self._last: dict[str, Effect] = {}
 
     async def plan(self, selection: Selection, *, merge: bool = False) -> UndoPlan:
@@ -146,17 +149,28 @@ class UndoPlanner:
         swapped = {one.name for one in wanted if one.to is not None} & {one.name for one in wanted if one.to is None}
         gone: set[str] = set()
         files: list[UndoFile] = []
-        self.seen.clear()
-        for one in wanted:
-            file = self._examine(one, gone, one.name in swapped)
-            if one.to is None and file.doing in ("removed", "nothing"):
-                gone.add(one.name)
-            files.append(file)
+        self._before, self.seen = self.seen, {}
+        with contextlib.closing(Neighbours(self._sides.host)) as near:
+            for one in wanted:
+                file = self._examine(near, one, gone, one.name in swapped)
+                if one.to is None and file.doing in ("removed", "nothing"):
+                    gone.add(one.name)
+                files.append(file)
         return files
 
-    def _examine(self, one: Restoration, gone: set[str], is_swapped: bool) -> UndoFile:
+    def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
+        """What is there. A file is not read again where it has the signature of the last plan's look, for as long as nothing but
+        its replacement by another file may come of it.
+
+        INVARIANT: what is replaced is read once more when it is (`placing`), what is removed is not: so that is read here.
+        """
+        before = self._before.get(one.name)
+        is_replaced = one.to is not None and one.to.kind == "file" and before is not None and before.kind == "file"
+        return look(near, one.name, known=before if is_replaced else None)
+
+    def _examine(self, near: Neighbours, one: Restoration, gone: set[str], is_swapped: bool) -> UndoFile:
         try:
-            seen = None if one.name in gone else look(self._sides.host, one.name)
+            seen = None if one.name in gone else self._look(near, one)
             if seen is not None:
                 self.seen[one.name] = seen
             now = held_of(seen)

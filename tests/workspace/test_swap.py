@@ -83,7 +83,7 @@ def test_saved_once_more_while_it_is_given_back(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(swap, "_exchange", exchange)
     fd = os.open(tmp_path, os.O_RDONLY)
-    assert not swap.replace(fd, "ours", "a.txt", lambda status: False)
+    assert not swap.replace(fd, "ours", "a.txt", lambda leaf, status: False)
     os.close(fd)
     assert path.read_text() == "3\n"  # the newest, whatever came out meanwhile
     assert calls == 4
@@ -98,7 +98,7 @@ def test_a_file_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(swap, "_exchange", exchange)
     fd = os.open(tmp_path, os.O_RDONLY)
-    assert swap.replace(fd, "ours", "a.txt", lambda status: True)
+    assert swap.replace(fd, "ours", "a.txt", lambda leaf, status: True)
     os.close(fd)
     assert (tmp_path / "a.txt").read_text() == "ours\n"
 
@@ -197,3 +197,37 @@ async def test_a_save_right_after_the_effect_reaches_the_copy(desk: Desk) -> Non
         async with desk.channel._turn:
             await desk.channel._now.incoming.run(None)
         assert (desk.copy / "free/a.txt").read_text() == "person\n"
+
+
+@pytest.mark.parametrize("how", ["rename", "in place, and the time set back", "deleted"])
+def test_a_save_after_the_last_look_where_nothing_can_be_swapped(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exchange(folder: int, one: str, other: str) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(swap, "_exchange", exchange)
+    host, blobs = tmp_path / "host", BlobStore(tmp_path / "blobs")
+    host.mkdir()
+    path = host / "a.txt"
+    path.write_text("old\n")
+    status = path.stat()
+
+    def at(step: str) -> None:
+        if step != "checked":
+            return
+        match how:
+            case "rename":
+                save(path, "new\n")
+            case "deleted":
+                path.unlink()
+            case _:
+                path.write_text("new\n")
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    root = Root(host)
+    with pytest.raises(StaleError):
+        Applier(root, blobs, None, at=at).apply(action(blobs, b"old\n", b"agent\n"), "r", lambda rebuilt: None)
+    assert [(one.name, one.read_text()) for one in host.iterdir()] == ([] if how == "deleted" else [("a.txt", "new\n")])
+    root.close()
+    blobs.close()
