@@ -15,6 +15,7 @@ of any other part ends in a refusal.
     secrets    credentials in place of placeholders         app        puts it together and obeys the supervisor
     redirected where a client that knows no proxy meant to go    names      the addresses that stand for names at its door
     connect_head  the head of an ordinary CONNECT, read at once (pure); h11 reads every other
+    leftovers  what is left to do of connections that are over: not while another waits
     name_server  gives those addresses; with dnspython, which is imported with the first session that has one
 
 Only these import mitmproxy, and they are imported when the first connection is to be looked into:

@@ -7,6 +7,7 @@ second look-up that could answer differently). mitmproxy dials through `asyncio.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ import uvloop
 from supervisor.egress import addresses
 
 CONNECT_TIMEOUT_S = 15.0
+_NOTHING = "nothing was allowed to be dialled here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,15 @@ class PinnedLoop(uvloop.Loop):
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: Any = None, **options: Any
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Connect to the first pinned address that answers. `OSError` where there is none, or nothing may be dialled."""
+        if options.get("local_addr") or options.get("sock"):
+            raise OSError(_NOTHING)
+        return await self.hold(protocol_factory, await self.dial(host, port))
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        """A bare socket to the first pinned address that answers, the caller's to close. `OSError` as above."""
         pin = PIN.get()
-        if pin is None or (host, port) != (pin.host, pin.port) or options.get("local_addr") or options.get("sock"):
-            raise OSError("nothing was allowed to be dialled here")
+        if pin is None or (host, port) != (pin.host, pin.port):
+            raise OSError(_NOTHING)
         last: OSError = OSError("the name has no address")
         for address in pin.addresses:
             # INVARIANT: the address that is dialled is the one that is checked here, as the literal that it is.
@@ -54,13 +62,52 @@ class PinnedLoop(uvloop.Loop):
             if why is not None:
                 raise OSError(why)
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    return await super().create_connection(protocol_factory, address, pin.port)  # type: ignore[return-value]
+                return await self._connected(address, pin.port)
             except TimeoutError:
                 last = OSError("no answer in time")
             except OSError as error:
                 last = error
         raise last
+
+    async def hold[One: asyncio.BaseProtocol](
+        self, protocol_factory: Callable[[], One], sock: socket.socket
+    ) -> tuple[asyncio.BaseTransport, One]:
+        """Give a socket that was dialled to a protocol. It is the transport's from here on."""
+        try:
+            return await super().create_connection(protocol_factory, sock=sock)  # type: ignore[return-value]
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _connected(self, address: str, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        socket.inet_pton(family, address)  # `OSError` for anything that `connect` would look up
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            # Once more: what is near, such as a server of this machine, has answered before the first call returns, which can't say so.
+            if not (_is_connected(sock, address, port) or _is_connected(sock, address, port)):
+                await self._until_connected(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def _until_connected(self, sock: socket.socket) -> None:
+        connected = self.create_future()
+
+        def answered() -> None:
+            if not connected.done():
+                connected.set_result(None)
+
+        self.add_writer(sock, answered)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await connected
+        finally:
+            self.remove_writer(sock)
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
 
     async def getaddrinfo(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Nothing is looked up by the loop: `resolver` does it once, before the verdict."""
@@ -72,4 +119,13 @@ class PinnedLoop(uvloop.Loop):
 
     async def sock_connect(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Nothing connects but by `create_connection`."""
-        raise OSError("nothing was allowed to be dialled here")
+        raise OSError(_NOTHING)
+
+
+def _is_connected(sock: socket.socket, address: str, port: int) -> bool:
+    """Begin to connect, or ask how that goes; `OSError` where it failed."""
+    try:
+        sock.connect((address, port))
+    except BlockingIOError:
+        return False
+    return True

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
+from supervisor.egress import leftovers
 from supervisor.egress.failures import where
 from supervisor.egress.waits import wait
 
@@ -211,10 +212,15 @@ class _Relay(asyncio.Protocol):
     @_cuts
     def eof_received(self) -> bool:
         self.is_at_end = True
+        # Not before those that have something to say and had their turn together with this.
+        asyncio.get_running_loop().call_soon(self._pass_end_on)
+        return True
+
+    @_cuts
+    def _pass_end_on(self) -> None:
         if not self._other.is_closing():
             self._other.write_eof()
         self._tunnel.half_closed()
-        return True
 
     @_cuts
     def pause_writing(self) -> None:
@@ -353,9 +359,10 @@ class Tunnel:
                 transport.resume_reading()
 
     def half_closed(self) -> None:
-        """One side says no more; when both do, it is over."""
+        """One side says no more; when both do, it is over. Nobody waits for what is left to do then, but others may for their turn."""
         if self._up.is_at_end and self._down.is_at_end:
-            self._close()
+            self._why = self._why or "closed"
+            leftovers.later(self._close)
 
     def lost(self, error: Exception | None) -> None:
         """One end is gone: what waits for the other is still sent, unless it went in anger."""

@@ -148,6 +148,7 @@ class Questions:
         self._per_session[session_id] += 1
         try:
             self.link.send(message(question_id))
+            self.link.look()
             return await self._first(future, connection, question_id)
         except (LinkDownError, ValueError):
             return denied("the supervisor can't be asked", "try again")
@@ -157,6 +158,8 @@ class Questions:
 
     async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
         """The answer, unless the client goes away or the time runs out first."""
+        if future.done():
+            return future.result()
         connection.waiting[future] = asyncio.current_task()
         by = future.get_loop().time() + self._hold_s + GRACE_S
         try:

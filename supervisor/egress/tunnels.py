@@ -7,16 +7,19 @@ before that; and since an origin may ask for a second hello in the clear, the cl
 """
 
 import asyncio
+import contextlib
+import functools
+import socket
 
 import msgspec
 
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer
-from supervisor.egress import checks, refusals
+from supervisor.egress import checks, leftovers, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
-from supervisor.egress.dialler import PIN
+from supervisor.egress.dialler import PIN, PinnedLoop
 from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
@@ -47,13 +50,26 @@ class Tunnels:
         `established` is what the client reads once it has its tunnel, nothing where it knows of none, or was told before.
         """
         await self._take(connection, "requests", 1)
-        origin = await self._dial(connection, action)
-        self._likely.reached(connection.session, action, allowed)
+        sock = await self._dial(connection, action)
+        try:
+            self._likely.reached(connection.session, action, allowed)
+            connection.cut_origin = client.on_gone = functools.partial(_shut_down, sock)
+            if client.is_gone:
+                raise GoneError
+            client.send(established)
+            hello = await self._hello(client, connection, action, HelloReader())
+            left = _send_at_once(sock, hello)
+        except BaseException:
+            sock.close()
+            raise
+        # Only now, when the origin has something to do: what a transport takes to be made would keep it waiting.
+        _, origin = await _loop().hold(Held, sock)
+        leftovers.clear()
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:
                 raise GoneError
-            client.send(established)
+            origin.send(left)
             await self._greet(client, origin, connection, action)
             tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
             try:
@@ -65,23 +81,21 @@ class Tunnels:
         finally:
             origin.cut()
 
-    async def _dial(self, connection: Connection, action: Network) -> Held:
+    async def _dial(self, connection: Connection, action: Network) -> socket.socket:
         """Connect to a checked address."""
-        # Seen by `PinnedLoop.create_connection` in this task and by nothing else.
+        # Seen by `PinnedLoop.dial` in this task and by nothing else.
         PIN.set(connection.pins.get((action.host, action.port)))
         try:
-            _, origin = await asyncio.get_running_loop().create_connection(Held, action.host, action.port)
+            return await _loop().dial(action.host, action.port)
         except OSError as error:
             self._admission.unreachable(connection, action.host)
             why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"
             raise RefusedError(Refusal(error="unreachable", why=why, remedy="check host and port"), 502) from None
         finally:
             PIN.set(None)
-        return origin
 
     async def _greet(self, client: Held, origin: Held, connection: Connection, action: Network) -> None:
-        """Let the hellos of both sides pass, and nothing else."""
-        await self._pass_hello(client, origin, connection, action, HelloReader())
+        """Wait for the origin's answer to the hello; where that asks for another, let that pass, and nothing else."""
         by = in_s(ANSWER_TIMEOUT_S)
         try:
             while (again := asks_again(bytes(origin.data[:RETRY_BYTES]))) is None:
@@ -98,12 +112,10 @@ class Tunnels:
             answer = origin.take()
             connection.down_bytes += len(answer)
             client.send(answer)
-            await self._pass_hello(client, origin, connection, action, HelloReader(is_second=True))
+            origin.send(await self._hello(client, connection, action, HelloReader(is_second=True)))
 
-    async def _pass_hello(
-        self, client: Held, origin: Held, connection: Connection, action: Network, reader: HelloReader
-    ) -> None:
-        """Read a ClientHello, check its server name, and only then send it on."""
+    async def _hello(self, client: Held, connection: Connection, action: Network, reader: HelloReader) -> bytes:
+        """A ClientHello whose server name is checked, covered by the allowance: it may be sent on."""
         by = in_s(HELLO_TIMEOUT_S)
         try:
             while (hello := reader.read(client.data)) is None:
@@ -118,7 +130,7 @@ class Tunnels:
             raise self._refused(connection, named, why, _WRONG_NAME)
         await self._take(connection, "bytes_out", hello.length)
         connection.up_bytes += hello.length
-        origin.send(client.take(hello.length))
+        return client.take(hello.length)
 
     async def _take(self, connection: Connection, kind: Kind, count: int) -> None:
         """Use so much of the session's allowance up; `RefusedError` where it isn't covered."""
@@ -139,3 +151,23 @@ class Tunnels:
         self._admission.refused(connection, action, why)
         remedy = f"for HTTP in the clear a rule that looks inside is needed, e.g. `network(* http://{action.host}:{action.port}/**)`"
         return RefusedError(Refusal(why=why, remedy=remedy), said=said)
+
+
+def _loop() -> PinnedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, PinnedLoop)
+    return loop
+
+
+def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
+    """Send what goes out without waiting; the rest, all of it where the other side is gone already."""
+    try:
+        return data[sock.send(data) :]
+    except OSError:
+        return data
+
+
+def _shut_down(sock: socket.socket) -> None:
+    """End a connection whose socket is still somebody's to close."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

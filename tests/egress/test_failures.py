@@ -88,7 +88,7 @@ UNREAD = [
     "Tunnels.run",
     "Tunnels._dial",
     "Tunnels._greet",
-    "Tunnels._pass_hello",
+    "Tunnels._hello",
     "HelloReader.read",
     "tunnels.asks_again",
     "Tunnel.run",

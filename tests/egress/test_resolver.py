@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -57,5 +58,9 @@ def test_the_loop_dials_only_what_is_pinned() -> None:
             with pytest.raises(OSError, match="no UDP"):
                 await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=("127.0.0.1", 53))
 
+    in_pinned_loop(attempts)
+
+
+def in_pinned_loop(attempts: Callable[[], Coroutine[None, None, None]]) -> None:
     with asyncio.Runner(loop_factory=PinnedLoop) as runner:
         runner.run(attempts())

@@ -461,6 +461,15 @@ async def test_a_reset_of_either_side_ends_the_other(tunnels: Proxy, origin: Lis
     assert not origin.received
 
 
+async def test_a_client_that_leaves_before_its_hello_leaves_no_origin_open(tunnels: Proxy, origin: Listener) -> None:
+    for leave in ("abort", "close"):
+        _, writer = await connected(tunnels, origin.port)
+        await origin.until(lambda: origin.open == 1)
+        getattr(writer.transport, leave)()
+        await origin.until(lambda: not origin.open)
+    assert not origin.received
+
+
 async def test_a_denied_connection_reaches_nobody(tunnels: Proxy, origin: Listener) -> None:
     answers: list[Callable[[Question], Answer | Awaitable[Answer]]] = [
         deny,

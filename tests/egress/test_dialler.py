@@ -1,0 +1,96 @@
+"""Dialling: by checked literals only, waited for where the kernel can't say at once how it went, and nothing left behind."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import socket
+
+import pytest
+
+from supervisor.egress import addresses, dialler
+from supervisor.egress.dialler import PIN, Pin, PinnedLoop
+from supervisor.egress.tunnels import _send_at_once
+from tests.egress.test_resolver import in_pinned_loop
+
+
+def test_no_name_is_looked_up_where_an_address_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the check of addresses let one through."""
+    monkeypatch.setattr(addresses, "refusal", lambda *args, **options: None)
+
+    async def attempts() -> None:
+        for name in ("localhost", "127.1", "fe80::1%lo"):
+            PIN.set(Pin("a.test", 443, (name,), private_ok=True, judged_at=0))
+            with pytest.raises(OSError, match="illegal IP address"):
+                await pinned_loop().dial("a.test", 443)
+
+    in_pinned_loop(attempts)
+
+
+@pytest.mark.parametrize("family", ["127.0.0.1", "::1"])
+def test_a_connection_that_takes_its_time_is_waited_for(monkeypatch: pytest.MonkeyPatch, family: str) -> None:
+    """As one over a network does: the kernel can't say at once how it went."""
+    tries = itertools.count()
+
+    def begun(sock: socket.socket, address: str, port: int) -> bool:
+        if next(tries) % 2 == 0:
+            with contextlib.suppress(BlockingIOError):
+                sock.connect((address, port))
+        return False
+
+    monkeypatch.setattr(dialler, "_is_connected", begun)
+
+    async def attempts() -> None:
+        kind = socket.AF_INET6 if ":" in family else socket.AF_INET
+        with socket.create_server((family, 0), family=kind) as server:
+            port = server.getsockname()[1]
+            PIN.set(Pin("a.test", port, (family,), private_ok=True, judged_at=0))
+            with await pinned_loop().dial("a.test", port) as sock:
+                assert sock.getpeername()[:2] == (family, port)
+            _, writer = await asyncio.open_connection("a.test", port)
+            assert writer.get_extra_info("peername")[:2] == (family, port)
+            writer.close()
+        with pytest.raises(ConnectionRefusedError):
+            await pinned_loop().dial("a.test", port)
+
+    in_pinned_loop(attempts)
+
+
+def test_a_dial_that_is_given_up_leaves_no_socket_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        dialler, "_is_connected", lambda *args: False
+    )  # it never even begins, so that no end of it comes
+    monkeypatch.setattr(dialler, "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(PinnedLoop, "add_writer", lambda *args: None)
+    monkeypatch.setattr(PinnedLoop, "remove_writer", lambda *args: None)
+
+    async def attempts() -> None:
+        PIN.set(Pin("a.test", 443, ("127.0.0.1",), private_ok=True, judged_at=0))
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        with pytest.raises(OSError, match="no answer in time"):
+            await pinned_loop().dial("a.test", 443)
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+    in_pinned_loop(attempts)
+
+
+def pinned_loop() -> PinnedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, PinnedLoop)
+    return loop
+
+
+def test_what_does_not_go_out_at_once_is_left_and_so_is_all_of_it_where_nobody_listens() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        assert _send_at_once(ours, b"hello") == b""
+        data = bytes(range(256)) * 65536
+        left = _send_at_once(ours, data)
+        assert data.endswith(left)
+        assert 0 < len(left) < len(data)
+        assert _send_at_once(ours, b"more") == b"more"  # nothing goes past what waits
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.close()
+        assert _send_at_once(ours, b"hello") == b"hello"
