@@ -131,6 +131,7 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
         figures += [_rate(f"looked into, {what}", rates, way.name, None if is_kept else 4) for way in runtime]
         figures.append(_rate(f"looked into, {what}", rates, direct.name, None))
+    figures += await _plain_figures(ways, origin)
     grown = {}
     seconds = {}
     for way in (ours, plain):
@@ -144,6 +145,24 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
     rates = {name: LARGE_BYTES / 1e6 / one for name, one in seconds.items()}
     figures.append(_rate("looked into, 100 MB", rates, plain.name, None, "MB/s"))
     return figures
+
+
+async def _plain_figures(ways: Sequence[Way], origin: int) -> list[Figure]:
+    """New connections by a client that knows nothing of delays, whose requests wait for acknowledgements (`_egress_plain`)."""
+    taken: Taken = {way.name: [] for way in ways}
+    for _ in range(ROUNDS):
+        for way in ways:
+            arguments = (str(way.port or 0), str(origin), str(way.trust), str(NEW_CONNECTIONS))
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "bench._egress_plain", *arguments, stdout=subprocess.PIPE, cwd=ROOT
+            )
+            said, _ = await client.communicate()
+            taken[way.name] += json.loads(said)
+    rates = {name: 1 / statistics.median(seconds) for name, seconds in taken.items()}
+    return [
+        _rate("looked into, 1 new connection after another by a plain blocking socket", rates, way.name, None)
+        for way in ways[1:]
+    ]
 
 
 def _cases(origin: int) -> list[tuple[str, Callable[[Way], Coroutine[None, None, None]], int]]:
