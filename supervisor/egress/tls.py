@@ -3,23 +3,23 @@
 It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server name was found to be the host of
 the CONNECT, and the addon's answer to requests for its revocation list is off (no request is answered here unasked). Towards clients it
 keeps what mitmproxy makes anew for each connection: a host's certificate and key, read once by OpenSSL. Towards origins nothing is
-kept but the authorities: each origin proves itself at each connection.
+kept but the authorities: each origin proves itself at each connection. INVARIANT: what one session makes to be kept, or to be forgotten, is its own.
 """
 
 from collections import OrderedDict
+from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 from mitmproxy import tls as mitm_tls
 from mitmproxy.addons import tlsconfig
 from mitmproxy.net import tls as net_tls
-from mitmproxy.proxy.context import Context
 from OpenSSL import SSL
 
 from supervisor.egress import checks
-from supervisor.egress.sessions import Sessions
+from supervisor.egress.sessions import Session, Sessions
 
-# About 20 kB each.
-MOST_CONTEXTS = 256
+# Of each session; about 20 kB each.
+MOST_CONTEXTS = 64
 
 
 class GuardedTls(tlsconfig.TlsConfig):
@@ -29,29 +29,30 @@ class GuardedTls(tlsconfig.TlsConfig):
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing in another one.
-        self._contexts: OrderedDict[tuple[str, str, str], SSL.Context] = OrderedDict()
+        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing in another one. Then by the host, however the client
+        # spells it: its server name was found to be that (`server_name_ok`).
+        self._contexts: WeakKeyDictionary[Session, OrderedDict[str, SSL.Context]] = WeakKeyDictionary()
 
     def tls_start_client(self, tls_start: mitm_tls.TlsData) -> None:
         connection = self._sessions.of_client(tls_start.context.client.id)
         # Without an SSL connection mitmproxy closes the client's: so no check, no handshake.
         if connection is None or not connection.server_name_ok or connection.target is None:
             return
-        client = tls_start.context.client
-        key = (connection.session.id, client.sni or client.sockname[0], connection.target[0])
-        if key not in self._contexts:
-            self._contexts[key] = self._make_context(tls_start.context)
-        self._contexts.move_to_end(key)
-        if len(self._contexts) > MOST_CONTEXTS:
-            self._contexts.popitem(last=False)
-        tls_start.ssl_conn = SSL.Connection(self._contexts[key])
+        host = connection.target[0]
+        contexts = self._contexts.setdefault(connection.session, OrderedDict())
+        if host not in contexts:
+            contexts[host] = self._make_context(host)
+        contexts.move_to_end(host)
+        if len(contexts) > MOST_CONTEXTS:
+            contexts.popitem(last=False)
+        tls_start.ssl_conn = SSL.Connection(contexts[host])
         told = tlsconfig.AppData(client_alpn=None, server_alpn=tls_start.context.server.alpn, http2=True)
         tls_start.ssl_conn.set_app_data(told)
         tls_start.ssl_conn.set_accept_state()
 
-    def _make_context(self, context: Context) -> SSL.Context:
+    def _make_context(self, host: str) -> SSL.Context:
         """mitmproxy's, but one for each certificate: it has a single one, and reads certificate and key again for each connection."""
-        entry = self.get_cert(context)
+        entry = self.certstore.get_cert(host, [tlsconfig._ip_or_dns_name(host)])
         made: SSL.Context = net_tls.create_client_proxy_context.__wrapped__(
             method=net_tls.Method.TLS_SERVER_METHOD,
             min_version=net_tls.DEFAULT_MIN_VERSION,

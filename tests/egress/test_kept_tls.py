@@ -22,7 +22,7 @@ from mitmproxy.proxy.context import Context
 from supervisor.brokers import ca
 from supervisor.clock import RealClock
 from supervisor.egress import tls as egress_tls
-from supervisor.egress.sessions import Sessions
+from supervisor.egress.sessions import Session, Sessions
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Proxy,
@@ -145,18 +145,28 @@ async def test_what_is_kept_is_bounded_and_nothing_unchecked_gets_any(
     monkeypatch.setattr(egress_tls, "MOST_CONTEXTS", 2)
     monkeypatch.setattr(ctx, "options", Options(upstream_cert=False), raising=False)
     ca.ensure_ca(tmp_path, RealClock())
+    session, another = Session("s"), Session("another")
     known = {
-        name: SimpleNamespace(server_name_ok=True, target=(name, 443), session=SimpleNamespace(id="s"))
+        name: SimpleNamespace(server_name_ok=True, target=(name, 443), session=session)
         for name in ("a.test", "b.test", "c.test")
     }
-    known["unchecked"] = SimpleNamespace(server_name_ok=False, target=("a.test", 443), session=SimpleNamespace(id="s"))
+    known["elsewhere"] = SimpleNamespace(server_name_ok=True, target=("a.test", 443), session=another)
+    known["unchecked"] = SimpleNamespace(server_name_ok=False, target=("a.test", 443), session=session)
     addon = egress_tls.GuardedTls(cast("Sessions", SimpleNamespace(of_client=known.get)))
     addon.certstore = CertStore.from_store(tmp_path, CONF_BASENAME, 2048)  # type: ignore[no-untyped-call]
+    elsewhere = _started(addon, "elsewhere", "a.test").ssl_conn
     kept = [_started(addon, name, name).ssl_conn for name in ("a.test", "b.test", "a.test", "c.test", "a.test")]
     assert None not in kept
     used = [one.get_context() for one in kept if one is not None]
     assert used[0] is used[2] is used[4]
     assert used[0] is not used[1]
-    assert len(addon._contexts) == 2
+    assert len(addon._contexts[session]) == 2
+    # However a name is spelled, or left out, it is the same host; and no session makes another's be forgotten.
+    spelled = [_started(addon, "a.test", sni).ssl_conn for sni in ("A.TEST", "a.test.", "A.tEsT.", None)]
+    assert {one.get_context() for one in spelled if one is not None} == {used[0]}
+    again = _started(addon, "elsewhere", "a.test").ssl_conn
+    assert elsewhere is not None
+    assert again is not None
+    assert again.get_context() is elsewhere.get_context() is not used[0]
     assert _started(addon, "unchecked", "a.test").ssl_conn is None
     assert _started(addon, "stranger", "a.test").ssl_conn is None
