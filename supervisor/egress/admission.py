@@ -20,6 +20,8 @@ from supervisor.egress.sessions import Connection
 # How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT each request is.
 PIN_S = 30.0
 NAMES_PORT = 53
+# What is no host name can't be confused with one.
+_NAMELESS = Network(operation="connect", host="(no host)", port=0)
 
 
 class Admission:
@@ -88,6 +90,12 @@ class Admission:
     def refused(self, connection: Connection, action: Network, why: str) -> None:
         """Report a refusal of our own, for the audit."""
         self._questions.refused(connection.session.id, action, why)
+
+    def refused_nameless(self, connection: Connection) -> None:
+        """Report that a client said what names no host, all of a session's as one; nobody could be asked about it."""
+        self._questions.refused(
+            connection.session.id, _NAMELESS, "what names no host can't be judged, so it is refused"
+        )
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
         """Report that a session's name server gave no address for a name."""

@@ -107,7 +107,12 @@ class Front:
             await client.farewell(refusals.as_http(refusals.BROKEN))
 
     async def _find_way(self, client: Held, connection: Connection) -> None:
-        head = await _first_head(client)
+        try:
+            head = await _first_head(client)
+        except (RefusedError, GoneError):
+            if client.data:
+                self._admission.refused_nameless(connection)
+            raise
         if head.method != "CONNECT":
             await self._look_into(client, connection)
             return
@@ -180,6 +185,7 @@ class Front:
         """The action that a CONNECT asks for. `RefusedError` where its head contradicts itself."""
         parts = checks.split_authority(head.authority)
         if parts is None or parts[1] is None:
+            self._admission.refused_nameless(connection)
             raise RefusedError(Refusal(why="the target of CONNECT is not host:port", remedy="name a host and a port"))
         action = Network(operation="connect", host=parts[0], port=parts[1])
         why = checks.connect(head, parts[0], parts[1])

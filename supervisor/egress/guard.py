@@ -151,13 +151,15 @@ class Guard:
     @closes(_refuse_flow)
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         _refuse_flow(flow)
-        if flow.error is not None:
-            return  # mitmproxy found it malformed and answers 400
         connection = self._connection(flow)
+        if flow.error is not None:
+            self._admission.refused_nameless(connection)
+            return  # mitmproxy found it malformed and answers 400
         _let_leave(flow, connection)
         head = _head(flow)
         target, why = self._target(flow, connection, head)
         if target is None:
+            self._admission.refused_nameless(connection)
             self._refuse(flow, Refusal(why=why or "the request names no host"))
             return
         host, port = target

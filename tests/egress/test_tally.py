@@ -155,3 +155,29 @@ async def test_a_flood_at_the_door_is_two_lines(proxy: Proxy) -> None:
     messages = [one for one in proxy.supervisor.messages if isinstance(one, Refused | Used)]
     said = [type(one) for one in messages if one.session_id == proxy.session_id]
     assert said[-1] is Used
+
+
+NAMELESS = [
+    b"\x00\x01\x02 not a protocol of ours \xff\xfe",
+    b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+    b"GET /nonsense HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    b"CONNECT nowhere HTTP/1.1\r\nHost: nowhere\r\n\r\n",
+    b"CONNECT a..test:443 HTTP/1.1\r\nHost: a..test:443\r\n\r\n",
+    b"hello?",
+]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None:
+    for data in NAMELESS * 2:
+        assert status_of(await proxy.send(data, eof=data == NAMELESS[-1])) in (0, 400, 403)
+    assert await proxy.send(b"", eof=True) == b"", "who says nothing at all is nobody's business"
+    proxy.supervisor.send(CloseSession(session_id=proxy.session_id))
+    await proxy.supervisor.until_one(
+        lambda one: isinstance(one, Used) and one.is_last and one.session_id == proxy.session_id
+    )
+    told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
+    assert {(one.action.host, one.why) for one in told} == {
+        ("(no host)", "what names no host can't be judged, so it is refused")
+    }
+    assert [one.count for one in told] == [1, 2 * len(NAMELESS) - 1]
