@@ -8,6 +8,7 @@ from supervisor.workspace.timeline import Row
 from supervisor.workspace.undo_plan import UndoPlan
 from tests.workspace.conftest import Desk
 
+ONLY_COPIED = "the history is the same in both modes"
 NAMES = [f"src/part/{number}.txt" for number in range(12)]
 
 

@@ -13,6 +13,7 @@ from supervisor.workspace.blobs import SMALL_BYTES
 from supervisor.workspace.merging import MOST_MERGED_BYTES
 from tests.workspace.conftest import Desk
 
+ONLY_COPIED = "snapshots are kept and dropped the same in both modes"
 A, B = "a" * (SMALL_BYTES + 1), "b" * (SMALL_BYTES + 1)
 
 
