@@ -23,6 +23,7 @@ from supervisor.errors import PolicyError, StorageError, UserError
 from supervisor.settings import ROOT
 from supervisor.spending import Refusal, Spending, read_prices
 from supervisor.store.engine import open_database
+from tests.examples import examples
 from tests.fakes.clock import FakeClock
 
 TABLE = read_prices(ROOT / "policy/prices.yaml")
@@ -178,7 +179,7 @@ def _fails(event: str, **facts: object) -> None:
     st.lists(st.tuples(st.sampled_from(["reserve", "settle", "lose"]), st.integers(0, 5000)), max_size=40),
     st.integers(1, 60),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(25), deadline=None)
 def test_no_order_of_calls_overruns_and_the_sum_is_that_of_the_stub(
     tmp_path_factory, steps: list[tuple[str, int]], limit: int
 ) -> None:  # type: ignore[no-untyped-def]

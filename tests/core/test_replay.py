@@ -16,6 +16,7 @@ from supervisor.core.replay import MOST_KNOWN, Again, Change, Replay, replay
 from supervisor.core.rules import Policy, evaluate
 from supervisor.core.verdicts import STRICTNESS
 from supervisor.errors import PolicyError
+from tests.examples import examples
 
 BY = "operator (browser)"
 
@@ -256,7 +257,7 @@ def naive(history: list[Past], policy: Policy) -> dict[tuple[Any, ...], int]:
     return {key: count for key, count in found.items() if key[1] != key[2]}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(PASTS, max_size=25), policies())
 def test_it_agrees_with_judging_each_alone(history: list[Past], policy: Policy) -> None:
     found = replay(history, policy)
@@ -268,7 +269,7 @@ def test_it_agrees_with_judging_each_alone(history: list[Past], policy: Policy) 
     assert list(found.changes[: len(wider)]) == wider
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(PASTS, max_size=15), policies())
 def test_a_record_made_by_a_policy_is_the_same_under_it(history: list[Past], policy: Policy) -> None:
     judge = Again(policy)

@@ -16,6 +16,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import names_of
 from supervisor.errors import GatehouseError
+from tests.examples import examples
 from tests.workspace.conftest import Desk
 
 LINES = 12
@@ -262,7 +263,7 @@ async def live(place: Path, steps: list[Edit | Move | Look | Answer]) -> None:
         desk.close()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=14))
 def test_nothing_of_anybodys_is_lost(steps: list[Edit | Move | Look | Answer]) -> None:
     with tempfile.TemporaryDirectory() as place:

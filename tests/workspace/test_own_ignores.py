@@ -11,6 +11,7 @@ from supervisor.workspace.beneath import Root
 from supervisor.workspace.journal import replay
 from supervisor.workspace.own_ignores import OwnIgnores
 from supervisor.workspace.snapshot import make_copy
+from tests.examples import examples
 from tests.workspace.conftest import Desk, git, make_repository
 from tests.workspace.test_snapshot import names
 
@@ -31,7 +32,7 @@ LEAVES = ["a", "b", "foo", "x.py", "a.py", "zz"]
 FILES = st.sets(st.lists(st.sampled_from(LEAVES), min_size=1, max_size=4).map(tuple), min_size=1, max_size=15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(FILES, LINES, LINES)
 def test_it_leaves_out_what_git_would(files: set[tuple[str, ...]], outer: list[str], inner: list[str]) -> None:
     with tempfile.TemporaryDirectory() as place:
