@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.workspace import channel
 from supervisor.workspace.ahead import LARGEST_BYTES, LookedAhead
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.findings import Finding
@@ -228,6 +229,41 @@ async def test_a_batch_ends_after_what_was_told(watched: tuple[Watcher, Path]) -
     over.set()
     await batch
     assert ended == [{"folder/file"}]
+
+
+def flood(first: Path, second: Path) -> None:
+    """More events than the kernel keeps for one watcher, nobody reading meanwhile: it drops what comes after them."""
+    kept = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    if kept > 200_000:
+        pytest.skip("this machine keeps very many events")
+    # Two files in turn: an event like the one before it isn't queued.
+    modes = {path: path.stat().st_mode for path in (first, second)}
+    for _ in range(kept // 2 + 1):
+        for path, mode in modes.items():
+            path.chmod(mode)
+
+
+async def test_dropped_events_may_have_been_about_anything(watched: tuple[Watcher, Path]) -> None:
+    watcher, folder = watched
+    noisy = folder.with_name("noisy")
+    noisy.mkdir()
+    for name in ("one", "two"):
+        (noisy / name).write_text("")
+    watcher.add("noisy")
+    flood(noisy / "one", noisy / "two")
+    (folder / "dropped").write_text("")
+    assert await watcher.batch(5.0) is None
+    # And then it listens as before.
+    (folder / "heard").write_text("")
+    assert await watcher.batch(5.0) == {"folder"}
+
+
+async def test_what_an_overflow_hides_reaches_the_host(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "FULL_COMPARISON_S", 3600.0)  # which would find it some time later
+    async with desk.running():
+        flood(desk.copy / "src/app.py", desk.copy / "src/util.py")
+        (desk.copy / "free/late.txt").write_text("late\n")
+        await desk.until(lambda: (desk.host / "free/late.txt").exists())
 
 
 async def test_a_session_that_stops_waits_for_a_look(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
