@@ -209,8 +209,8 @@ class UndoPlanner:
         if last is not None and is_same(now, last.after) and not is_same(one.expected, last.after):
             return f"a later change of the session's is on top of it: undo {last.request} first"
         if now is None:
-            return "you deleted it since"
-        return "you made it since" if one.expected is None else "you changed it since"
+            return "deleted since by you or another session"
+        return f"{'made' if one.expected is None else 'changed'} since by you or another session"
 
     def _will_be_empty(self, folder: str, gone: set[str]) -> bool:
         with self._sides.host.directory(folder) as fd:

@@ -133,7 +133,7 @@ async def test_what_was_edited_since_is_named_and_nothing_is_undone(page: Page, 
     (workspace / "README.md").write_text("mine\n")  # after the look
     await page.locator("[data-role=undo-now]").click()
     shown = page.locator("[data-role=undo]")
-    await expect(shown).to_contain_text("you changed it since")
+    await expect(shown).to_contain_text("changed since by you")
     await expect(shown.locator("[data-role=undo-now]")).to_have_count(0)
     await shown.get_by_role("button", name="Try to merge").click()
     await expect(shown).to_contain_text("changed both ways")

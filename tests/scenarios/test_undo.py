@@ -79,7 +79,7 @@ def test_a_file_that_was_edited_since_is_named(product: Gatehouse, workspace: Pa
     (workspace / "a.txt").write_text("edited since\n")
     done = product.run("undo", "--all", "--yes")
     assert done.returncode == 2
-    assert "can't be undone     a.txt  (you changed it since)" in done.stdout
+    assert "can't be undone     a.txt  (changed since by you or another session)" in done.stdout
     assert "--merge" in done.stderr
     assert not (workspace / "b.txt").exists()
     merged = product.run("undo", "--all", "--yes", "--merge")

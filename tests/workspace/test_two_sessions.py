@@ -3,8 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
+from supervisor.errors import GatehouseError
+from supervisor.server import undoing
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 POLICY = """\
@@ -87,3 +91,32 @@ async def reached(running: Supervised, path: Path, text: str) -> None:
     async with asyncio.timeout(30):
         while not (path.exists() and path.read_text() == text):
             await asyncio.sleep(0.02)
+
+
+async def test_each_is_taken_back_by_itself_and_never_the_others_work(tmp_path: Path) -> None:
+    host = make_repository(tmp_path / "host", {"free/both.txt": "first\n", "free/x.txt": "x\n"})
+    before = {path.name: path.read_text() for path in (host / "free").iterdir()}
+    async with supervised(settings_in(tmp_path, POLICY)) as running:
+        one, _ = await running.run(host, "sh", "-c", "echo one >> free/both.txt; echo one > free/one.txt")
+        two, _ = await running.run(host, "sh", "-c", "echo two >> free/both.txt; echo two > free/x.txt")
+        both = "first\none\ntwo\n"
+        assert (host / "free/both.txt").read_text() == both
+
+        # What the other wrote on top of it is as much in the way as what the person wrote.
+        with pytest.raises(GatehouseError, match=r"`free/both\.txt`: changed since by you or another session"):
+            await take_back(running, one)
+        assert (host / "free/both.txt").read_text() == both
+        assert (host / "free/one.txt").read_text() == "one\n"
+        assert (host / "free/x.txt").read_text() == "two\n"
+
+        await take_back(running, two)
+        assert (host / "free/both.txt").read_text() == "first\none\n"
+        assert (host / "free/one.txt").read_text() == "one\n"
+        await take_back(running, one)
+        assert {path.name: path.read_text() for path in (host / "free").iterdir()} == before
+
+
+async def take_back(running: Supervised, session: Session) -> None:
+    """All that a session applied, as it is shown."""
+    plan = await undoing.preview(running.parts, undoing.UndoBody(session=session.id))
+    await undoing.carry_out(running.parts, undoing.UndoNowBody(session=session.id, token=plan.token), by="tester")

@@ -175,10 +175,10 @@ async def test_a_file_that_the_person_edited_since_is_refused_by_name_and_nothin
         (desk.host / "README.md").unlink()
         shown = await plan(desk)
         assert {file.name: file.problem for file in shown.problems} == {
-            "src/util.py": "you changed it since",
-            "README.md": "you deleted it since",
+            "src/util.py": "changed since by you or another session",
+            "README.md": "deleted since by you or another session",
         }
-        with pytest.raises(UndoRefusedError, match=r"`src/util.py`: you changed it since"):
+        with pytest.raises(UndoRefusedError, match=r"`src/util.py`: changed since by you or another session"):
             await undo(desk)
         assert (desk.host / "src/app.py").read_text() == "agent\n"
         assert (desk.host / "src/util.py").read_text() == "mine\n"
