@@ -1,46 +1,69 @@
 """Bodies as their readers see them, on their way: what is coded is decoded for whoever looks at it, and passed on as it came. Pure.
 
-It decides which codings can be read. It never holds more than a step of what it decodes: a few bytes may stand for a gigabyte.
+It decides which codings can be read, one on top of another too, and how much they may unpack to. It never holds more than a step of what it decodes,
+and never makes more than a step at once: a few bytes may stand for a gigabyte, and whoever takes the steps may let others have their turn between them.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
-_STEP_BYTES = 64 * 1024
-_PLAIN, _ZIPPED = ("", "identity"), ("gzip", "x-gzip", "deflate")
+import brotli
+import zstandard
+
+STEP_BYTES = 64 * 1024
+# So much may come of any body; of a longer one so much for each byte of it. Text takes 3 to 20, and 1,000 is deflate's most.
+MOST_UNPACKED_BYTES = 64 * 1024 * 1024
+MOST_RATIO = 100
+MOST_CODINGS = 3
+# What stays as it is under a coding's name: S3's frames around pieces of a body, and a charset that stands there by mistake.
+_PLAIN = ("", "identity", "aws-chunked", "utf-8")
 _OFFERED = ("gzip", "deflate", "identity")
 # zlib's words for a header of gzip's or zlib's, whichever comes, and for none.
 _WITH_HEADER, _BARE = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
 _HEADER_BYTES = 2
 _GZIP_BEGINS = b"\x1f"
+# RFC 9659: decoders of this coding need no larger window.
+_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
+# A block of 4 bytes may stand for 128 KB (RFC 8878 3.1.1.2.4), and nothing bounds what zstandard makes of what it is given.
+_ZSTD_FED_BYTES = 32
+# Steps of a coding that made nothing are steps, too.
+_MOST_SILENT_STEPS = 64
+UNKNOWN = "the body is coded in a way that isn't known here and can't be looked through; send it as it is, or with gzip, deflate, br or zstd"
+BROKEN = "the body isn't coded as its Content-Encoding says and can't be looked through; send it as it is"
+TOO_MUCH = (
+    f"a body that unpacks to more than {MOST_UNPACKED_BYTES >> 20} MB, and to more than {MOST_RATIO} times its length, can't be looked through; "
+    "send it as it is, or in parts"
+)
+
+TOO_MANY = "too many bodies that are packed with br or zstd are on their way at once; send it with gzip, or wait for the others"
 
 
-class Decoder:
-    """One body, piece by piece. `is_readable` is False where its coding isn't known, or it wasn't coded so."""
+class _Coding(Protocol):
+    """One coding: what a piece stands for, in steps. `ValueError` where it can't be read."""
 
-    def __init__(self, coding: str) -> None:
-        kind = coding.strip().lower()
-        self.is_coded = kind not in _PLAIN
-        self.is_readable = not self.is_coded or kind in _ZIPPED
-        self._may_be_bare = kind == "deflate"
+    def steps(self, piece: bytes) -> Iterator[bytes]: ...
+
+
+class _Zlib:
+    """gzip and deflate."""
+
+    def __init__(self, *, may_be_bare: bool) -> None:
+        self._may_be_bare = may_be_bare
         self._begun = b""
         self._inflater = zlib.decompressobj(_WITH_HEADER)
 
-    def decode(self, piece: bytes) -> Iterator[bytes]:
-        """What the piece stands for, in steps. Nothing of what can't be read."""
-        if not self.is_coded:
-            yield piece
-            return
+    def steps(self, piece: bytes) -> Iterator[bytes]:
         left = self._from_header(piece) if self._may_be_bare else piece
-        while left and self.is_readable:
+        while left:
             try:
-                found = self._inflater.decompress(left, _STEP_BYTES)
+                found = self._inflater.decompress(left, STEP_BYTES)
                 yield found
-                while len(found) == _STEP_BYTES and not self._inflater.unconsumed_tail:
-                    found = self._inflater.decompress(b"", _STEP_BYTES)  # it may have taken all and not yet given all
+                while len(found) == STEP_BYTES and not self._inflater.unconsumed_tail:
+                    found = self._inflater.decompress(b"", STEP_BYTES)  # it may have taken all and not yet given all
                     yield found
-            except zlib.error:
-                self.is_readable = False
+            except zlib.error as error:
+                raise ValueError(BROKEN) from error
             left = self._inflater.unconsumed_tail or self._next_member()
 
     def _from_header(self, piece: bytes) -> bytes:
@@ -62,6 +85,110 @@ class Decoder:
             return b""
         self._inflater = zlib.decompressobj(_WITH_HEADER)
         return rest
+
+
+class _Brotli:
+    """RFC 7932. What follows its end readers pass over."""
+
+    def __init__(self) -> None:
+        self._inflater = brotli.Decompressor()
+
+    def steps(self, piece: bytes) -> Iterator[bytes]:
+        try:
+            found = (
+                b"" if self._inflater.is_finished() else self._inflater.process(piece, output_buffer_limit=STEP_BYTES)
+            )
+            yield found
+            # It may have taken all and not yet given all, or neither.
+            while not self._inflater.is_finished() and (found or not self._inflater.can_accept_more_data()):
+                found = self._inflater.process(b"", output_buffer_limit=STEP_BYTES)
+                yield found
+        except brotli.error as error:
+            raise ValueError(BROKEN) from error
+
+
+class _Zstd:
+    """RFC 8878, frame after frame."""
+
+    def __init__(self) -> None:
+        self._inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj(
+            read_across_frames=True
+        )
+
+    def steps(self, piece: bytes) -> Iterator[bytes]:
+        try:
+            for at in range(0, len(piece), _ZSTD_FED_BYTES):
+                yield self._inflater.decompress(piece[at : at + _ZSTD_FED_BYTES])
+        except zstandard.ZstdError as error:
+            raise ValueError(BROKEN) from error
+
+
+_CODINGS: dict[str, Callable[[], _Coding]] = {
+    "gzip": lambda: _Zlib(may_be_bare=False),
+    "x-gzip": lambda: _Zlib(may_be_bare=False),
+    "deflate": lambda: _Zlib(may_be_bare=True),
+    "br": _Brotli,
+    "zstd": _Zstd,
+}
+# What these keep of what they made, for what comes to repeat it: the others keep 32 KB.
+_WIDE = ("br", "zstd")
+
+
+class Decoder:
+    """One body, piece by piece. `why` is why it can't be read, once that is so: its coding isn't known, it wasn't coded so, or unpacks to too much."""
+
+    def __init__(self, coding: str) -> None:
+        names = [name for part in coding.split(",") if (name := part.strip().lower()) not in _PLAIN]
+        self.is_coded = bool(names)
+        self.is_wide = any(name in _WIDE for name in names)
+        self.why = "" if len(names) <= MOST_CODINGS and all(name in _CODINGS for name in names) else UNKNOWN
+        # The last one was put on last (RFC 9110 8.4).
+        self._codings = [] if self.why else [_CODINGS[name]() for name in reversed(names)]
+        self._taken_bytes = self._made_bytes = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether all of the body that came so far could be read."""
+        return not self.why
+
+    def decode(self, piece: bytes) -> Iterator[bytes]:
+        """What the piece stands for, in steps of about `STEP_BYTES`, some of them of nothing. Nothing of what can't be read."""
+        self._taken_bytes += len(piece)
+        if not self.is_coded:
+            yield piece
+            return
+        parts: list[bytes] = []
+        try:
+            for count, part in enumerate(self._through(piece, 0) if not self.why else (), 1):
+                parts.append(part)
+                if sum(map(len, parts)) >= STEP_BYTES or count % _MOST_SILENT_STEPS == 0:
+                    yield b"".join(parts)
+                    parts.clear()
+        except ValueError as error:
+            self.why = str(error)
+        yield b"".join(parts)
+
+    def refuse(self, why: str) -> None:
+        """It isn't read, for this reason."""
+        self.why = why
+        self.end()
+
+    def end(self) -> None:
+        """No more of it comes: keep nothing."""
+        self._codings = []
+        self.is_wide = False
+
+    def _through(self, piece: bytes, number: int) -> Iterator[bytes]:
+        """What a piece stands for that the codings before this one were undone of. A step of any is counted, and is a step."""
+        if number == len(self._codings):
+            yield piece
+            return
+        for part in self._codings[number].steps(piece):
+            self._made_bytes += len(part)
+            if self._made_bytes > max(MOST_UNPACKED_BYTES, MOST_RATIO * self._taken_bytes):
+                raise ValueError(TOO_MUCH)
+            yield b""
+            yield from self._through(part, number + 1)
 
 
 def readable_only(accepted: str) -> str:

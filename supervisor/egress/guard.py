@@ -28,8 +28,19 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
-from supervisor.egress.layers import ALLOWED, AUTHORITY, HOLD, LEAVE, REFUSAL, TUNNEL, RefuseLayer, next_layer_for
-from supervisor.egress.leaks import WHOLE_BYTES, Leaks
+from supervisor.egress.layers import (
+    ALLOWED,
+    AUTHORITY,
+    HOLD_DOWN,
+    HOLD_UP,
+    LEAVE,
+    REFUSAL,
+    TUNNEL,
+    RefuseLayer,
+    next_layer_for,
+)
+from supervisor.egress.leaks import WATCHED, WHOLE_BYTES, Leaks
+from supervisor.egress.looks import Piece
 from supervisor.egress.meter import ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions
@@ -44,7 +55,6 @@ _SERVER_NAME = 0
 # Of a WebSocket the request goes on for as long as it is open.
 _SWITCHED = 101
 QUESTION = "gatehouse_question"
-WATCHED = "gatehouse_watched"
 ACTION = "gatehouse_action"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
@@ -187,11 +197,10 @@ class Guard:
             return
         self._let_through(flow, connection, answer, host, port, swaps)
         flow.metadata[ACTION] = action
-        watched = self._leaks.begin(
-            flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
-        )
-        if watched is not None:
-            flow.metadata[WATCHED] = watched
+        why = self._leaks.begin(flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host))
+        if why is not None:
+            self._take_back(flow, refusals.of_contradiction(why))
+            return
         self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
         if connection.session.keep_bodies:
             self._bodies.want_readable(flow)
@@ -218,10 +227,7 @@ class Guard:
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
         self._bodies.requested(flow)
-        watched = flow.metadata.pop(WATCHED, None)
-        why = self._leaks.requested(flow)
-        if watched is not None and watched.finds(flow.request.raw_content or b""):
-            why = secrets.FOUND_IN_BODY
+        why = await self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_contradiction(why)
         if refusal is not None:
             self._take_back(flow, refusal)
@@ -300,6 +306,11 @@ class Guard:
         self._meter.answered(flow)
         self._end_leak(flow)
         self._bodies.answered(flow)
+
+    @closes(lambda piece: None)  # what isn't seen doesn't go on
+    async def body_piece(self, piece: Piece) -> None:
+        await piece.look.in_steps(piece.data)
+        piece.is_seen = True
 
     @closes(_drop_message)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
@@ -451,7 +462,7 @@ def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
 def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
     """What this hook waits for is over when the client gives up its request, though the connection goes on."""
     flow.metadata[LEAVE] = functools.partial(connection.leave, asyncio.current_task())
-    flow.metadata[HOLD] = connection.hold
+    flow.metadata[HOLD_UP], flow.metadata[HOLD_DOWN] = connection.up, connection.down
 
 
 def _is_open_ended(flow: http.HTTPFlow) -> bool:

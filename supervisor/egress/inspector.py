@@ -65,7 +65,9 @@ class Handler(ProxyConnectionHandler):
                 return
         await super().server_event(event)
         if self.counted is not None and isinstance(event, events.DataReceived) and event.connection is self.client:
-            await self.counted.room()  # its client is read no further meanwhile
+            await self.counted.up.wait()  # its client is read no further meanwhile
+        elif self.counted is not None and isinstance(event, events.DataReceived):
+            await self.counted.down.wait()  # nor is its origin
 
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""

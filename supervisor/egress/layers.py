@@ -41,6 +41,7 @@ from supervisor.egress import held_bodies
 from supervisor.egress.bucket import Bucket
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
+from supervisor.egress.looks import DOWN, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
 
@@ -52,8 +53,10 @@ AUTHORITY = "gatehouse_authority"
 TUNNEL = "gatehouse_tunnel"
 # What to call when the client gives a request up while a hook looks at it.
 LEAVE = "gatehouse_leave"
-# What to tell how much of the body waits meanwhile.
-HOLD = "gatehouse_hold"
+# The connection's room, up and down: to be told how much of the body waits meanwhile.
+HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
+# Whether it was cut off in its midst.
+CUT = "gatehouse_cut"
 TLS_PREFIX_BYTES = 3
 # Requests of one connection that its client gives up, at once and in a second.
 MOST_RESETS_AT_ONCE = 200
@@ -82,19 +85,54 @@ class GuardedStream(HttpStream):
 
     refused = False
     drained_bytes = 0
-    held_bytes = 0
+
+    def __init__(self, context: Context, stream_id: int) -> None:
+        super().__init__(context, stream_id)
+        self.held_bytes = {HOLD_UP: 0, HOLD_DOWN: 0}
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
         if self._paused and isinstance(event, RequestProtocolError) and LEAVE in self.flow.metadata:
             self.flow.metadata[LEAVE]()
-        if self._paused and isinstance(event, RequestData) and HOLD in self.flow.metadata:
-            self.held_bytes += len(event.data)
-            self.flow.metadata[HOLD](len(event.data))
+        if self._paused and isinstance(event, RequestData | ResponseData):
+            self._hold(HOLD_UP if isinstance(event, RequestData) else HOLD_DOWN, len(event.data))
         yield from super().handle_event(event)
-        if self.held_bytes and not self._paused:
-            self.flow.metadata[HOLD](-self.held_bytes)
-            self.held_bytes = 0
+        if not self._paused:
+            for way, count in self.held_bytes.items():
+                self._hold(way, -count)
+
+    def _hold(self, way: str, count: int) -> None:
+        if count and way in self.flow.metadata:
+            self.held_bytes[way] += count
+            self.flow.metadata[way].hold(count)
+
+    def state_stream_request_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if not isinstance(event, RequestData) or (yield from self._looked_at(UP, event.data)):
+            yield from super().state_stream_request_body(event)
+        if self.flow.metadata.get(CUT) and self.client_state == self.state_stream_request_body:
+            # The origin must not take what it has for all of it.
+            error = RequestProtocolError(self.stream_id, "cut off", ErrorCode.CLIENT_DISCONNECTED)
+            yield from self.handle_protocol_error(error)
+            self.client_state = self.state_errored
+
+    def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if not isinstance(event, ResponseData) or (yield from self._looked_at(DOWN, event.data)):
+            yield from super().state_stream_response_body(event)
+
+    def _looked_at(self, way: str, data: bytes) -> layer.CommandGenerator[bool]:
+        """Look at a piece of a body before it goes on; whether that could be done. INVARIANT: what couldn't be looked at doesn't go on."""
+        look = self.flow.metadata.get(way)
+        if not isinstance(look, Look):
+            return True
+        if not look.takes_steps(data):
+            look.now(data)
+            return True
+        piece = Piece(look, data)
+        yield BodyPieceHook(piece)
+        if not piece.is_seen:
+            self.flow.metadata[CUT] = True
+            yield commands.CloseConnection(self.context.client)
+        return piece.is_seen
 
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
         if (yield from super().check_invalid(request)):

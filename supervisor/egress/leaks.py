@@ -1,17 +1,17 @@
 """What must not pass in what is looked into, behind its head: placeholders to a host that none of them is for, and real credentials on their way back.
 
     a body, long or short, coded or not    up: looked through before it is sent where it is short, else on its way
-    trailers, messages of a WebSocket      up and down
+    trailers, messages of a WebSocket,     up and down
+    what its pings and its end say
     an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see
 
-It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody. A credential in
-an answer ends the answer before any piece with a part of it that tells: what a stranger's coding hides is refused, what an origin cuts in pieces and
-sends on different requests, or in different messages, isn't found. Nor is a placeholder in a coding that isn't known; it opens nothing.
+It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody, and from
+`looks`, which look. What can't be read is refused, up and down. A credential in an answer ends the answer before any piece with a part of it that tells;
+what an origin cuts in pieces and sends on different requests, or in different messages, isn't found.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from mitmproxy import http
 from mitmproxy.websocket import WebSocketMessage
@@ -20,13 +20,19 @@ from supervisor.core.actions import Network
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress import secrets
 from supervisor.egress.admission import Admission
-from supervisor.egress.codings import readable_only
+from supervisor.egress.codings import Decoder, readable_only
+from supervisor.egress.layers import CUT
+from supervisor.egress.looks import DOWN, UP, Look, look_at
 from supervisor.egress.secrets import BodyScan, Swap
 from supervisor.egress.sessions import Connection
+from supervisor.egress.websockets import PASSES
 
 # A body up to this is looked through before any of it is sent.
 WHOLE_BYTES = 64 * 1024
+# The key of `flow.metadata` of a request that has to be whole before it is sent.
+WATCHED = "gatehouse_watched"
 _KEY = "gatehouse_leaks"
+_SWITCHED = 101
 
 # mitmproxy's word for whether, and through what, a body streams.
 type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
@@ -52,112 +58,153 @@ class Leaks:
 
     def begin(
         self, flow: http.HTTPFlow, connection: Connection, action: Network, swaps: list[Swap], *, is_for_model: bool
-    ) -> BodyScan | None:
-        """A request was let through: look at what follows. What its whole body has to pass before any of it is sent, where that is short."""
-        headers = flow.request.headers
+    ) -> str | None:
+        """A request was let through: look at what follows. Why it may not be sent after all: its body can't be looked through."""
+        headers, session = flow.request.headers, connection.session
         # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
-        session = connection.session
         foreign = secrets.foreign(session.credentials, action.host, action.port)
         placeholders = session.forms_of(frozenset() if is_for_model else foreign)
         back = session.forms_of(secrets.back(session.credentials, swaps, action.host, action.port))
-        if back:
-            headers["accept-encoding"] = readable_only(headers.get("accept-encoding", ""))
         if not (placeholders or back):
             return None
-        up = BodyScan(placeholders, headers.get("content-encoding", ""))
-        flow.metadata[_KEY] = _Watch(connection, action, placeholders, back, up, BodyScan(back))
-        if not placeholders:
-            return None
+        if back:
+            # A part of what is coded can't be decoded, unless it is the first.
+            is_part = "range" in headers
+            headers["accept-encoding"] = "identity" if is_part else readable_only(headers.get("accept-encoding", ""))
+        watch = flow.metadata[_KEY] = _Watch(
+            connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
+        )
+        return self._watch_body(flow, watch) if placeholders else None
+
+    def _watch_body(self, flow: http.HTTPFlow, watch: _Watch) -> str | None:
+        headers = flow.request.headers
         length = headers.get("content-length", "")
+        if not (length or headers.get("transfer-encoding") or flow.request.is_http2):
+            return None
+        look = look_at(flow, UP, watch.connection.session)
+        if look.why:
+            return look.why
+        look.add(watch.up.see, raw=watch.up.see_raw)
         if length.isdigit() and int(length) <= WHOLE_BYTES:
-            return up
+            flow.metadata[WATCHED] = True
+            return None
 
-        def look(piece: bytes) -> list[bytes]:
-            if not connection.cut_for and up.finds(piece):
-                self._cut(connection, action, secrets.FOUND_IN_BODY)
+        def passed(piece: bytes) -> list[bytes]:
+            why = secrets.FOUND_IN_BODY if watch.up.found else look.why
+            if why:
+                self._cut(flow, watch, why)
             # An empty piece would be a chunk of no length, which ends a body: the origin would take it for whole.
-            return [] if connection.cut_for or not piece else [piece]
+            return [] if watch.connection.cut_for or not piece else [piece]
 
-        if length or headers.get("transfer-encoding") or flow.request.is_http2:
-            flow.request.stream = look
+        flow.request.stream = passed
         return None
 
-    def requested(self, flow: http.HTTPFlow) -> str | None:
+    async def requested(self, flow: http.HTTPFlow) -> str | None:
         """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
-        watch = flow.metadata.get(_KEY)
-        if not isinstance(watch, _Watch) or not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
+        watch, look = flow.metadata.get(_KEY), flow.metadata.get(UP)
+        if not isinstance(watch, _Watch):
+            return None
+        if isinstance(look, Look) and not flow.request.stream:
+            await look.in_steps(flow.request.raw_content or b"")
+            if watch.up.found or look.why:
+                return secrets.FOUND_IN_BODY if watch.up.found else look.why
+        if isinstance(look, Look):
+            look.end()
+        if not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
             return None
         flow.request.trailers = None
         if not flow.request.stream:
             return secrets.FOUND_IN_BODY
-        self._cut(watch.connection, watch.action, secrets.FOUND_IN_BODY)
+        self._cut(flow, watch, secrets.FOUND_IN_BODY)
         return None
 
     def answered(self, flow: http.HTTPFlow) -> str | None:
         """The head of the answer: why it may not be passed on. Its body is looked through on its way."""
         watch, response = flow.metadata.get(_KEY), flow.response
-        if not isinstance(watch, _Watch) or not watch.back or response is None:
+        if not isinstance(watch, _Watch) or response is None:
             return None
+        if response.status_code == _SWITCHED:
+            self._watch_messages(flow, watch)
+        if not watch.back:
+            return None
+        why = ""
         if secrets.hold((*response.headers.fields, (b"", response.data.reason)), watch.back):
-            self._admission.refused(watch.connection, watch.action, secrets.ECHOED)
-            return secrets.ECHOED
-        down = BodyScan(watch.back, response.headers.get("content-encoding", ""))
-        if not down.can_read:
-            self._admission.refused(watch.connection, watch.action, secrets.UNREADABLE)
-            return secrets.UNREADABLE
-        if response.status_code == 101:
-            return None
-        response.stream = self._looking(watch, down, response.stream, response.status_code)
-        return None
+            why = secrets.ECHOED
+        elif response.status_code != _SWITCHED:
+            look = look_at(flow, DOWN, watch.connection.session)
+            why = secrets.UNREADABLE if look.why else ""
+            look.add(watch.down.see, raw=watch.down.see_raw)
+            response.stream = self._passing(flow, watch, look, response.stream)
+        if why:
+            self._admission.refused(watch.connection, watch.action, why)
+        return why or None
 
-    def _looking(self, watch: _Watch, down: BodyScan, others: Stream, status: int) -> Callable[[bytes], list[bytes]]:
-        """What looks at an answer's pieces before `others` do.
+    def _passing(
+        self, flow: http.HTTPFlow, watch: _Watch, look: Look, others: Stream
+    ) -> Callable[[bytes], list[bytes]]:
+        """What passes an answer's pieces on to `others`, once they were looked at.
 
         INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
         it (an echo of what it sent) would have it up to its last byte, and could guess that.
         """
-        is_part = status == HTTPStatus.PARTIAL_CONTENT  # nothing of it can be decoded by itself
         waits: list[bytes] = []
 
-        def look(piece: bytes) -> list[bytes]:
-            if not watch.connection.cut_for and down.finds(piece):
-                self._cut(watch.connection, watch.action, secrets.ECHOED)
-            elif not (watch.connection.cut_for or down.can_read or is_part):
-                self._cut(watch.connection, watch.action, secrets.UNREADABLE)
+        def passed(piece: bytes) -> list[bytes]:
+            if watch.down.found or look.why:
+                self._cut(flow, watch, secrets.ECHOED if watch.down.found else secrets.UNREADABLE)
             if watch.connection.cut_for:
                 return []
             waits.append(piece)
-            if piece and down.is_begun:
+            if piece and watch.down.is_begun:
                 return []
+            if not piece:
+                look.end()
             # An empty one would be a chunk of no length, which ends a body.
-            passed = [one for part in waits for one in _by(others, part) if one]
+            found = [one for part in waits for one in _by(others, part) if one]
             waits.clear()
-            return passed
+            return found
 
-        return look
+        return passed
 
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is whole but for its trailers."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if isinstance(watch, _Watch) and response is not None and secrets.hold(_fields(response.trailers), watch.back):
             response.trailers = None
-            self._cut(watch.connection, watch.action, secrets.ECHOED)
+            self._cut(flow, watch, secrets.ECHOED)
+
+    def _watch_messages(self, flow: http.HTTPFlow, watch: _Watch) -> None:
+        """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""
+        beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
+        watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
+        flow.metadata[UP], flow.metadata[DOWN] = Look(Decoder("")), Look(Decoder(""))
+        flow.metadata[UP].add(watch.up.see)
+        flow.metadata[DOWN].add(watch.down.see)
+
+        def passes(data: bytes, *, from_client: bool) -> bool:
+            beside[from_client].see(data)
+            if beside[from_client].found:
+                self._cut(flow, watch, secrets.FOUND_IN_BODY if from_client else secrets.ECHOED)
+            return not watch.connection.cut_for
+
+        flow.metadata[PASSES] = passes
 
     def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
-        """A message of a WebSocket, either way."""
+        """A message of a WebSocket, either way, was looked at."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return
         scan = watch.up if message.from_client else watch.down
-        if watch.connection.cut_for or scan.finds(message.content):
+        if watch.connection.cut_for or scan.found:
             message.drop()  # type: ignore[no-untyped-call]
-            self._cut(watch.connection, watch.action, secrets.FOUND_IN_BODY if message.from_client else secrets.ECHOED)
+            self._cut(flow, watch, secrets.FOUND_IN_BODY if message.from_client else secrets.ECHOED)
 
-    def _cut(self, connection: Connection, action: Network, why: str) -> None:
-        if not connection.cut_for:
-            self._admission.refused(connection, action, why)
-            connection.cut_for = why
-        connection.cut()
+    def _cut(self, flow: http.HTTPFlow, watch: _Watch, why: str) -> None:
+        flow.metadata[CUT] = True
+        if not watch.connection.cut_for:
+            self._admission.refused(watch.connection, watch.action, why)
+            watch.connection.cut_for = why
+        watch.connection.cut()
 
 
 def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:

@@ -9,7 +9,6 @@ INVARIANT: whatever was reserved is reported exactly once: at the answer's end, 
 where nobody saw the end. It holds no answer.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mitmproxy import http
@@ -18,8 +17,9 @@ from supervisor.core.egress_wire import Answer
 from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, read_call
 from supervisor.core.model_errors import ModelError, budget_error
 from supervisor.core.usage import Usage, UsageReader
-from supervisor.egress.codings import Decoder, readable_only
+from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
+from supervisor.egress.looks import DOWN, look_at
 from supervisor.egress.questions import Questions
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
@@ -102,7 +102,8 @@ class Meter:
         headers = response.headers
         counted = (_count(headers, "input"), _count(headers, "output"))
         metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
-        response.stream = _reading(metered.reader.feed, headers.get("content-encoding", ""))
+        response.stream = True
+        look_at(flow, DOWN, metered.connection.session).add(metered.reader.feed)
 
     def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:
         """The answer is over, or never came."""
@@ -153,15 +154,3 @@ class Meter:
 def _count(headers: http.Headers, kind: str) -> int | None:
     text = headers.get(f"x-amzn-bedrock-{kind}-token-count", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
-
-
-def _reading(feed: Callable[[bytes], None], coding: str) -> Callable[[bytes], bytes]:
-    """Passes each piece of a body on as it is, and its decoded bytes to `feed`. What can't be decoded isn't read: the count is then missing."""
-    decoder = Decoder(coding)
-
-    def read(piece: bytes) -> bytes:
-        for part in decoder.decode(piece):
-            feed(part)
-        return piece
-
-    return read

@@ -18,9 +18,7 @@ from supervisor.core.secret_forms import SecretForms, SecretSearch
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
-from supervisor.egress.codings import Decoder
 
-MOST_DECODED_BYTES = 64 * 1024 * 1024
 FOUND_IN_BODY = "the body holds a placeholder, and no credential belongs to this host"
 ECHOED = "the answer holds a credential that Gatehouse put into the request, which the agent must not see"
 UNREADABLE = (
@@ -142,38 +140,24 @@ def _covers(credential: Credential, request: Head) -> bool:
 
 
 class BodyScan:
-    """Looks for secrets in a body, piece by piece: as it is, whatever it is said to be, and decoded where it is `coding`, so far as
-    `MOST_DECODED_BYTES` then."""
+    """Looks for secrets in a body, piece by piece: in what it says, and in what it is, whatever it is said to be."""
 
-    def __init__(self, forms: SecretForms, coding: str = "") -> None:
-        self._forms = forms
-        self._as_it_is, self._meant = SecretSearch(forms), SecretSearch(forms)
-        self._decoder = Decoder(coding)
-        self._decoded_bytes = 0
-
-    @property
-    def can_read(self) -> bool:
-        """Whether the body could be looked through, so far as it came."""
-        return self._decoder.is_readable
+    def __init__(self, forms: SecretForms) -> None:
+        self._says, self._is = SecretSearch(forms), SecretSearch(forms)
+        self.found = False
 
     @property
     def is_begun(self) -> bool:
         """Whether the body so far ends in the beginning of one."""
-        return self._as_it_is.is_begun or self._meant.is_begun
+        return self._says.is_begun or self._is.is_begun
 
-    def finds(self, piece: bytes) -> bool:
-        """Whether the body so far holds one."""
-        if not self._forms:
-            return False
-        if self._as_it_is.finds(piece):
-            return True
-        if not self._decoder.is_coded or self._decoded_bytes >= MOST_DECODED_BYTES:
-            return False
-        return any(map(self._finds_decoded, self._decoder.decode(piece)))
+    def see(self, part: bytes) -> None:
+        """A part of what the body says."""
+        self.found = self.found or self._says.finds(part)
 
-    def _finds_decoded(self, part: bytes) -> bool:
-        self._decoded_bytes += len(part)
-        return self._meant.finds(part)
+    def see_raw(self, part: bytes) -> None:
+        """A part of a coded body as it is."""
+        self.found = self.found or self._is.finds(part)
 
 
 def hold(fields: Iterable[tuple[bytes, bytes]], forms: SecretForms) -> bool:

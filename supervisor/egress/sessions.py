@@ -7,12 +7,14 @@ import asyncio
 import itertools
 import resource
 import socket
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
 from supervisor.core.secret_forms import SecretForms
+from supervisor.egress.codings import Decoder
 from supervisor.egress.dialler import Pin
 from supervisor.egress.ends import MOST_HELD_BYTES
 from supervisor.egress.names import Names
@@ -24,6 +26,8 @@ _KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
 _MOST_FORMS = 64
+# Each may take 16 MB.
+_MOST_WIDE = 8
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -50,7 +54,8 @@ class Session:
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
     it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
-    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole.
+    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `wide` are the bodies on their way of
+    which much is kept to decode them.
     """
 
     id: str
@@ -65,6 +70,7 @@ class Session:
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     message_bytes: int = 0
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    wide: weakref.WeakSet[Decoder] = field(default_factory=weakref.WeakSet)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
@@ -84,6 +90,15 @@ class Session:
             self._forms[texts] = SecretForms(texts)
         return self._forms[texts]
 
+    def may_unpack(self, decoder: Decoder) -> bool:
+        """Whether one more body may be on its way that much is kept of."""
+        if not decoder.is_wide:
+            return True
+        if sum(one.is_wide for one in self.wide) >= _MOST_WIDE:
+            return False
+        self.wide.add(decoder)
+        return True
+
     def use(self, kind: Kind, count: int) -> bool:
         """Use so much up, where it is covered; whether it is."""
         if self.left[kind] < count:
@@ -100,6 +115,29 @@ class Session:
         self.servers.clear()
 
 
+class Room:
+    """How much of what comes one way waits in memory: for an answer, for an origin, or to be looked at."""
+
+    def __init__(self) -> None:
+        self._held_bytes = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def hold(self, count: int) -> None:
+        """So much more waits; negative: it waits no more."""
+        self._held_bytes += count
+        if self._held_bytes <= MOST_HELD_BYTES:
+            for one in self._waiting:
+                if not one.done():
+                    one.set_result(None)
+            self._waiting.clear()
+
+    async def wait(self) -> None:
+        """Until whoever sends may be read on. INVARIANT: what is sent for something that waits fills nobody's memory."""
+        while self._held_bytes > MOST_HELD_BYTES:
+            self._waiting.append(asyncio.get_running_loop().create_future())
+            await self._waiting[-1]
+
+
 @dataclass(eq=False)
 class Connection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
@@ -109,7 +147,8 @@ class Connection:
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
     outcome wasn't reported yet, with the time of each. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
-    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `held_bytes` of bodies wait in memory.
+    last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `up` is how much of its
+    client's bodies waits in memory, and `down` of its origins'.
     """
 
     id: str
@@ -129,20 +168,8 @@ class Connection:
     over: Answer | None = None
     uncovered_bytes: int = 0
     sending: set[str] = field(default_factory=set)
-    held_bytes: int = 0
-    _room: asyncio.Future[None] | None = None
-
-    def hold(self, count: int) -> None:
-        """So much more of what its client sent waits in memory, for an answer or for an origin; negative: it waits no more."""
-        self.held_bytes += count
-        if self.held_bytes <= MOST_HELD_BYTES and self._room is not None and not self._room.done():
-            self._room.set_result(None)
-
-    async def room(self) -> None:
-        """Until its client may be read on. INVARIANT: what a client sends for a request that waits fills nobody's memory."""
-        while self.held_bytes > MOST_HELD_BYTES:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+    up: Room = field(default_factory=Room)
+    down: Room = field(default_factory=Room)
 
     def cut(self) -> None:
         """End it at once, what waits to be sent included."""

@@ -3,6 +3,8 @@
 It is separate so that the words stand in one place. It decides nothing.
 """
 
+import re
+
 from supervisor.egress.checks import DEFAULT_PORTS
 from supervisor.egress.refusals import Refusal
 
@@ -13,6 +15,8 @@ _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
 _WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
 _CLOSED = ("connection closed", "server closed connection")
 _MOST_SHOWN = 200
+# Where mitmproxy quotes what an origin said. INVARIANT: it is never repeated, since it may be the credential that the origin was sent.
+_QUOTED = re.compile(r"(?:bytearray\(|\bb)?['\"]|\\")
 
 
 def tunnel_rule(host: str, port: int) -> str:
@@ -47,7 +51,7 @@ def of_origin(error: str, host: str, port: int) -> Refusal:
         why = f"`{host}` hung up without a response: it may want a certificate of the client, which can't be shown while it is looked into"
     else:
         why, remedy = (
-            f"`{host}` port {port} gave no response: {error[:_MOST_SHOWN]}",
+            f"`{host}` port {port} gave no response: {_QUOTED.split(error, maxsplit=1)[0].rstrip(': ')[:_MOST_SHOWN]}",
             "check host and port, or try again",
         )
     return Refusal(error="unreachable", why=why, remedy=remedy)

@@ -5,6 +5,8 @@ It decides only how much of messages that aren't whole yet is kept, of one and o
 what may be kept. It is apart from `layers` because nothing here is a request. `install` puts it in mitmproxy's place.
 """
 
+import contextlib
+import functools
 import zlib
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
@@ -16,13 +18,17 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
+from supervisor.egress.looks import DOWN, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.sessions import Session
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 MOST_OF_SESSION_BYTES = 96 * 1024 * 1024
 # The key of `flow.metadata` under which the session is found.
 SESSION = "gatehouse_session"
+# And what says whether what isn't a message may go on.
+PASSES = "gatehouse_passes"
 _TOO_BIG = 1009
+_AGAINST_POLICY = 1008
 _TOO_LONG = "a message is longer than Gatehouse keeps"
 _UNREADABLE = "a message can't be read"
 _BY_EXTENSION = "error in extension"  # what wsproto says of whatever `BoundedDeflate` finds
@@ -59,6 +65,8 @@ class BoundedConnection(_websocket.WebsocketConnection):
     """One direction. `session` keeps the sum of all."""
 
     session: Session | None = None
+    # Whether what a ping, a pong or the end says may go on.
+    passes: Callable[[bytes], bool] | None = None
     _kept_bytes = 0
 
     def __init__(self, kind: Any, extensions: Iterable[Any] = (), **options: Any) -> None:
@@ -72,6 +80,10 @@ class BoundedConnection(_websocket.WebsocketConnection):
                 self.let_go()
                 code = _TOO_BIG if is_message else event.code
                 yield events.CloseConnection(code=code, reason=_TOO_LONG if code == _TOO_BIG else _UNREADABLE)
+                return
+            if self.passes is not None and not self.passes(_said(event)):
+                self.let_go()
+                yield events.CloseConnection(code=_AGAINST_POLICY)
                 return
             if isinstance(event, events.CloseConnection) or getattr(event, "message_finished", False):
                 self.let_go()
@@ -101,24 +113,53 @@ def _length_bytes(data: str | bytes) -> int:
     return len(data.encode()) if isinstance(data, str) else len(data)
 
 
+def _said(event: Any) -> bytes:
+    """What a frame says that is no part of a message: RFC 6455 5.5."""
+    if isinstance(event, events.Ping | events.Pong):
+        return bytes(event.payload)
+    return (event.reason or "").encode() if isinstance(event, events.CloseConnection) else b""
+
+
 class BoundedWebsocket(_websocket.WebsocketLayer):
     """Both directions."""
 
     def start(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
         yield from super().start(event)
-        session = self.flow.metadata.get(SESSION)
+        session, passes = self.flow.metadata.get(SESSION), self.flow.metadata.get(PASSES)
         for one in (self.client_ws, self.server_ws):
             if isinstance(one, BoundedConnection) and isinstance(session, Session):
                 one.session = session
+                one.passes = passes and functools.partial(passes, from_client=one is self.client_ws)
 
     _handle_event = start
 
     def relay_messages(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
-        yield from super().relay_messages(event)
+        commands = super().relay_messages(event)
+        with contextlib.suppress(StopIteration):
+            command = next(commands)
+            while True:
+                if isinstance(command, _websocket.WebsocketMessageHook):
+                    yield from self._looked_at()
+                command = commands.send((yield command))
         if self._handle_event == self.done:
             for one in (self.client_ws, self.server_ws):
                 if isinstance(one, BoundedConnection):
                     one.let_go()
+
+    def _looked_at(self) -> layer.CommandGenerator[None]:
+        """Look at the message that is about to go on. INVARIANT: what couldn't be looked at doesn't go on."""
+        assert self.flow.websocket is not None
+        message = self.flow.websocket.messages[-1]
+        look = self.flow.metadata.get(UP if message.from_client else DOWN)
+        if not isinstance(look, Look):
+            return
+        if not look.takes_steps(message.content):
+            look.now(message.content)
+            return
+        piece = Piece(look, message.content)
+        yield BodyPieceHook(piece)
+        if not piece.is_seen:
+            message.drop()  # type: ignore[no-untyped-call]
 
 
 def install() -> None:

@@ -1,0 +1,90 @@
+"""Bodies on their way, looked at piece by piece before they go on.
+
+It decides when a piece is looked at, and that nobody else has to wait long for it: what is coded is decoded once for all who want to see it, and after each
+step of that the loop has its turn. A few bytes may stand for megabytes, and the connection with them waits by itself. It is separate from `leaks` and `meter`,
+which know what they look for, and from `layers`, which call it. It changes no piece.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mitmproxy import http
+from mitmproxy.proxy import commands
+
+from supervisor.egress.codings import STEP_BYTES, TOO_MANY, Decoder
+from supervisor.egress.sessions import Session
+
+# Keys of `flow.metadata`.
+UP, DOWN = "gatehouse_look_up", "gatehouse_look_down"
+
+
+class Look:
+    """One body. `why` is why it couldn't be read as far as it came, and empty as long as it could."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._raw: list[Callable[[bytes], None]] = []
+        self._read: list[Callable[[bytes], None]] = []
+
+    @property
+    def why(self) -> str:
+        return self._decoder.why
+
+    def takes_steps(self, piece: bytes) -> bool:
+        """Whether to look at a piece takes long enough for others to have their turn meanwhile."""
+        return self._decoder.is_coded or len(piece) > STEP_BYTES
+
+    def add(self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None) -> None:
+        """Show what the body says to `read`, and to `raw` what it is, where that is something else."""
+        self._read.append(read)
+        if raw is not None and self._decoder.is_coded:
+            self._raw.append(raw)
+
+    def now(self, piece: bytes) -> None:
+        """Look at a piece that takes no steps."""
+        for see in self._read:
+            see(piece)
+
+    async def in_steps(self, piece: bytes) -> None:
+        """Look at any piece."""
+        for at in range(0, len(piece), STEP_BYTES):
+            step = piece[at : at + STEP_BYTES]
+            for see in self._raw:
+                see(step)
+            for part in self._decoder.decode(step):
+                self.now(part)
+                await asyncio.sleep(0)
+
+    def end(self) -> None:
+        """No more of it comes."""
+        self._decoder.end()
+
+
+@dataclass
+class Piece:
+    """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't go on."""
+
+    look: Look
+    data: bytes
+    is_seen: bool = False
+
+
+@dataclass
+class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
+    """A piece of a body, or a message of a WebSocket, is about to go on."""
+
+    name = "body_piece"
+    piece: Piece
+
+
+def look_at(flow: http.HTTPFlow, way: str, session: Session) -> Look:
+    """What looks at a body of the flow, made where nobody wanted to see it yet."""
+    look = flow.metadata.get(way)
+    if not isinstance(look, Look):
+        said = flow.response if way == DOWN and flow.response is not None else flow.request
+        decoder = Decoder(said.headers.get("content-encoding", ""))
+        if not session.may_unpack(decoder):
+            decoder.refuse(TOO_MANY)
+        look = flow.metadata[way] = Look(decoder)
+    return look

@@ -1,0 +1,186 @@
+"""An origin that gives the agent back what it was sent, in every form that is known and by every way that an answer has: the agent sees none of it.
+
+The credential is one that a service could give out; the origin is one that repeats whatever it is told, as pages for debugging do.
+"""
+
+import asyncio
+import base64
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from supervisor.core.egress_wire import Credential, Refused
+from supervisor.core.secret_forms import SecretForms
+from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
+from tests.core.secret_writings import WRITINGS
+from tests.egress.egress_harness import Origin, Proxy
+from tests.egress.test_leaks import all_of, answering, unchunked
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PLACEHOLDER = "gatehouse-placeholder-it-0123456789"
+SECRET = 'sk-ant-api03-Zm9v+YmFy/"100%"&x_0123456789'
+FORMS = SecretForms([SECRET])
+BEGINS = SecretForms([SECRET[:16]])
+
+
+def credential(port: int) -> Credential:
+    return Credential(
+        placeholder=PLACEHOLDER, secret=SECRET, header="authorization", hosts=(f"origin.test:{port}",), scheme="http"
+    )
+
+
+async def heard(proxy: Proxy, http: Origin, said: bytes) -> bytes:
+    """All that the agent has of an answer."""
+    http.respond = lambda head: said
+    target = f"origin.test:{http.port}"
+    reader, writer = await proxy.open()
+    writer.write(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode()
+    )
+    found = await all_of(reader)
+    writer.close()
+    return found
+
+
+def in_pieces(body: bytes, size: int, *headers: str) -> bytes:
+    pieces = (body[at : at + size] for at in range(0, len(body), size))
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    return (
+        "\r\n".join(("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", *headers, "", "")).encode()
+        + chunks
+        + b"0\r\n\r\n"
+    )
+
+
+def tiny_blocks(body: bytes) -> bytes:
+    """gzip of which each byte has a block of its own."""
+    import zlib
+
+    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
+    return (
+        b"".join(packer.compress(body[at : at + 1]) + packer.flush(zlib.Z_FULL_FLUSH) for at in range(len(body)))
+        + packer.flush()
+    )
+
+
+WAYS: dict[str, Callable[[bytes], bytes]] = {
+    "a body": answering,
+    "small chunks": lambda said: in_pieces(said, 3),
+    "events": lambda said: in_pieces(b"event: x\ndata: " + said.replace(b"\n", b"") + b"\n\n", 11, "Content-Type: text/event-stream"),
+    "gzip in tiny blocks": lambda said: in_pieces(tiny_blocks(said), 5, "Content-Encoding: gzip"),
+    "an error page": lambda said: answering(b"<h1>500</h1>" + said).replace(b"200 OK", b"500 Oops"),
+    "a header": lambda said: answering(b"", "X-Said: " + said.decode().replace("\n", "")),
+    "where to go": lambda said: answering(b"", "Location: /?t=" + said.decode().replace("\n", "")).replace(b"200 OK", b"302 Found"),
+    "a cookie": lambda said: answering(b"", "Set-Cookie: a=" + said.decode().replace("\n", "") + "; Path=/"),
+    "the reason": lambda said: answering(b"").replace(b"OK", said.replace(b"\n", b"")),
+    "no header at all": lambda said: b"HTTP/1.1 200 OK\r\n" + said.replace(b"\n", b"") + b"\r\n\r\n",
+    "no status": lambda said: said.replace(b"\n", b"") + b"\r\n\r\n",
+    "an early answer": lambda said: b"HTTP/1.1 103 Early Hints\r\nLink: " + said.replace(b"\n", b"") + b"\r\n\r\n" + answering(b"x"),
+    "a length that is none": lambda said: b"HTTP/1.1 200 OK\r\nContent-Length: " + said.replace(b"\n", b"") + b"\r\n\r\n",
+    "a chunk's length": lambda said: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + said.replace(b"\n", b"") + b"\r\n",
+    "a chunk's extension": lambda said: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=" + said.replace(b"\n", b"") + b"\r\nx\r\n0\r\n\r\n",
+    "a trailer": lambda said: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-T: " + said.replace(b"\n", b"") + b"\r\n\r\n",
+}  # fmt: skip
+
+
+def shows(said: bytes) -> bool:
+    """Whether the agent could read it, or a good part of it, in what it heard."""
+    body = unchunked(said) if b"chunked" in said else b""
+    with contextlib.suppress(EOFError, OSError):
+        body += gzip.decompress(body)
+    return any(forms.is_in(part) for forms in (FORMS, BEGINS) for part in (said, body))
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_in_no_form_by_no_way(proxy: Proxy, http: Origin, way: str) -> None:
+    proxy.credentials(credential(http.port))
+    for writing, write in WRITINGS.items():
+        found = await heard(proxy, http, WAYS[way](write(SECRET).encode()))
+        assert not shows(found), (writing, found)
+    assert SECRET.encode() in http.received
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-be", "utf-32"])
+async def test_nor_in_wide_characters(proxy: Proxy, http: Origin, coding: str) -> None:
+    proxy.credentials(credential(http.port))
+    for size in (1, 5, 4096):
+        found = unchunked(await heard(proxy, http, in_pieces(f'{{"k": "{SECRET}"}}'.encode(coding), size)))
+        assert not shows(found)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+
+
+# -- WebSockets: everything that a frame can carry ---------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def talker(says: list[tuple[str, str]], heard_frames: list[bytes]) -> AsyncIterator[int]:
+    """Says what it is told to, and notes what pings carry."""
+
+    async def talk(connection: ServerConnection) -> None:
+        for how, what in says:
+            if how == "ping":
+                await connection.ping(what.encode())
+            elif how == "close":
+                await connection.close(1000, what)
+            elif how == "fragments":
+                await connection.send([what[at : at + 5] for at in range(0, len(what), 5)])
+            else:
+                await connection.send(what)
+        async for message in connection:
+            heard_frames.append(message if isinstance(message, bytes) else message.encode())  # noqa: PERF401  # as they come
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        yield next(iter(server.sockets)).getsockname()[1]
+
+
+@pytest.fixture
+def says() -> list[tuple[str, str]]:
+    return []
+
+
+@pytest.fixture
+def heard_frames() -> list[bytes]:
+    return []
+
+
+@pytest.mark.parametrize("how", ["message", "fragments", "ping", "close"])
+@pytest.mark.parametrize("writing", ["as it is", "base64", "JSON", "hexadecimal", "percent-encoded"])
+async def test_nor_in_any_frame(proxy: Proxy, talker: int, says: list[tuple[str, str]], how: str, writing: str) -> None:
+    says.append((how, WRITINGS[writing](SECRET)))
+    proxy.credentials(credential(talker))
+    headers = {"Authorization": f"Bearer {PLACEHOLDER}"}
+    got: list[bytes] = []
+    async with connect(f"ws://origin.test:{talker}/", proxy=proxy.url, additional_headers=headers) as socket:
+        with contextlib.suppress(ConnectionClosed):
+            async with asyncio.timeout(20):
+                while True:
+                    got.append(str(await socket.recv()).encode())
+    got.append((socket.close_reason or "").encode())
+    assert not FORMS.is_in(b" ".join(got))
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+
+
+@pytest.mark.parametrize("how", ["ping", "close", "long"])
+async def test_a_placeholder_goes_out_in_no_frame(
+    proxy: Proxy, talker: int, heard_frames: list[bytes], how: str
+) -> None:
+    proxy.credentials(credential(1))
+    async with connect(f"ws://other.test:{talker}/", proxy=proxy.url, compression=None) as socket:
+        with contextlib.suppress(ConnectionClosed):
+            if how == "ping":
+                await socket.ping(PLACEHOLDER.encode())
+                await socket.wait_closed()
+            elif how == "close":
+                await socket.close(1000, base64.b64encode(PLACEHOLDER.encode()).decode())
+            else:
+                await socket.send("x" * 1_000_000 + PLACEHOLDER)
+                await socket.wait_closed()
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == FOUND_IN_BODY)
+    assert not heard_frames
