@@ -31,8 +31,6 @@ from supervisor.egress.failures import where
 from supervisor.egress.layers import (
     ALLOWED,
     AUTHORITY,
-    HOLD_DOWN,
-    HOLD_UP,
     LEAVE,
     REFUSAL,
     TUNNEL,
@@ -40,7 +38,7 @@ from supervisor.egress.layers import (
     next_layer_for,
 )
 from supervisor.egress.leaks import WATCHED, WHOLE_BYTES, Leaks
-from supervisor.egress.looks import Piece
+from supervisor.egress.looks import HOLD_DOWN, HOLD_UP, Piece
 from supervisor.egress.meter import ERROR, Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions

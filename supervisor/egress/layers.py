@@ -41,7 +41,7 @@ from supervisor.egress import held_bodies
 from supervisor.egress.bucket import Bucket
 from supervisor.egress.checks import MOST_HEAD_BYTES
 from supervisor.egress.ends import MOST_DROPPED_BYTES
-from supervisor.egress.looks import DOWN, UP, BodyPieceHook, Look, Piece
+from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
 
@@ -53,8 +53,6 @@ AUTHORITY = "gatehouse_authority"
 TUNNEL = "gatehouse_tunnel"
 # What to call when the client gives a request up while a hook looks at it.
 LEAVE = "gatehouse_leave"
-# The connection's room, up and down: to be told how much of the body waits meanwhile.
-HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
 # Whether it was cut off in its midst.
 CUT = "gatehouse_cut"
 TLS_PREFIX_BYTES = 3

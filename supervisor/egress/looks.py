@@ -17,6 +17,8 @@ from supervisor.egress.sessions import Session
 
 # Keys of `flow.metadata`.
 UP, DOWN = "gatehouse_look_up", "gatehouse_look_down"
+# And of the connection's room, up and down: to be told how much waits while something is looked at.
+HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
 
 
 class Look:

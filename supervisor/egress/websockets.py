@@ -18,8 +18,8 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
-from supervisor.egress.looks import DOWN, UP, BodyPieceHook, Look, Piece
-from supervisor.egress.sessions import Session
+from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
+from supervisor.egress.sessions import Room, Session
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 MOST_OF_SESSION_BYTES = 96 * 1024 * 1024
@@ -121,7 +121,23 @@ def _said(event: Any) -> bytes:
 
 
 class BoundedWebsocket(_websocket.WebsocketLayer):
-    """Both directions."""
+    """Both directions. What comes while a message is looked at waits, and so do those who send it."""
+
+    def __init__(self, context: Any, flow: Any) -> None:
+        super().__init__(context, flow)
+        self._waiting: list[tuple[Room, int]] = []
+
+    def handle_event(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
+        if self._paused and isinstance(event, proxy_events.DataReceived):
+            room = self.flow.metadata.get(HOLD_UP if event.connection == self.context.client else HOLD_DOWN)
+            if isinstance(room, Room):
+                self._waiting.append((room, len(event.data)))
+                room.hold(len(event.data))
+        yield from super().handle_event(event)
+        if not self._paused:
+            for room, count in self._waiting:
+                room.hold(-count)
+            self._waiting.clear()
 
     def start(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
         yield from super().start(event)
@@ -156,8 +172,10 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
         if not look.takes_steps(message.content):
             look.now(message.content)
             return
-        piece = Piece(look, message.content)
+        piece, session = Piece(look, message.content), self.flow.metadata[SESSION]
+        session.message_bytes += len(piece.data)
         yield BodyPieceHook(piece)
+        session.message_bytes -= len(piece.data)
         if not piece.is_seen:
             message.drop()  # type: ignore[no-untyped-call]
 
