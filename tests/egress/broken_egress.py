@@ -101,6 +101,7 @@ OWNERS = {
     "addresses": addresses,
     "layers": layers,
     "Leaks": leaks.Leaks,
+    "BodyScan": secrets.BodyScan,
     "TrailerlessReader": layers.TrailerlessReader,
 }
 

@@ -128,6 +128,7 @@ AFTER = [
 ]
 # Hooks of what is refused whatever it is, and of the end of things: all of them at once. What is denied stays so.
 REST = [
+    "body_piece",
     "http_connect",
     "tls_failed_client",
     "tcp_start",

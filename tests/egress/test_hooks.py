@@ -10,6 +10,7 @@ from tests.egress.test_failures import AFTER, BEFORE, INSIDE
 OF_EGRESS = {"add_log", "configure", "done", "load", "running", "update"}
 # Ours, or those of what is never let through, or after the verdict: as they were looked at, one by one.
 LOOKED_AT = {
+    "body": {"piece"},
     "client": {"connected", "disconnected"},
     "dns": {"error", "request", "response"},
     "http": {"connect", "connect_error", "connect_upstream", "connected"},

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import zlib
+from pathlib import Path
 
 import brotli
 import pytest
@@ -14,7 +15,7 @@ from supervisor.egress.guard import closes
 from supervisor.egress.looks import Look, Piece
 from supervisor.egress.secrets import UNREADABLE
 from supervisor.egress.sessions import Room
-from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
+from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_egress, serving, status_of
 from tests.egress.test_leaks import all_of, answering, chunked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -144,6 +145,26 @@ async def test_an_answer_that_unpacks_to_too_much_is_cut_off(proxy: Proxy, http:
     assert SECRET.encode() not in await all_of(reader)
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == UNREADABLE)
     writer.close()
+
+
+@pytest.mark.parametrize("part", ["Guard.body_piece", "Raw.body_piece", "BodyScan.see"])
+async def test_where_looking_raises_nothing_goes_on(tmp_path: Path, upstream_ca: Path, http: Origin, part: str) -> None:
+    coded = gzip.compress(b"x" * 1000)
+    said = answering(coded, "Content-Encoding: gzip")
+    http.respond = lambda head: said
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        proxy.credentials(credential(http.port))
+        for host, head, body in (
+            ("other.test", "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", chunked(coded)),
+            ("origin.test", f"Authorization: Bearer {PLACEHOLDER}\r\n", b""),
+        ):
+            reader, writer = await proxy.open()
+            target = f"{host}:{http.port}"
+            writer.write(f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{head}\r\n".encode() + body)
+            assert coded not in await all_of(reader)
+            writer.close()
+    assert coded not in http.received
+    assert not http.received.endswith(b"0\r\n\r\n")
 
 
 async def test_a_long_upload_that_is_packed_arrives_whole(proxy: Proxy, http: Origin) -> None:
