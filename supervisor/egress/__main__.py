@@ -23,10 +23,12 @@ from supervisor.egress.failures import OthersLog
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 MOST_FILES = 16384
+# A connection takes three (`sessions`), egress itself some forty. With few it says so, with fewer it doesn't start.
+FEW_FILES, LEAST_FILES = 2048, 256
 
 
-def harden() -> None:
-    """Give up what egress doesn't need. `OSError` where the kernel won't: egress doesn't run weaker than meant."""
+def harden() -> int:
+    """Give up what egress doesn't need; how many files it may open. `OSError` where the kernel won't: egress doesn't run weaker than meant."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
@@ -35,6 +37,7 @@ def harden() -> None:
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl")
+    return wanted
 
 
 def configure_logging() -> None:
@@ -58,8 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m supervisor.egress")
     parser.add_argument("--channel-fd", type=int, required=True)
     channel = socket.socket(fileno=parser.parse_args().channel_fd)
-    harden()
+    files = harden()
     configure_logging()
+    if files < FEW_FILES:
+        remedy = f"raise the limit before Gatehouse is started: ulimit -n {MOST_FILES}"
+        structlog.get_logger("egress").warning("few open files: few connections at a time", most=files, remedy=remedy)
+    if files < LEAST_FILES:
+        sys.exit("egress: too few open files to serve anybody")
 
     async def run() -> None:
         await Egress(RealClock()).run(channel)

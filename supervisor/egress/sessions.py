@@ -191,6 +191,7 @@ class Sessions:
     def __init__(self) -> None:
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most_connections = (most_files - most_files // _KEPT_PART) // _FILES_EACH
+        self._open_connections = 0
         self._sessions: dict[str, Session] = {}
         self._by_client: dict[str, Connection] = {}
         self._ids = itertools.count(1)
@@ -213,17 +214,22 @@ class Sessions:
     def connect(self, session: Session, transport: asyncio.Transport, started_at: float) -> Connection | None:
         """Register a client; None where the session is closed or has too many.
 
-        INVARIANT: no session takes the descriptors that are another's share.
+        INVARIANT: no session takes the descriptors that are another's share, and all together never more than there are: none has more connections
+        than are left, so that whoever comes later finds some.
         """
         share = self._most_connections // max(1, len(self._sessions))
-        if session.closed or len(session.connections) >= min(MOST_CONNECTIONS_PER_SESSION, share):
+        left = self._most_connections - self._open_connections
+        if session.closed or len(session.connections) >= min(MOST_CONNECTIONS_PER_SESSION, share, left):
             return None
+        self._open_connections += 1
         connection = Connection(f"{session.id}/{next(self._ids)}", session, transport, started_at)
         session.connections.add(connection)
         return connection
 
     def disconnect(self, connection: Connection) -> None:
         """Forget a client, whose connection is over."""
+        if connection in connection.session.connections:
+            self._open_connections -= 1
         connection.session.connections.discard(connection)
         connection.leave()
 

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import resource
+import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -207,11 +209,59 @@ async def test_no_session_takes_the_share_of_another(monkeypatch: pytest.MonkeyP
     transport = Nobody()
     taken = [sessions.connect(greedy, transport, 0.0) for _ in range(100)]
     assert len([one for one in taken if one is not None]) == 30
-    assert all(sessions.connect(modest, transport, 0.0) for _ in range(30))
+    assert all(sessions.connect(modest, transport, 0.0) for _ in range(15))
     # Two files for each, and one on its way, are below the limit.
     assert len(greedy.connections | modest.connections) * 3 < 200
+    for one in taken:
+        if one is not None:
+            sessions.disconnect(one)
+            sessions.disconnect(one)  # said twice, it counts once
     sessions.close("modest")
     assert sessions.connect(greedy, transport, 0.0)
+
+
+@pytest.mark.parametrize("files", [256, 1024, 4096, 16384])
+async def test_greedy_sessions_that_come_one_by_one_leave_room_for_the_next(
+    files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that shrinks takes nothing back from those who have theirs."""
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
+    sessions = Sessions()
+    total = 0
+    for number in range(4):
+        session = sessions.get(f"s{number}")
+        taken = [sessions.connect(session, Nobody(), 0.0) for _ in range(MOST_CONNECTIONS_PER_SESSION + 1)]
+        held = len([one for one in taken if one is not None])
+        assert 0 < held <= MOST_CONNECTIONS_PER_SESSION
+        total += held
+        assert total * 3 < files
+    most = MOST_CONNECTIONS_PER_SESSION
+    assert total == 4 * most or files < 16384, "where there are enough, nobody has less than before"
+
+
+@pytest.mark.parametrize(("files", "starts"), [(128, False), (1024, True)])
+async def test_few_open_files_are_told_and_too_few_start_nothing(files: int, starts: bool) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()  # whoever starts finds no supervisor, and ends
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({min(files, 100)}, {files})); "
+    code = f"{limited}import sys; from supervisor.egress.__main__ import main; main()"
+    with theirs:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            code,
+            "--channel-fd",
+            str(theirs.fileno()),
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+        )
+        async with asyncio.timeout(60):
+            _, said = await child.communicate()
+    assert b"few open files" in said
+    assert b"ulimit -n" in said
+    assert b'"most": %d' % files in said, "the soft limit was raised to the hard one"
+    assert (child.returncode == 0) == starts
+    assert (b"too few open files" in said) != starts
 
 
 async def test_half_a_head_from_thousands_of_connections_holds_nobody_up(
