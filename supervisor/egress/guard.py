@@ -174,8 +174,11 @@ class Guard:
         action = self._action(flow, connection, head, host, port)
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
-        if why is not None or misplaced is not None:
-            self._refuse_locally(flow, connection, action, why or misplaced or "")
+        wrong = refusals.of_contradiction(why) if why is not None else None
+        wrong = refusals.of_credential(misplaced) if wrong is None and misplaced is not None else wrong
+        if wrong is not None:
+            self._refuse(flow, wrong)
+            self._admission.refused(connection, action, wrong.why)
             return
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
         answer = connection.over or await self._admission.admit(
@@ -226,7 +229,7 @@ class Guard:
             connection.sending.discard(flow.id)
         self._bodies.requested(flow)
         why = await self._leaks.requested(flow)
-        refusal = self._signer.at_end(flow) if why is None else refusals.of_contradiction(why)
+        refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:
             self._take_back(flow, refusal)
             return
@@ -435,10 +438,6 @@ class Guard:
 
     def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         flow.metadata[REFUSAL] = refusal
-
-    def _refuse_locally(self, flow: http.HTTPFlow, connection: Connection, action: Network, why: str) -> None:
-        self._refuse(flow, refusals.of_contradiction(why))
-        self._admission.refused(connection, action, why)
 
     def _settle(self, flow: http.HTTPFlow, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)

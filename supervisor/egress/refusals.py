@@ -93,3 +93,11 @@ def phrase(refusal: Refusal, status: int = 403) -> str:
 def of_contradiction(why: str) -> Refusal:
     """The refusal of what says two things at once."""
     return Refusal(why=why, remedy="no rule can allow this; send a request that says one thing only")
+
+
+def of_credential(why: str) -> Refusal:
+    """The refusal of a placeholder, or of another key, where it doesn't belong."""
+    return Refusal(
+        why=why,
+        remedy="send the placeholder in its own header to its own host only, or ask the operator to bind its credential otherwise",
+    )

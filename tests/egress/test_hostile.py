@@ -354,6 +354,7 @@ async def test_a_placeholder_anywhere_else_is_refused(proxy: Proxy, http: Origin
     )
     assert status_of(answer) == 403
     assert SECRET not in answer.decode()
+    assert "in its own header to its own host" in body_of(answer)["remedy"]
     assert http.untouched
 
 
