@@ -16,15 +16,15 @@ MOST_LAYERS = 3
 # What a character takes at most where it is written in some of them.
 MOST_BYTES_EACH = 12
 
-# RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4. A run of backslashes is read as one, which is what
-# becomes of it when JSON is written in JSON some times over. Half a pair that the text ends with is left: the other half was cut off.
+# RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4. Half a pair that the text ends with is left: the other half
+# was cut off.
 _HIGH = rb"[dD][89abAB][0-9A-Fa-f]{2}"
 _LOW = rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
 _PART = rb"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
 # It begins with a set of bytes, which is what makes `re` skip whatever isn't one of them.
 _ESCAPE = re.compile(
     rb"[%%\\&](?:(?<=%%)[0-9A-Fa-f]{2}"
-    rb"""|(?<=\\)(?:u%(high)s\\u%(low)s|(?!u%(high)s(?:%(part)s)?\Z)u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|["'/bfnrt]|\\+)"""
+    rb"""|(?<=\\)(?:u%(high)s\\u%(low)s|(?!u%(high)s(?:%(part)s)?\Z)u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2}|["'/bfnrt\\])"""
     rb"|(?<=&)(?:#[xX][0-9A-Fa-f]{1,8};?|#[0-9]{1,8};?|[A-Za-z]{2,31};))"
     % {b"high": _HIGH, b"low": _LOW, b"part": _PART}
 )

@@ -103,6 +103,7 @@ def test_what_is_shown_has_no_secret_and_all_of_the_rest(text: bytes, secrets: l
     after=st.text(st.characters(codec="ascii"), max_size=20),
     writing=st.sampled_from([one for one in WRITINGS if "twice" not in one]),
 )
+@example(secret="000\\\x1f000", before="", after="", writing="JSON")
 def test_any_secret_is_found_between_any_text(secret: str, before: str, after: str, writing: str) -> None:
     written = WRITINGS[writing](before + secret + after).encode()
     assert MARK in SecretForms([secret]).without(written, MARK)

@@ -39,7 +39,7 @@ SOME = {
     b"%41%4a%4A": b"AJJ",
     b"\\u0041\\x42\\u{43}\\/\\\"\\'": b"ABC/\"'",
     b"\\ud83d\\ude00 \\u{1F600}": "\N{GRINNING FACE} \N{GRINNING FACE}".encode(),
-    b"\\\\\\\\u0041": b"\\u0041",
+    b"\\\\\\\\u0041": b"\\\\u0041",
     b"&#65;&#x41;&#0000065;&#X41&#65": b"AAAAA",
     b"&amp;&lt;&nosuch;": b"&<&nosuch;",
     b"&#99999999;\\u{ffffff}": b"??",
