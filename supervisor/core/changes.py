@@ -27,6 +27,8 @@ PERMISSIONS = 0o777
 SET_ID = stat.S_ISUID | stat.S_ISGID
 # The mode of a folder that came to be on the way to a file: whatever the umask made of it.
 ANY_MODE = -1
+# What the owner of a folder needs to read and change what is in it.
+OWNER = 0o700
 # What a umask leaves of a new folder's, mostly. Any other was meant by somebody: nobody else may read it, say.
 USUAL_MODES = frozenset((0o755, 0o775, 0o777))
 MOST_EDITED_CHARS = 16 << 20

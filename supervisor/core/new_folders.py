@@ -10,10 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from supervisor.core.actions import FileChange, NewFolder
-from supervisor.core.changes import ANY_MODE, PERMISSIONS, is_usual, name_fields
-
-# What its owner needs to fill a folder. One that is to be without it is made with it, and shut by a change of its own.
-OWNER = 0o700
+from supervisor.core.changes import ANY_MODE, OWNER, PERMISSIONS, is_usual, name_fields
 
 # The folders above a path that the host doesn't have, outermost first, with the permissions that they have in the copy;
 # ANY_MODE where those say nothing.
@@ -39,7 +36,8 @@ def holds_for(before: Way, now: Way) -> bool:
 
 
 def modes_on_way(action: FileChange) -> dict[int, int]:
-    """The permissions that each folder above the path is made with, by its depth: 0 is in the workspace's own folder."""
+    """The permissions that each folder above the path is made with, by its depth: 0 is in the workspace's own folder. One that
+    is to keep out its owner doesn't yet: it is shut by a change of its own."""
     return {folder.path.count("/"): folder.mode | OWNER for folder in action.folders}
 
 

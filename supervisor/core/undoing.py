@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from supervisor.core.changes import ANY_MODE, Kind, Seen, link_token
+from supervisor.core.changes import ANY_MODE, OWNER, Kind, Seen, link_token
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -151,6 +151,32 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
         ),
         *sorted((one for one in modes if not lets_in(one.to)), reverse=True, key=_by_name),
     ]
+
+
+def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
+    """The same steps for a user who isn't root: what is in a folder that keeps out its owner can't go or come back. Such a one is
+    opened before anything else, where it goes; where it comes back, it is shut after all else, from within."""
+    steps = list(steps)
+    opening: list[Restoration] = []
+    between: list[Restoration] = []
+    shutting: list[Restoration] = []
+    for one in steps:
+        if one.to is None and (expected := _opened(one.expected)) is not None:
+            opening.append(Restoration(one.name, expected, one.expected))
+            between.append(one._replace(expected=expected))
+        elif one.expected is None and (to := _opened(one.to)) is not None:
+            between.append(one._replace(to=to))
+            shutting.append(Restoration(one.name, one.to, to))
+        else:
+            between.append(one)
+    return [*sorted(opening, key=_by_name), *between, *sorted(shutting, reverse=True, key=_by_name)]
+
+
+def _opened(held: Held | None) -> Held | None:
+    """A folder that keeps out its owner as it is when it doesn't; None for anything else."""
+    if held is None or held.kind != "dir" or held.mode == ANY_MODE or held.mode & OWNER == OWNER:
+        return None
+    return msgspec.structs.replace(held, mode=held.mode | OWNER)
 
 
 def made_folders(history: Iterable[Effect]) -> set[str]:

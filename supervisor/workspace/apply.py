@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.changes import PERMISSIONS, Known, Seen, link_token, name_fields, name_of
+from supervisor.core.changes import OWNER, PERMISSIONS, Known, Seen, link_token, name_fields, name_of
 from supervisor.core.new_folders import modes_on_way
 from supervisor.core.swaps import strays
 from supervisor.core.undoing import Held, held_link
@@ -81,7 +81,8 @@ class Applier:
         """
         if action.operation == "rename":
             return self.move(action, request_id, use)
-        return self.carry_out(action, self.check(action), request_id, use, mtime_ns=mtime_ns)
+        host = self.check(action, request_id)
+        return self.shut(action, self.carry_out(action, host, request_id, use, mtime_ns=mtime_ns))
 
     def check_move(self, action: FileChange, request_id: str) -> Seen | None:
         """What is at a rename's old path, where it could be done now, or is done. Raises as `apply`."""
@@ -104,13 +105,14 @@ class Applier:
         """Sync each folder once, at the end of this block: what was done in it isn't settled before."""
         return self._placer.sharing_syncs()
 
-    def check(self, action: FileChange) -> Seen | None:
-        """What the host holds: what the action is about, or what it would make of it. Raises as `apply`."""
+    def check(self, action: FileChange, request_id: str) -> Seen | None:
+        """What the host holds: what the action is about, or what it would make or has begun to make of it. Raises as `apply`."""
         name = name_of(action)
         split(name)
         with as_errors(name):
             host = look(self._root, name)
-            if not _is_done(action, host) and (host.token if host else None) != action.before:
+            is_ours = _is_done(action, host) or self._is_unfinished(action, host, request_id)
+            if not is_ours and (host.token if host else None) != action.before:
                 raise stale(name)
             if action.operation == "swap" and host is not None and host.kind == "dir" and action.after != "dir":
                 self._check_below(action)
@@ -131,6 +133,8 @@ class Applier:
         name = name_of(action)
         is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
         if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
+            return None
+        if self._is_unfinished(action, host, request_id):
             return None
         with as_errors(name):
             if not self._placer.was_there(name) and self._is_in_the_way(name):
@@ -173,7 +177,33 @@ class Applier:
             if _is_done(action, host):
                 use(action)
                 return self._placer.done_before(request_id, name, _known(action, host))
+            if self._is_unfinished(action, host, request_id):
+                use(action)
+                return self._placer.done_before(request_id, name, _known(action, host))
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
+
+    def shut(self, action: FileChange, applied: Applied) -> Applied:
+        """A folder that the action made has its own permissions only now, when all that comes into it is there: without root's
+        rights nothing else could come. What the person has made of them since stays. Raises as `apply`."""
+        if not _makes_folder(action):
+            return applied
+        name, mode = name_of(action), _folder_mode_of(action)
+        with as_errors(name):
+            host = look(self._root, name)
+            if host is None or host.kind != "dir" or host.mode & PERMISSIONS & ~(mode | OWNER):
+                raise stale(name)
+            if host.mode & PERMISSIONS == mode:
+                return applied
+            self._at("shutting")
+            # A set-id bit is that of the folder around it.
+            return applied._replace(known=self._set_folder_mode(name, mode | (host.mode & ~PERMISSIONS), host))
+
+    def _is_unfinished(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
+        """Whether this is a folder that this request made before a crash, which it hasn't given its permissions yet."""
+        if not _makes_folder(action) or host is None or host.kind != "dir":
+            return False
+        is_begun = self._placer.done_before(request_id, name_of(action), None).changed
+        return is_begun and not host.mode & PERMISSIONS & ~(_folder_mode_of(action) | OWNER)
 
     def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
         """What came of an action that was carried out before a crash; None where the path was changed since. Changes nothing."""
@@ -261,7 +291,7 @@ class Applier:
         begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode), temporary)
         with self._placer.staging(name, temporary) as (fd, _):
             os.mkdir(temporary, 0o700, dir_fd=fd)
-            os.chmod(temporary, mode, dir_fd=fd)  # a descriptor's; nobody else knows the name
+            os.chmod(temporary, mode | OWNER, dir_fd=fd)  # a descriptor's; nobody else knows the name
             self._at("written")
         return Staged(name, host, temporary, begun._replace(known=Known("dir", mode)))
 
@@ -270,10 +300,12 @@ class Applier:
         mode = _folder_mode_of(action)
         begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
         with self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action)) as (fd, leaf):
-            os.mkdir(leaf, mode, dir_fd=fd)  # as near to it as the umask lets, should this be all that comes of it
+            os.mkdir(
+                leaf, mode | OWNER, dir_fd=fd
+            )  # as near to it as the umask lets, should this be all that comes of it
             self._at("placed")
             self._placer.sync_folder(fd, name)
-        return begun._replace(known=self._set_folder_mode(name, mode))
+        return begun._replace(known=Known("dir", mode))
 
     def _folder_mode(self, action: FileChange, name: str, host: Seen, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
@@ -383,6 +415,10 @@ def _rebuilt(
         steps=action.steps if action.operation == "swap" else (),  # each is looked at when it is done
         folders=action.folders,  # and each of these when it is made
     )
+
+
+def _makes_folder(action: FileChange) -> bool:
+    return action.operation == "mkdir" or (action.operation == "swap" and action.after == "dir")
 
 
 def _folder_mode_of(action: FileChange) -> int:

@@ -150,6 +150,7 @@ class Batch:
         ids = set(batch.requests)
         intents = [intent for intent in self._history.open.values() if intent.request in ids]
         self._left_behind.update(clean_leftovers(self._root, intents))
+        self._open_folders(intents)
         tries = _Tries()
         stays: list[Intent] = []
         newest_first = intents[::-1]
@@ -205,6 +206,9 @@ class Batch:
                     if change.action.operation != "rename":
                         begun.discard(change.key)  # nothing of it happened
                     raise
+        for change in sorted(changes, key=lambda change: -change.name.count("/")):
+            with _about(change.name):
+                done[change.key] = self._applier.shut(change.action, done[change.key])
         return [done[change.key] for change in changes]
 
     def _do(self, change: Change, host: Seen | None, staged: Staged | None) -> Applied:
@@ -222,7 +226,7 @@ class Batch:
                 if change.action.operation == "rename":
                     host[change.key] = self._applier.check_move(change.action, change.request_id)
                 else:
-                    host[change.key] = self._applier.check(change.action)
+                    host[change.key] = self._applier.check(change.action, change.request_id)
         return host
 
     def _has_folder(self, name: str) -> bool:
@@ -231,6 +235,13 @@ class Batch:
                 return True
         except OSError:
             return False
+
+    def _open_folders(self, intents: Sequence[Intent]) -> None:
+        """Those that the batch made and has shut already: what is in them goes before them."""
+        for intent in intents:
+            if _is_folder(intent.after) and not _is_folder(intent.before):
+                with contextlib.suppress(OSError, GatehouseError):
+                    self._restorer.let_in(decode_name(intent.name), intent.after)
 
     def _set_folder_time(self, intent: Intent) -> None:
         """Everything in a folder is back by now, so its time can be, too."""
@@ -248,7 +259,8 @@ class Batch:
         if _is_swap(intent):
             # Two steps, each of which a crash may have done: what came goes, unless it never came; what went comes back.
             with contextlib.suppress(StaleError):
-                self._restorer.restore(batch.id, name, None, intent.after)
+                came = MADE_FOLDER if _is_folder(intent.after) else intent.after  # shut or not
+                self._restorer.restore(batch.id, name, None, came)
             expected = None
         self._restorer.restore(batch.id, name, intent.before, expected)
 

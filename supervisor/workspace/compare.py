@@ -44,7 +44,7 @@ from supervisor.workspace.folder_swaps import FolderSwaps
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.large_snapshots import LargeSnapshots
-from supervisor.workspace.scan import each_entry, signature_at
+from supervisor.workspace.scan import readable_entries, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 from supervisor.workspace.walk import Walk
@@ -320,10 +320,10 @@ class Comparison:
         self._withdraw(name, "the private copy is as the host again")
 
     async def _holds_something(self, folder: str) -> bool:
-        """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it."""
-        return await asyncio.to_thread(
-            lambda: any(not self._side.is_hidden(leaf) for leaf, _ in each_entry(self._sides.copy, folder))
-        )
+        """Whether a new folder has anything in it but git's and ours: it comes with that, or is ignored with it. Of one that
+        can't be read nothing comes until it can."""
+        found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
+        return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
     async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
         """Ask the gate about these paths, all at once, and carry out what rules allow."""

@@ -224,7 +224,7 @@ class Effects:
                     if action.operation == "rename":
                         continue
                     try:
-                        host, mtime_ns = self._applier.check(action), self._time_of(request, action)
+                        host, mtime_ns = self._applier.check(action, request.id), self._time_of(request, action)
                         if action.operation == "delete":
                             self._applier.keep(action, host)
                         ready = self._applier.stage(action, host, request.id, grant.use, mtime_ns=mtime_ns)

@@ -32,9 +32,9 @@ from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.scan import (
     TooLargeError,
     UnsteadyError,
-    each_entry,
     each_name,
     look,
+    readable_entries,
     signature_at,
 )
 from supervisor.workspace.secrets_seen import hazards_of_kept
@@ -134,7 +134,7 @@ class FolderSwaps:
     def _level(self, folders: Iterable[str]) -> dict[str, Signature]:
         found: dict[str, Signature] = {}
         for folder in folders:
-            for leaf, status in each_entry(self._sides.copy, folder):
+            for leaf, status in readable_entries(self._sides.copy, folder):
                 may_leave = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
                 if may_leave and not self._side.is_hidden(leaf):
                     found[f"{folder}/{leaf}"] = signature_of(status)

@@ -20,7 +20,7 @@ import msgspec
 
 from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import FileChange
-from supervisor.core.changes import PERMISSIONS, Known, Seen, Signature, Want, signature_of, to_action
+from supervisor.core.changes import OWNER, PERMISSIONS, Known, Seen, Signature, Want, signature_of, to_action
 from supervisor.core.incoming import NOTHING, Incoming, incoming, steps
 from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply import Applier
@@ -100,6 +100,7 @@ class HostChanges:
         self._conflicts: dict[str, Signature | None] = {}
         self._problems: dict[str, str] = {}
         self._later: set[str] = set()
+        self._to_shut: dict[str, Seen] = {}
         self._vanished: frozenset[str] = frozenset()
         self._missing = ""
         self._pass_s = 0.0
@@ -149,6 +150,10 @@ class HostChanges:
                 self._follow_up(one)
                 if one.what is not None or one.verdict.verdict == "conflict":
                     changed.add(one.name)
+        # From within, and only now: what is in them could not come else.
+        for name in sorted(self._to_shut, reverse=True):
+            self._follow_up(await to_end(lambda name=name: self._deal_with(name, self._shut)))  # type: ignore[misc]
+        self._to_shut.clear()
         if folders is None:
             self._pass_s = self._clock.monotonic() - begun
         return changed
@@ -300,8 +305,17 @@ class HostChanges:
         known = _agreement(host, made.host_signature if made else None)
         return _Found(name, host=host, what=what, known=known, is_agreed=True)
 
+    def _shut(self, name: str) -> _Found:
+        """A new folder of the host's that keeps out its owner, now that all of it is in the copy."""
+        host = self._to_shut[name]
+        shutting = Want("chmod", "dir", "dir", host.mode & PERMISSIONS)
+        return self._bring(name, self._sides.known(name), host, (shutting,))._replace(what=None)
+
     def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
         """One step in the copy; what it then holds there."""
+        if step.operation == "mkdir" and step.mode is not None and step.mode & OWNER != OWNER and host is not None:
+            self._to_shut[name] = host
+            step = msgspec.structs.replace(step, mode=step.mode | OWNER)
         action = to_action(name, step)
         if step.link_target is not None and action.link_target != step.link_target:
             raise PathError("the link's target isn't text", "make it on the host only")

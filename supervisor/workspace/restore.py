@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from supervisor.core.changes import PERMISSIONS, SET_ID, Seen
+from supervisor.core.changes import OWNER, PERMISSIONS, SET_ID, Seen
 from supervisor.core.undoing import Held, held_of, is_as, is_same
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
@@ -104,6 +104,13 @@ class Restorer:
             if not is_as(host, expected):
                 raise stale(name)
             return self._put_back(request_id, name, held, host)
+
+    def let_in(self, name: str, held: Held | None) -> None:
+        """Let the owner into a folder that is as `held` says, to take back what is in it. Raises as `restore`."""
+        with as_errors(name):
+            host = look(self._root, name)
+            if host is not None and is_as(host, held) and host.mode & OWNER != OWNER:
+                self._placer.set_folder_mode(name, host.mode | OWNER, host)
 
     def _put_back(self, request_id: str, name: str, held: Held | None, host: Seen | None) -> Applied:
         if held is not None and host is not None and (held.kind == "dir") != (host.kind == "dir"):

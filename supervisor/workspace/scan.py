@@ -48,6 +48,14 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
             raise
 
 
+def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]]:
+    """As `each_entry`; none where the agent has shut the folder against us, too. Raises OSError for all else."""
+    try:
+        return list(each_entry(root, folder))
+    except PermissionError:
+        return []
+
+
 def each_name(root: Root, folder: str) -> Iterator[str]:
     """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't be read."""
     waiting = [folder]

@@ -24,7 +24,16 @@ import structlog
 
 from supervisor.core.change_card import ChangeCard
 from supervisor.core.changes import name_fields
-from supervisor.core.undoing import Effect, Held, Selection, held_of, in_force_until, is_same
+from supervisor.core.undoing import (
+    Effect,
+    Held,
+    Restoration,
+    Selection,
+    held_of,
+    in_force_until,
+    is_same,
+    with_open_folders,
+)
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.host_errors import StaleError
@@ -113,12 +122,13 @@ class Undo:
             raise StaleError("what undoing would do is no longer what was shown; nothing was undone", "look again")
         if not plan.effective:
             raise UserError("nothing would change: everything is as it was before", "see the session's timeline")
-        steps = tuple(Step(encode_name(file.name), file.to, file.now) for file in plan.effective)
+        wanted = [Restoration(file.name, file.to, file.now) for file in plan.effective]
+        steps = tuple(Step(encode_name(one.name), one.to, one.expected) for one in with_open_folders(wanted))
         undo_id = f"undo-{self._session_id}-{secrets.token_hex(4)}"
         undo = UndoBegun(undo_id, by, plan.what, self._sides.history.now(), plan.of, steps)
         self._gate.audit.record(
             "undo_started", session=self._session_id, undo=undo.id, by=by, of=list(plan.of[:MOST_NAMED]),
-            files=[_text(file.name) for file in plan.effective[:MOST_NAMED]], count=len(steps), merge=merge,
+            files=[_text(file.name) for file in plan.effective[:MOST_NAMED]], count=len(wanted), merge=merge,
         )  # fmt: skip
         await self._finish(undo, resumed=False)
         return msgspec.structs.replace(plan, undo=undo.id)
@@ -193,13 +203,13 @@ class Undo:
     def _forward(self, undo: UndoBegun) -> GatehouseError | None:
         history = self._sides.history
         done = {intent.name: intent.after for intent in history.done if intent.request == undo.id}
-        last = {step.name: step.to for step in undo.steps}
         # What was done before a crash is left out: what the person made of it since is theirs.
-        left = [
-            step
-            for step in undo.steps
-            if step.name not in done or not any(is_same(done[step.name], to) for to in (step.to, last[step.name]))
-        ]
+        passed = {
+            step.name: number
+            for number, step in enumerate(undo.steps)
+            if step.name in done and is_same(done[step.name], step.to)
+        }
+        left = [step for number, step in enumerate(undo.steps) if number > passed.get(step.name, -1)]
         for at in range(0, len(left), TOGETHER):
             error = self._forward_some(undo, left[at : at + TOGETHER])
             if error is not None:

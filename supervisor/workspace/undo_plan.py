@@ -213,8 +213,12 @@ class UndoPlanner:
         return f"{'made' if one.expected is None else 'changed'} since by you or another session"
 
     def _will_be_empty(self, folder: str, gone: set[str]) -> bool:
-        with self._sides.host.directory(folder) as fd:
-            return all(f"{folder}/{leaf}" in gone for leaf in _listed(fd))
+        try:
+            with self._sides.host.directory(folder) as fd:
+                names = _listed(fd)
+        except PermissionError:
+            return True  # it is opened before; and if it isn't empty then, it stays, and so does all else
+        return all(f"{folder}/{leaf}" in gone for leaf in names)
 
     # -- merging ------------------------------------------------------------------------------------------------------------
 

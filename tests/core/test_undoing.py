@@ -21,6 +21,7 @@ from supervisor.core.undoing import (
     is_same,
     made_folders,
     restorations,
+    with_open_folders,
 )
 
 A, B, C = (Held("file", 0o644, digest) for digest in "abc")
@@ -171,3 +172,34 @@ def test_a_path_that_is_changed_very_often_is_still_told_at_once() -> None:
     states = (A, B)
     history = [effect(number, "x", states[number % 2], states[(number + 1) % 2]) for number in range(30_000)]
     assert len(in_force(history, {})) == 30_000
+
+
+def test_a_folder_that_keeps_out_its_owner_is_opened_before_all_else_and_shut_after() -> None:
+    shut, within, free = Held("dir", 0o500), Held("dir", 0o2055), Held("dir", 0o755)
+    steps = [
+        Restoration("x/in", None, within),
+        Restoration("x", None, shut),
+        Restoration("gone", None, MADE_FOLDER),
+        Restoration("x", A, None),
+        Restoration("y", shut, None),
+        Restoration("y/f", A, None),
+        Restoration("y/in", within, None),
+        Restoration("z", free, None),
+        Restoration("mode", shut, free),
+    ]
+    opened, opened_within = Held("dir", 0o700), Held("dir", 0o2755)
+    assert with_open_folders(steps) == [
+        Restoration("x", opened, shut),
+        Restoration("x/in", opened_within, within),
+        Restoration("x/in", None, opened_within),
+        Restoration("x", None, opened),
+        Restoration("gone", None, MADE_FOLDER),
+        Restoration("x", A, None),
+        Restoration("y", opened, None),
+        Restoration("y/f", A, None),
+        Restoration("y/in", opened_within, None),
+        Restoration("z", free, None),
+        Restoration("mode", shut, free),
+        Restoration("y/in", within, opened_within),
+        Restoration("y", shut, opened),
+    ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sqlite3.dbapi2  # noqa: F401  # what is loaded late is loaded now: nobody may not enter root's home, where Python may be
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

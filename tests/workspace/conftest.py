@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.overlay import make_overlay
 from supervisor.workspace.snapshot import CopyReport, make_copy
+from tests.fakes.nobody import as_nobody
 from tests.fakes.waiting import settled
 
 POLICY = """\
@@ -241,3 +242,22 @@ def desk(tmp_path: Path, host: Path, request: pytest.FixtureRequest) -> "AsyncIt
     made = Desk(tmp_path / "data", host, is_overlay=request.param == "overlay")
     yield made  # type: ignore[misc]
     made.close()
+
+
+@pytest.fixture
+def plain() -> Iterator[Callable[[], Desk]]:
+    """A desk in copy mode of somebody who isn't root, and may not do everything. Called again: as a new supervisor has it."""
+    with as_nobody() as place:
+        made: list[Desk] = []
+
+        def make() -> Desk:
+            for name in () if made else ("src/app.py", "src/util.py", "free/a.txt"):
+                (place / "host" / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / "host" / name).write_text(f"one\ntwo\nof {name}\n")
+            made.append(Desk(place / "data", place / "host"))
+            return made[-1]
+
+        yield make
+        for desk in made:
+            desk.close()
+            subprocess.run(["chmod", "-R", "u+rwx", desk.host, desk.copy], check=False)  # for the removal

@@ -1,9 +1,8 @@
 """Permissions of folders that both sides have: carried in both directions, never by chance, and taken back."""
 
-import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.undoing import Selection
-from tests.fakes.nobody import as_nobody
 from tests.workspace.conftest import Desk
 
 
@@ -223,26 +221,6 @@ async def test_a_folder_swapped_for_a_link_is_not_followed(desk: Desk, tmp_path:
 
 
 # -- as a user who isn't root: what can't be read or written to ----------------------------------------------------------
-
-
-@pytest.fixture
-def plain() -> Iterator[Callable[[], Desk]]:
-    """A desk in copy mode of somebody who may not do everything."""
-    with as_nobody() as place:
-        made: list[Desk] = []
-
-        def make() -> Desk:
-            for name in ("src/app.py", "src/util.py", "free/a.txt"):
-                (place / "host" / name).parent.mkdir(parents=True, exist_ok=True)
-                (place / "host" / name).write_text(f"one\ntwo\nof {name}\n")
-            made.append(Desk(place / "data", place / "host"))
-            return made[0]
-
-        yield make
-        for desk in made:
-            desk.close()
-            for path in (desk.host, desk.copy):
-                os.system(f"chmod -R u+rwx {path}")  # for the removal
 
 
 async def test_a_folder_that_nobody_may_read_is_asked_about_and_loses_nothing(plain: Callable[[], Desk]) -> None:
