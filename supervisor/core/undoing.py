@@ -163,9 +163,9 @@ def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
     for one in steps:
         if one.to is None and (expected := _opened(one.expected)) is not None:
             opening.append(Restoration(one.name, expected, one.expected))
-            between.append(one._replace(expected=expected))
+            between.append(msgspec.structs.replace(one, expected=expected))
         elif one.expected is None and (to := _opened(one.to)) is not None:
-            between.append(one._replace(to=to))
+            between.append(msgspec.structs.replace(one, to=to))
             shutting.append(Restoration(one.name, one.to, to))
         else:
             between.append(one)

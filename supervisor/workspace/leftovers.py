@@ -16,8 +16,8 @@ import structlog
 from supervisor.core.changes import name_fields
 from supervisor.workspace.beneath import PathError, Root, is_git_name
 from supervisor.workspace.journal import Intent, decode_name
-from supervisor.workspace.placing import TEMPORARY_PREFIX
-from supervisor.workspace.swap import discard, move_new
+from supervisor.workspace.placing import TEMPORARY_PREFIX, holds
+from supervisor.workspace.swap import aside_of, discard, move_new
 
 log = structlog.get_logger("leftovers")
 
@@ -42,6 +42,7 @@ def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = F
         name = decode_name(intent.name)
         try:
             with root.parent(name) as (fd, leaf):
+                left |= _put_back_aside(fd, aside_of(intent.temporary, leaf), leaf, intent)
                 left |= _clear(fd, intent.temporary, leaf, name.rpartition("/")[0], leaves)
         except (OSError, PathError):
             missing[intent.temporary] = leaves[intent.temporary]
@@ -73,8 +74,27 @@ def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[
     except OSError as error:
         if error.errno not in _HOLDS_SOMETHING:
             raise
-    move_new(folder, temporary, folder, leaf + temporary)
-    return {_path(place, leaf + temporary): f"somebody put it into the folder `{leaf}` while that was being replaced"}
+    aside = aside_of(temporary, leaf)
+    move_new(folder, temporary, folder, aside)
+    return {_path(place, aside): f"somebody put it into the folder `{leaf}` while that was being replaced"}
+
+
+def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:
+    """Where there was no swap in one step, what was to be replaced has another name still: it gets its own back. Where that is
+    taken by now it goes, as what is kept already; anything else stays where anybody sees it, and is given back."""
+    try:
+        status = os.stat(aside, dir_fd=folder, follow_symlinks=False)
+        move_new(folder, aside, folder, leaf)
+        return {}
+    except FileNotFoundError:
+        return {}
+    except FileExistsError:
+        before = intent.before
+    if before is not None and before.digest is not None and holds(folder, aside, before.digest, status.st_size):
+        os.unlink(aside, dir_fd=folder)
+        return {}
+    place = decode_name(intent.name).rpartition("/")[0]
+    return {_path(place, aside): f"it was `{leaf}` until that was replaced"}
 
 
 def _clear_anywhere(root: Root, leaves: Mapping[str, str], ours: Collection[str]) -> dict[str, str]:

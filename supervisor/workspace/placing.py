@@ -7,7 +7,7 @@ follow a symlink, write through a hard link, or touch `.git` or the supervisor's
 
 Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never replaces, any other by a swap
 that is taken back where something else came out (`swap`). What remains: a file system without that, where a save by the
-person within some microseconds would be replaced, and as long for a deletion.
+person within some microseconds would be replaced by a file, and as long for a deletion.
 """
 
 import contextlib

@@ -45,10 +45,7 @@ def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bo
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 raise
-            if not _is(is_expected, folder, leaf):
-                return False
-            _rename_over(folder, temporary, leaf)
-            return True
+            return _is(is_expected, folder, leaf) and _replace_in_steps(folder, temporary, leaf, is_expected)
         if _is(is_expected, folder, temporary):
             return True
         _give_back(folder, temporary, leaf, os.fstat(pin).st_ino)
@@ -61,13 +58,42 @@ def _is(expected: Expected, folder: int, leaf: str) -> bool:
     return expected(leaf, os.stat(leaf, dir_fd=folder, follow_symlinks=False))
 
 
-def _rename_over(folder: int, temporary: str, leaf: str) -> None:
-    """Without a swap: what is there is gone afterwards. A folder and a file don't replace one another, so the old one goes first."""
+def aside_of(temporary: str, leaf: str) -> str:
+    """The name that anybody sees, beside its own, of what can't have that one: nobody else has it, as the temporary one."""
+    return leaf + temporary
+
+
+def _replace_in_steps(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
+    """Without a swap: a file that replaces a file does it in one step, so that a reader sees one of them; of what was saved in
+    that instant nothing is left. A folder and a file don't replace one another: there the old one makes room first, and nothing
+    is replaced that wasn't looked at. INVARIANT: after a crash between two steps the old one is there by another name, or,
+    where it was an empty folder, on record."""
     try:
         os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
-    except (IsADirectoryError, NotADirectoryError):
-        discard(folder, leaf)
-        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+    except IsADirectoryError:
+        os.rmdir(leaf, dir_fd=folder)
+        move_new(folder, temporary, folder, leaf)
+    except NotADirectoryError:
+        return _make_room(folder, temporary, leaf, is_expected)
+    return True
+
+
+def _make_room(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
+    """A folder of ours for a file or a link."""
+    aside = aside_of(temporary, leaf)
+    os.rename(leaf, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    is_same = _is(is_expected, folder, aside)
+    if is_same:
+        try:
+            os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+        except NotADirectoryError:  # saved once more in that instant
+            is_same = False
+        else:
+            os.rename(aside, temporary, src_dir_fd=folder, dst_dir_fd=folder)
+            return True
+    with contextlib.suppress(FileExistsError):  # where there is a newer one the older keeps the name that it has
+        move_new(folder, aside, folder, leaf)
+    return False
 
 
 def discard(folder: int, leaf: str) -> None:
@@ -87,7 +113,7 @@ def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Expected) -> bo
         return True  # gone already: there was no swap of the two
     except OSError:
         if not _swapped_back(folder, temporary, leaf, is_ours):
-            move_new(folder, temporary, folder, leaf + temporary)
+            move_new(folder, temporary, folder, aside_of(temporary, leaf))
         return False
     return True
 

@@ -251,7 +251,8 @@ def plain() -> Iterator[Callable[[], Desk]]:
         made: list[Desk] = []
 
         def make() -> Desk:
-            for name in () if made else ("src/app.py", "src/util.py", "free/a.txt"):
+            is_new = not (place / "host").exists()
+            for name in ("src/app.py", "src/util.py", "free/a.txt") if is_new else ():
                 (place / "host" / name).parent.mkdir(parents=True, exist_ok=True)
                 (place / "host" / name).write_text(f"one\ntwo\nof {name}\n")
             made.append(Desk(place / "data", place / "host"))
