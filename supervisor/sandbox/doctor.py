@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0
+NF_CONNTRACK_MAX = Path("/proc/sys/net/netfilter/nf_conntrack_max")
+# A session may have 512 connections at a time; one that ended is kept in mind for two minutes.
+LEAST_TRACKED = 16_384
 TRIAL_PORT = 3128
 # Prints `ok` only where each line holds: own pid 1, own user, nothing writable that shouldn't be, filter and no_new_privs on.
 TRIAL = """
@@ -121,7 +124,19 @@ async def redirection(backend: "Bubblewrap") -> Finding:
         except GatehouseError as error:
             modules = "`sudo modprobe -a nf_tables nft_chain_nat nft_redir` (CONFIG_NF_TABLES_INET, CONFIG_NFT_REDIR)"
             return bad(name, error.message, f"only `--network=transparent` needs it: {modules}", needed=False)
+    most = _most_tracked()
+    if most is not None and most < LEAST_TRACKED:
+        detail = f"the kernel keeps {most} connections of a sandbox in mind; whatever is beyond is dropped, and waits in vain"
+        return bad(name, detail, f"`sudo sysctl -w net.netfilter.nf_conntrack_max={16 * LEAST_TRACKED}`", needed=False)
     return Finding(name=name, ok=True, detail="every TCP connection can be led to the door", needed=False)
+
+
+def _most_tracked() -> int | None:
+    """How many connections are redirected at once, those of the last two minutes among them: the same for every network (it is the machine's to say)."""
+    try:
+        return int(NF_CONNTRACK_MAX.read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _trial_spec(folder: Path) -> Spec:

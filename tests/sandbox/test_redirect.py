@@ -99,8 +99,18 @@ async def test_a_machine_without_ipv6_has_the_rest(
     assert "unreachable" in (await sandbox.run_tool(six, timeout_s=30)).stderr.decode()
 
 
-async def test_doctor_says_what_is_missing(sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doctor_says_what_is_missing(
+    sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "NF_CONNTRACK_MAX", tmp_path / "max")
     assert (await doctor.redirection(sandbox)).ok
+    (tmp_path / "max").write_text("262144\n")
+    assert (await doctor.redirection(sandbox)).ok
+    (tmp_path / "max").write_text("4096\n")
+    found = await doctor.redirection(sandbox)
+    assert (found.ok, found.needed) == (False, False)
+    assert "keeps 4096 connections" in found.detail
+    assert "nf_conntrack_max" in found.remedy
     monkeypatch.setattr(namespaces, "steps", not_a_message)
     found = await doctor.redirection(sandbox)
     assert (found.ok, found.needed) == (False, False)
