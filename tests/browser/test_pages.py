@@ -259,7 +259,7 @@ async def test_what_was_missed_is_there_after_a_restart(site: Site, page: Page, 
     await expect(page.locator("#live-text")).to_have_text("not connected")
     await expect(page.locator("#lost")).to_contain_text("What you see here may be old")
     await page.locator(f"#request-{before.id}").get_by_role("button", name="Approve", exact=True).click()
-    await expect(page.locator("#toast")).to_contain_text("Gatehouse does not answer")
+    await expect(page.locator("#toast")).to_contain_text("Whether what you asked for was done is shown here")
     site.parts.gate.resolve(before.id, "denied", by="operator (cli)")
     missed = site.ask(Exec(command="make missed"))
     await site.open()
@@ -268,6 +268,16 @@ async def test_what_was_missed_is_there_after_a_restart(site: Site, page: Page, 
     await expect(page.locator("#lost")).to_be_hidden()
     await page.locator(f"#request-{missed.id}").get_by_role("button", name="Approve", exact=True).click()
     assert status(await site.parts.gate.wait(missed.id, 20)) in ("approved", "used")
+
+
+async def test_what_carries_something_out_is_not_given_up_by_the_page(site: Site, page: Page) -> None:
+    """The server would do it all the same, and the page would say otherwise."""
+    asked = site.ask(Exec(command="make slowly"))
+    await page.evaluate("""() => document.addEventListener("htmx:beforeSend", (event) => {
+        if (event.detail.requestConfig.verb === "post") document.body.dataset.limit = event.detail.xhr.timeout; })""")
+    await page.locator(f"#request-{asked.id}").get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("body")).to_have_attribute("data-limit", "0")
+    assert status(await site.parts.gate.wait(asked.id, 20)) in ("approved", "used")
 
 
 async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(site: Site, page: Page, watch: Watch) -> None:

@@ -21,7 +21,11 @@ export function watchErrors() {
     } catch { /* no JSON: the status has to do */ }
     toast(text);
   });
+  // What carries something out isn't given up after a while, as what only shows something is: a long undo would be done all the same.
+  document.addEventListener("htmx:configRequest", (event) => { if (event.detail.verb !== "get") event.detail.timeout = 0; });
   for (const name of ["htmx:sendError", "htmx:timeout"]) {
-    document.addEventListener(name, () => toast("Gatehouse does not answer. Nothing was changed, as far as this page knows."));
+    document.addEventListener(name, (event) => toast(event.detail.requestConfig.verb === "get"
+      ? "Gatehouse does not answer. What you see may be old."
+      : "Gatehouse does not answer. Whether what you asked for was done is shown here once it does."));
   }
 }
