@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -82,6 +82,12 @@ def _encoded(body: dict[str, Any]) -> bytes:
     return _ENCODER.encode(body).encode()
 
 
+class Encoded(NamedTuple):
+    """Fields as they stand in a line, without secrets: made by `Audit.encoded` only."""
+
+    text: bytes
+
+
 class Audit:
     """One writer of one file. `failure` says why the last write failed, None while all is well."""
 
@@ -109,14 +115,18 @@ class Audit:
         """Write one line; `StorageError` where it can't be written."""
         self.record_all([(event, fields)])
 
-    def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any]]]) -> None:
+    def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any] | Encoded]]) -> None:
         """Write a line for each, all of them in one write; `StorageError` where that fails, and then none is there."""
         with self._lock:
             seq, previous, lines = self._seq, self._previous, []
             for event, fields in events:
                 seq += 1
                 head = {"seq": seq, "at": round(self._clock.now(), 6), "event": event}
-                line = self._line(head, dict(fields), {"prev": previous})
+                end = {"prev": previous}
+                if isinstance(fields, Encoded):
+                    line = b"%b,%b,%b" % (msgspec.json.encode(head)[:-1], fields.text, msgspec.json.encode(end)[1:])
+                else:
+                    line = self._line(head, dict(fields), end)
                 lines.append(line + b"\n")
                 previous = line_hash(line)
             if lines:
@@ -125,6 +135,14 @@ class Audit:
         self._is_flushed = False
         if not self._wanted.is_set():  # or the flusher is at it
             self._wanted.set()
+
+    def encoded(self, fields: dict[str, Any]) -> Encoded | None:
+        """Fields for who writes the same again, for as long as no secret becomes known; None where there may be one in them, or there are none."""
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            line = msgspec.json.encode(fields)
+            if fields and line.isascii() and self._redactor.is_clean_json(line):
+                return Encoded(line[1:-1])
+        return None
 
     def flush(self) -> None:
         """Wait until all that was recorded is on the disk."""

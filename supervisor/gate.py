@@ -37,6 +37,7 @@ from supervisor.policy_files import PolicyFiles
 from supervisor.repeats import Repeats
 from supervisor.rulings import Rulings
 from supervisor.unwritten import Unwritten
+from supervisor.verdict_lines import VerdictLines
 
 __all__ = ["Gate", "Grant", "Refused"]
 
@@ -80,6 +81,7 @@ class Gate:
         self._begun: set[str] = set()
         self._unwritten = Unwritten(queue, clock)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
+        self._lines = VerdictLines(audit, redactor)
         self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open)
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -485,7 +487,7 @@ class Gate:
         return verdict
 
     def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
-        self.audit.record("verdict_given", **audit_lines.judged(action, verdict, session_id, by))
+        self._lines.write(action, verdict, session_id, by)
 
 
 async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:

@@ -54,7 +54,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
     # What only shows what passed: the gate never reads it.
     "network_log": BASE | {"core"},
-    "gate": BASE | {"core", "asking", "audit_lines", "grants", "repeats", "rulings", "unwritten"} | RECORDS,
+    # What the gate writes of verdicts, which for connections is kept as it was written.
+    "verdict_lines": BASE | {"core", "audit", "audit_lines"},
+    "gate": BASE
+    | {"core", "asking", "audit_lines", "grants", "repeats", "rulings", "unwritten", "verdict_lines"}
+    | RECORDS,
     "sandbox": BASE | {"core"},
     "traffic": BASE | {"core", "store"},
     "spending": BASE | {"core", "store", "audit", "traffic"},

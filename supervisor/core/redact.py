@@ -56,10 +56,11 @@ _CODES = tuple((first.encode(), tuple(part.encode() for part in parts)) for firs
 
 
 class Redactor:
-    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent."""
+    """Replaces known secrets and secret-looking text by `[redacted]`. Idempotent. `changes`: how often it learnt of another secret."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets: set[str] = set()
+        self.changes = 0
         self._forms = SecretForms(())
         for secret in secrets:
             self.add(secret)
@@ -69,6 +70,7 @@ class Redactor:
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
             self._forms = SecretForms(self._secrets)
+            self.changes += 1
 
     def text(self, value: str) -> str:
         """`value` without secrets."""
