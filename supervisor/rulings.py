@@ -7,16 +7,23 @@ goes wrong in here is a denial (law 3).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from supervisor.clock import Clock
 from supervisor.core.actions import Action, FileChange, Network
 from supervisor.core.network_open import open_near
 from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
-from supervisor.core.rules import Policy, Verdict, allowing_near, evaluate
+from supervisor.core.rules import (
+    ORIGIN,
+    WORKSPACE,
+    Policy,
+    Verdict,
+    allowing_near,
+    evaluate_in,
+    evaluate_reaching,
+)
 from supervisor.core.sessions import Session
-from supervisor.core.verdicts import Passing
+from supervisor.core.verdicts import Context, Passing
 from supervisor.kill_switch import KillSwitch
 from supervisor.own_files import own_paths, touches
 from supervisor.policy_files import PolicyFiles
@@ -106,11 +113,15 @@ class Rulings:
     def reaching(self, action: Action, session_id: str) -> Verdict:
         """What is said of a connection together with the addresses that it goes to, where one rule allows both in the same words;
         else to ask, which says nothing but that each wants a verdict of its own. Never raises."""
-        if not isinstance(action, Network) or not action.resolved:
+        session = self._sessions.get(session_id)
+        if not isinstance(action, Network) or session is None or self.why_stopped() is not None:
             return _EACH_BY_ITSELF
-        by_name, whole = self.verdicts([msgspec.structs.replace(action, resolved=()), action], session_id)
-        is_one = (by_name.decision, by_name.rule_id, by_name.why) == ("allow", whole.rule_id, whole.why)
-        return whole if is_one and whole.decision == "allow" else _EACH_BY_ITSELF
+        try:
+            policy = self.policies.for_session(session.policy_text)
+            return evaluate_reaching(policy, action, self._context(policy, session_id)) or _EACH_BY_ITSELF
+        except Exception:
+            log.exception("verdict failed")
+            return _EACH_BY_ITSELF
 
     def passing(self, host: str, rule: str | None, session_id: str) -> Passing:
         """What is to be known of a connection that was just allowed, by the rules that did; the stricter where that can't be said."""
@@ -141,19 +152,21 @@ class Rulings:
 
     def under(self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None) -> Verdict:
         """What `policy`, which need not be in force, says of an action. `uses` as they were counted by default."""
-        session = self._sessions.get(session_id)
-        verdict = evaluate(
-            policy,
-            action,
-            disputed=self.policies.ends.disputed(policy),
-            now=self._clock.now(),
-            session_id=session_id,
-            forbidden_endpoints=self._own_endpoints,
-            configured_remotes=frozenset(session.remotes) if session and session.remotes else None,
-            uses=self._uses if uses is None else uses,
-        )
+        verdict = evaluate_in(policy, action, self._context(policy, session_id, uses))
         own = self._own_in.get(session_id)
         if own and verdict.decision != "deny" and isinstance(action, FileChange) and touches(action, own):
             # INVARIANT: what decides over the agent is never changed by a rule, however wide.
             return Verdict(decision="ask", why=OWN_FILE, sticky=True)
         return verdict
+
+    def _context(self, policy: Policy, session_id: str, uses: Mapping[str, int] | None = None) -> Context:
+        session = self._sessions.get(session_id)
+        return Context(
+            self._clock.now(),
+            WORKSPACE,
+            session_id,
+            self._own_endpoints,
+            frozenset(session.remotes) if session and session.remotes else ORIGIN,
+            self._uses if uses is None else uses,
+            self.policies.ends.disputed(policy),
+        )

@@ -232,9 +232,11 @@ def test_an_exception_in_the_rules_is_a_denial(world: World, monkeypatch: pytest
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("supervisor.rulings.evaluate", fails)
+    monkeypatch.setattr("supervisor.rulings.evaluate_in", fails)
     verdict = world.gate.judge(connect("allowed.example.org"), "s1")
     assert (verdict.decision, "ZeroDivisionError" in verdict.why) == ("deny", True)
+    monkeypatch.setattr("supervisor.rulings.evaluate_reaching", fails)
+    assert world.gate.decide_by_rules(connect("allowed.example.org"), "s1", reaching=True) is None
 
 
 def test_a_policy_that_breaks_keeps_the_last_good_one(world: World) -> None:

@@ -11,14 +11,19 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from supervisor.core.actions import Action, Category, Effect, Network, category_of
 from supervisor.core.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
 
+# The folder that commands run in, where nobody says another.
+WORKSPACE = "/workspace/merged"
 # The remotes where nobody says which the host's repository has.
 ORIGIN = frozenset({"origin"})
+_REACHING = "reaching"
 NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
 
 
@@ -109,6 +114,24 @@ class Policy:
             self._verdicts.keep(key, action, verdict)
         return verdict
 
+    def reaching(self, action: Network, context: Context) -> Verdict | None:
+        """The verdict on a connection with its addresses, where one rule allows its name and these in the same words; else None.
+
+        INVARIANT: both hang on nothing but what each alone is remembered by, so both are remembered as one.
+        """
+        key = self._verdicts.key("network", action, context)
+        known = None if key is None else self._verdicts.get((_REACHING, key))
+        if known is not None:
+            return known
+        by_name = self.verdict("network", msgspec.structs.replace(action, resolved=()), context)
+        whole = self.verdict("network", action, context)
+        is_one = (by_name.rule_id, by_name.why) == (whole.rule_id, whole.why)
+        if not is_one or by_name.decision != "allow" or whole.decision != "allow":
+            return None
+        if key is not None:
+            self._verdicts.keep((_REACHING, key), action, whole)
+        return whole
+
     def is_limited(self, category: Category, rule: str) -> bool:
         """Whether any rule of this text ends at some time, or after some uses."""
         return any(one.text == rule for one in self._verdicts.ending(category))
@@ -170,7 +193,7 @@ def evaluate(
     action: Action,
     *,
     now: float,
-    workspace: str = "/workspace/merged",
+    workspace: str = WORKSPACE,
     session_id: str | None = None,
     forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
     configured_remotes: frozenset[str] | None = None,
@@ -204,6 +227,14 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
         return Verdict(
             "deny", f"the rules could not be evaluated: {type(error).__name__}", remedy="report this as a bug"
         )
+
+
+def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:
+    """The allow of a connection together with the addresses that it goes to (`Policy.reaching`), None where each wants a verdict of its own."""
+    try:
+        return None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
+    except Exception:
+        return None
 
 
 def mode_verdict(policy: Policy, action: Action) -> Verdict:
