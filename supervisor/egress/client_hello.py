@@ -11,10 +11,13 @@ from typing import NamedTuple
 MOST_HELLO_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 2**14
 _HEADER_BYTES = 5
-_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = b"\x14", b"\x15", b"\x16", b"\x17"
+_CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = 20, 21, 22, 23
+_TLS_MAJOR = 3
 # Before its second hello a client may have sent early data, which the server skips, and a record for old middleboxes.
 _NOTHING_YET = (_CHANGE_CIPHER_SPEC, _DATA)
-_CLIENT_HELLO, _SERVER_HELLO = b"\x01", b"\x02"
+_CLIENT_HELLO, _SERVER_HELLO = 1, 2
+# In a ClientHello, behind version and random.
+_SESSION_ID_AT = 2 + 32
 _EXTENSION = struct.Struct("!HH")  # type and length
 _SERVER_NAME = 0
 _HOST_NAME = 0
@@ -56,25 +59,25 @@ class HelloReader:
             if body is None:
                 return None
             self._message += body
-            if self._message[:1] not in (b"", _CLIENT_HELLO):
+            message = self._message
+            if message and message[0] != _CLIENT_HELLO:
                 raise HelloError("the first TLS message is not a ClientHello")
-            if len(self._message) < 4:
+            if len(message) < 4:
                 continue
-            length = 4 + int.from_bytes(self._message[1:4])
+            length = 4 + int.from_bytes(message[1:4])
             if length > MOST_HELLO_BYTES:
                 raise HelloError(f"the ClientHello is longer than {MOST_HELLO_BYTES} bytes")
-            if len(self._message) > length:
+            if len(message) > length:
                 raise HelloError("more than a ClientHello came before the server's answer")
-            if len(self._message) == length:
-                return ClientHello(_server_name(bytes(self._message[4:])), self._at)
+            if len(message) == length:
+                return ClientHello(_server_name(bytes(message[4:])), self._at)
 
     def _record(self, data: bytearray) -> bytes | None:
         """The content of the next handshake record; None until it is whole."""
-        header = bytes(data[self._at : self._at + _HEADER_BYTES])
-        says_nothing = self._is_second and not self._message and header[:1] in _NOTHING_YET
-        if header[:1] not in (b"", _HANDSHAKE) and not says_nothing:
-            raise HelloError("this is not TLS")
-        if header[1:2] not in (b"", b"\x03"):
+        header = data[self._at : self._at + _HEADER_BYTES]
+        kind = header[0] if header else _HANDSHAKE
+        says_nothing = self._is_second and not self._message and kind in _NOTHING_YET
+        if (kind != _HANDSHAKE and not says_nothing) or (len(header) > 1 and header[1] != _TLS_MAJOR):
             raise HelloError("this is not TLS")
         if len(header) < _HEADER_BYTES:
             return None
@@ -85,7 +88,7 @@ class HelloReader:
         if len(data) < end:
             return None
         body = bytes(data[self._at + _HEADER_BYTES : end])
-        if header[:1] == _CHANGE_CIPHER_SPEC and body != b"\x01":
+        if kind == _CHANGE_CIPHER_SPEC and body != b"\x01":
             raise HelloError("this is not TLS")
         self._at = end
         return b"" if says_nothing else body
@@ -93,11 +96,12 @@ class HelloReader:
 
 def asks_again(data: bytes) -> bool | None:
     """Whether a server's first bytes ask the client for another hello; None until they tell. `HelloError` where they aren't TLS."""
-    if data[:1] not in (b"", _HANDSHAKE, _ALERT) or data[1:2] not in (b"", b"\x03"):
+    kind = data[0] if data else _HANDSHAKE
+    if kind not in (_HANDSHAKE, _ALERT) or (len(data) > 1 and data[1] != _TLS_MAJOR):
         raise HelloError("the server does not answer with TLS")
-    if data[:1] == _ALERT:
+    if kind == _ALERT:
         return None if len(data) < 2 else False
-    if data[_HEADER_BYTES : _HEADER_BYTES + 1] not in (b"", _SERVER_HELLO):
+    if len(data) > _HEADER_BYTES and data[_HEADER_BYTES] != _SERVER_HELLO:
         raise HelloError("the server does not answer with a ServerHello")
     # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces to go unseen.
     if len(data) >= _HEADER_BYTES and int.from_bytes(data[3:_HEADER_BYTES]) < RETRY_BYTES - _HEADER_BYTES:
@@ -105,67 +109,57 @@ def asks_again(data: bytes) -> bool | None:
     return None if len(data) < RETRY_BYTES else data[_RANDOM_AT:RETRY_BYTES] == _RETRY_RANDOM
 
 
-class _Cursor:
-    """Reads fields in order; `HelloError` where one is cut off."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._at == len(self._data)
-
-    def take(self, count: int) -> bytes:
-        found = self._data[self._at : self._at + count]
-        if len(found) < count:
-            raise HelloError(_CUT_OFF)
-        self._at += count
-        return found
-
-    def vector(self, length_bytes: int) -> bytes:
-        return self.take(int.from_bytes(self.take(length_bytes)))
+def _vector(data: bytes, at: int, length_bytes: int) -> tuple[int, int]:
+    """Where what stands behind a length at this place begins and ends."""
+    begin = at + length_bytes
+    end = begin + int.from_bytes(data[at:begin])
+    if begin > len(data) or end > len(data):
+        raise HelloError(_CUT_OFF)
+    return begin, end
 
 
 def _server_name(body: bytes) -> str | None:
     """The server name in the body of a ClientHello."""
-    hello = _Cursor(body)
-    hello.take(2 + 32)  # version and random
-    session_id, ciphers, compressions = hello.vector(1), hello.vector(2), hello.vector(1)
-    if len(session_id) > 32 or not ciphers or len(ciphers) % 2 or not compressions:
+    session_id, session_id_end = _vector(body, _SESSION_ID_AT, 1)
+    ciphers, ciphers_end = _vector(body, session_id_end, 2)
+    compressions, end = _vector(body, ciphers_end, 1)
+    count = ciphers_end - ciphers
+    if session_id_end - session_id > 32 or not count or count % 2 or compressions == end:
         raise HelloError("a field of the ClientHello has a length that it can't have")
-    if hello.is_at_end:
+    if end == len(body):
         return None
-    found = _extensions(hello.vector(2))
-    if not hello.is_at_end:
+    at, end = _vector(body, end, 2)
+    if end != len(body):
         raise HelloError("the ClientHello goes on behind its end")
-    return _host_name(found[_SERVER_NAME]) if _SERVER_NAME in found else None
+    found = _extension_of_name(body, at)
+    return None if found is None else _host_name(found)
 
 
-def _extensions(data: bytes) -> dict[int, bytes]:
-    """Each extension by its type. Without a cursor: there are a dozen of them in every hello."""
-    found: dict[int, bytes] = {}
-    at, end = 0, len(data)
+def _extension_of_name(body: bytes, at: int) -> bytes | None:
+    """The extension `server_name` among those from here to the end, each of which is there once."""
+    found, kinds, end = None, set(), len(body)
     while at < end:
         if end - at < _EXTENSION.size:
             raise HelloError(_CUT_OFF)
-        kind, length = _EXTENSION.unpack_from(data, at)
+        kind, length = _EXTENSION.unpack_from(body, at)
         at += _EXTENSION.size + length
         if at > end:
             raise HelloError(_CUT_OFF)
-        if kind in found:
+        if kind in kinds:
             raise HelloError("an extension of the ClientHello comes twice")
-        found[kind] = data[at - length : at]
+        kinds.add(kind)
+        if kind == _SERVER_NAME:
+            found = body[at - length : at]
     return found
 
 
 def _host_name(extension: bytes) -> str:
     """The one name of the extension `server_name`."""
-    outer = _Cursor(extension)
-    names = _Cursor(outer.vector(2))
-    kind, name = int.from_bytes(names.take(1)), names.vector(2)
-    if not (outer.is_at_end and names.is_at_end) or kind != _HOST_NAME:
+    kind_at, end = _vector(extension, 0, 2)
+    begin, name_end = _vector(extension, kind_at + 1, 2)
+    if not name_end == end == len(extension) or extension[kind_at] != _HOST_NAME:
         raise HelloError("the ClientHello has more than one server name")
+    name = extension[begin:end]
     if not 0 < len(name) <= _MOST_NAME_BYTES or not name.isascii():
         raise HelloError("the server name of the ClientHello is not a name")
     return name.decode("ascii")
