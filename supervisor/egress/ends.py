@@ -129,7 +129,7 @@ class Held(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write, where somebody may still read."""
-        if not self.is_lost and not self.transport.is_closing():
+        if data and not self.is_lost and not self.transport.is_closing():
             self.transport.write(data)
 
     async def farewell(self, data: bytes) -> None:
@@ -298,6 +298,8 @@ class Tunnel:
         self._ends = ((client, self._up), (origin, self._down))
         self._why = ""
         self._open_ends = 2
+        for transport in self._transports:
+            transport.set_write_buffer_limits(high=MOST_WAITING_BYTES)
         self._is_over = asyncio.get_running_loop().create_future()
         self._moved_bytes = self._quiet_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -314,13 +316,12 @@ class Tunnel:
 
     async def run(self) -> str:
         """Join the ends, what was held of them first, and wait for the end: its why. Cancelled, it cuts."""
-        self._tick()
         try:
             for held, relay in self._ends:
-                held.transport.set_write_buffer_limits(high=MOST_WAITING_BYTES)
                 held.transport.set_protocol(relay)
             for held, relay in self._ends:
                 self._begin(held, relay)
+            self._tick()
             await self._is_over
         finally:
             if self._timer is not None:

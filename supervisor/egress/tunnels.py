@@ -70,8 +70,9 @@ class Tunnels:
             if client.is_gone:
                 raise GoneError
             origin.send(left)
-            await self._greet(client, origin, connection, action)
+            # Made while the origin is at work, so that its answer waits for nothing.
             tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
+            await self._greet(client, origin, connection, action)
             try:
                 return await tunnel.run()
             finally:
