@@ -34,10 +34,14 @@ def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[t
         return "an address with a zone is never dialled"
     if kind == "metadata":
         return f"`{parsed}` is a cloud metadata service, which is never reached"
+    # Without generators: this is asked several times for each connection.
+    for form in forms:
+        if (form, port) in forbidden:
+            return f"`{parsed}` port {port} is Gatehouse itself"
     # What is this machine's own changes at any time, so it is asked anew each time, but only where the answer counts.
-    is_taken = any((everywhere, port) in forbidden for everywhere in _EVERYWHERE)
-    if any((form, port) in forbidden for form in forms) or (is_taken and is_own(parsed)):
-        return f"`{parsed}` port {port} is Gatehouse itself"
+    for everywhere in _EVERYWHERE:
+        if (everywhere, port) in forbidden and is_own(parsed):
+            return f"`{parsed}` port {port} is Gatehouse itself"
     if kind != "public" and kind not in hosts.LIFTABLE:
         return f"`{parsed}` is not an address that anything is reached at"
     if kind == "public" and is_own(parsed):

@@ -31,6 +31,7 @@ _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _AUTHENTICATES = re.compile(
     rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
 )
+_OF_A_BODY = (b"content-length", b"transfer-encoding")
 HIDDEN = "[hidden]"
 _MOST_KEPT_CHARS = 300
 MOST_SHOWN_HEADERS = 60
@@ -109,7 +110,7 @@ def connect(request: Head, host: str, port: int) -> str | None:
     if request.http_version not in ("HTTP/1.1", "HTTP/1.0"):
         return "this version of HTTP is not spoken here"
     why = headers(request)
-    if why is None and (request.values(b"content-length") or request.values(b"transfer-encoding")):
+    if why is None and any(name.lower() in _OF_A_BODY for name, _ in request.headers):
         return "a CONNECT has no body"
     for text in request.values(b"host"):
         parts = split_authority(text)
@@ -135,15 +136,17 @@ def headers(request: Head) -> str | None:
     """Whether the headers frame the request in one way only, and ask for no other protocol."""
     if len(request.headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
         return "the request has too many headers"
-    if any(not _HEADER_NAME.fullmatch(name) or _BAD_VALUE.search(value) for name, value in request.headers):
-        return "a header has characters that don't belong there"
-    if len(request.values(b"content-length")) > 1 or (
-        request.values(b"content-length") and request.values(b"transfer-encoding")
-    ):
+    # Once for all: it is asked of each connection and each request.
+    names = [name.lower() for name, _ in request.headers]
+    for name, value in request.headers:
+        if not _HEADER_NAME.fullmatch(name) or _BAD_VALUE.search(value):
+            return "a header has characters that don't belong there"
+    lengths = names.count(b"content-length")
+    if lengths > 1 or (lengths and b"transfer-encoding" in names):
         return "the length of the body is said twice"
-    if request.values(b"http2-settings"):
+    if b"http2-settings" in names:
         return "an upgrade to HTTP/2 is refused"
-    upgrades = request.values(b"upgrade")
+    upgrades = request.values(b"upgrade") if b"upgrade" in names else []
     if upgrades and (request.is_http2 or request.method != "GET" or [u.lower() for u in upgrades] != ["websocket"]):
         return "an upgrade to another protocol than WebSocket is refused"
     return None

@@ -114,6 +114,8 @@ class Link:
 
     def _read(self) -> tuple[memoryview, list[int]]:
         length, ancillary, flags, _ = self._sock.recvmsg_into([self._buffer], _FDS_BYTES, _CLOSE_ON_EXEC)
+        if not ancillary and not flags & _CUT_OFF:
+            return self._buffer[:length], []
         fds = array.array("i")
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
