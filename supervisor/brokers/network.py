@@ -35,6 +35,7 @@ from supervisor.core.egress_wire import (
     KeepBodies,
     Listener,
     OpenListener,
+    Outcomes,
     PutCredentials,
     Question,
     Ready,
@@ -375,6 +376,8 @@ class NetworkBroker:
                     task.cancel()
             case Settled():
                 run.settled.append(message)
+            case Outcomes():
+                run.settled.extend(message.settled)
             case Refused():
                 run.questions.refused(message)
                 self._log.refused(message)

@@ -202,6 +202,12 @@ class Settled(_Message, frozen=True, kw_only=True, tag="settled"):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Outcomes(_Message, frozen=True, kw_only=True, tag="outcomes"):
+    """What came of several questions, in the order of their ends. One packet: each by itself would wake the supervisor anew."""
+
+    settled: tuple[Settled, ...]
+
+
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled.
 
@@ -258,7 +264,7 @@ class Body(_Message, frozen=True, kw_only=True, tag="body"):
     whole_bytes: int
 
 
-type FromEgress = Ready | Question | Abandoned | Settled | Refused | Reserve | Spent | Draw | Used | Body
+type FromEgress = Ready | Question | Abandoned | Settled | Outcomes | Refused | Reserve | Spent | Draw | Used | Body
 
 _encoder = msgspec.msgpack.Encoder()
 _to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)

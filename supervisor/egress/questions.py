@@ -16,6 +16,7 @@ from supervisor.core.egress_wire import (
     Body,
     Draw,
     Outcome,
+    Outcomes,
     Question,
     Refused,
     Reserve,
@@ -214,14 +215,19 @@ class Questions:
 
     def _send_outcomes(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
+        if len(outcomes) > 1 and self._tell(Outcomes(settled=tuple(outcomes))):
+            return
+        # INVARIANT: what is too long together, with the headers that are shown, isn't dropped.
         for one in outcomes:
             self._tell(one)
 
-    def _tell(self, message: Abandoned | Settled | Spent | Used) -> None:
+    def _tell(self, message: Abandoned | Settled | Outcomes | Spent | Used) -> bool:
         """Send what the record and the budget need, however much waits; without a supervisor there is nobody to tell."""
-        self._send(message, always=True)
+        return self._send(message, always=True)
 
-    def _send(self, message: Abandoned | Settled | Refused | Spent | Used | Body, *, always: bool = False) -> bool:
+    def _send(
+        self, message: Abandoned | Settled | Outcomes | Refused | Spent | Used | Body, *, always: bool = False
+    ) -> bool:
         """Send what is only told; whether it could be."""
         if self.link is None:
             return False

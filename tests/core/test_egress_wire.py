@@ -25,6 +25,7 @@ FROM_EGRESS: tuple[wire.FromEgress, ...] = (
     wire.Question(question_id=7, session_id="s1", connection_id="c1", action=ASKED, in_tunnel=True, after=6),
     wire.Abandoned(question_id=7),
     wire.Settled(question_id=7, outcome="done", detail={"status": 200, "error": None}),
+    wire.Outcomes(settled=(wire.Settled(question_id=7, outcome="failed", detail={"error": "reset"}),)),
     wire.Refused(session_id="s1", action=ASKED, why="TLS names another host"),
 )
 

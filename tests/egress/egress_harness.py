@@ -28,6 +28,7 @@ from supervisor.core.egress_wire import (
     ForbidEndpoints,
     FromEgress,
     OpenListener,
+    Outcomes,
     PutCredentials,
     Question,
     Ready,
@@ -129,7 +130,7 @@ class FakeSupervisor:
                 return
             message = decode_from_egress(packet)
             async with self.changed:
-                self.messages.append(message)
+                self.messages += message.settled if isinstance(message, Outcomes) else [message]
                 self.changed.notify_all()
             if isinstance(message, Ready):
                 self.ready.set()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from supervisor.core.egress_wire import Answer, FromEgress, Settled
+from supervisor.core.egress_wire import Answer, FromEgress, Outcomes, Settled, encode
 from supervisor.egress.link import LinkDownError
 from supervisor.egress.questions import MOST_GATHERED, Questions
 
@@ -12,16 +12,20 @@ class Told:
 
     def __init__(self, *, is_down: bool = False) -> None:
         self.sent: list[int] = []
+        self.packets = 0
         self.changed = asyncio.Event()
         self._is_down = is_down
 
     def send(self, message: FromEgress, *, always: bool = False) -> None:
         assert always, "what went out is told, however much waits"
-        assert isinstance(message, Settled)
+        assert isinstance(message, Settled | Outcomes)
+        encode(message)  # `ValueError` where it is too long, as of the link
         self.changed.set()
         if self._is_down:
             raise LinkDownError
-        self.sent.append(message.question_id)
+        together = message.settled if isinstance(message, Outcomes) else (message,)
+        self.packets += 1
+        self.sent += [one.question_id for one in together]
 
 
 def questions(told: Told) -> Questions:
@@ -52,6 +56,17 @@ async def test_many_are_sent_at_once() -> None:
     told = Told()
     settle(questions(told), *range(MOST_GATHERED))
     assert told.sent == list(range(MOST_GATHERED))
+    assert told.packets == 1
+
+
+async def test_what_is_too_long_for_one_packet_is_sent_each_by_itself() -> None:
+    told = Told()
+    asked = questions(told)
+    headers = tuple((f"x-{number}", "x" * 300) for number in range(60))
+    for question_id in range(MOST_GATHERED):
+        asked.settle(Answer(question_id=question_id, decision="allow", settle=True), "done", {}, headers)
+    assert told.sent == list(range(MOST_GATHERED))
+    assert told.packets == MOST_GATHERED
 
 
 async def test_those_that_nobody_waits_for_are_not_sent() -> None:
