@@ -109,7 +109,7 @@ def test_what_was_touched_since_is_read_again(place: Place, monkeypatch: pytest.
 
 def test_what_was_edited_since_it_was_shown_is_refused(place: Place) -> None:
     (place.host / "src/b").write_text("mine, of another length\n")
-    with pytest.raises(UndoRefusedError, match="you changed it since"):
+    with pytest.raises(UndoRefusedError, match="changed since by you"):
         place.take_back()
     assert place.texts() == AFTER | {"src/b": "mine, of another length\n"}
 
