@@ -127,7 +127,9 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
     outside; and permissions of folders before or after all else, as that needs them. Of several effects on a path the first one's before and the last one's after count.
 
     Folders that the session made go with the last file in them, whichever effect made them; whoever carries this out
-    leaves those in place that hold anything else.
+    leaves those in place that hold anything else. Folders that the session took away come back with the first file in them,
+    whichever effect took them: made on the way they would have the permissions of anybody's; whoever carries this out
+    leaves those as they are that are there again.
     """
     first: dict[str, Held | None] = {}
     last: dict[str, Held | None] = {}
@@ -142,6 +144,9 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
     going += [Restoration(folder, None, MADE_FOLDER) for folder in above - first.keys()]
     modes = [one for one in net if is_mode_of_folder(one.to, one.expected)]
     coming = [one for one in net if one.to is not None and not is_mode_of_folder(one.to, one.expected)]
+    taken = _taken_folders(history)
+    needed = {folder for one in coming for folder in _above(one.name) if folder in taken}
+    coming += [Restoration(folder, taken[folder], None) for folder in needed - first.keys()]
     return [
         *sorted((one for one in modes if lets_in(one.to)), key=_by_name),
         *(Restoration(one.name, None, one.expected) for one in sorted(going, reverse=True, key=_by_name)),
@@ -187,6 +192,16 @@ def made_folders(history: Iterable[Effect]) -> set[str]:
     return {
         name for name, effect in first.items() if effect.before is None and effect.after and effect.after.kind == "dir"
     }
+
+
+def _taken_folders(history: Iterable[Effect]) -> dict[str, Held]:
+    """The folders that aren't there any more by what the session did last to them, as they were then."""
+    taken: dict[str, Held] = {}
+    for effect in history:
+        taken.pop(effect.name, None)
+        if effect.after is None and effect.before is not None and effect.before.kind == "dir":
+            taken[effect.name] = effect.before
+    return taken
 
 
 def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) -> set[str]:

@@ -25,7 +25,7 @@ from supervisor.workspace.merging import MOST_MERGED_BYTES, merge_file
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides
 
-# `stays`: a folder that holds more than the session's. `nothing`: the path is as it was already.
+# `stays`: a folder that holds more than the session's, or was made anew since it went. `nothing`: the path is as it was already.
 Doing = Literal["restored", "brought back", "removed", "mode", "merged", "stays", "nothing", "refused"]
 
 
@@ -189,6 +189,8 @@ class UndoPlanner:
         to = one.to
         if is_same(now, to):
             return "nothing", ""
+        if one.expected is None and now is not None and to is not None and now.kind == to.kind == "dir":
+            return "stays", ""  # made anew since, as whoever did it meant it
         if not is_same(now, one.expected):
             return "refused", self._why_changed(one, now)
         if to is None:

@@ -105,6 +105,20 @@ def test_folders_that_the_session_made_go_with_their_last_file() -> None:
     assert restorations(existing, existing) == [Restoration("n/y", None, B)]
 
 
+def test_folders_that_the_session_took_away_come_back_with_their_first_file() -> None:
+    shut = Held("dir", 0o700)
+    history = [
+        effect(1, "d/e/x", A, None), effect(2, "d/e/y", B, None), effect(2, "d/e", shut, None), effect(2, "d", DIR, None),
+    ]  # fmt: skip
+    assert restorations(history, history[:1]) == [
+        Restoration("d", DIR, None),
+        Restoration("d/e", shut, None),
+        Restoration("d/e/x", A, None),
+    ]
+    made_again = [*history, effect(3, "d", None, DIR)]
+    assert restorations(made_again, history[:1]) == [Restoration("d/e", shut, None), Restoration("d/e/x", A, None)]
+
+
 def test_selections() -> None:
     history = [effect(1, "x", A, B), effect(2, "y", A, B), effect(2, "z", A, B), effect(3, "x", B, C)]
     assert chosen(history, Selection()) == history

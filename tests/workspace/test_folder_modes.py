@@ -317,3 +317,34 @@ async def test_where_one_of_several_fails_the_folder_is_as_it_was(plain: Callabl
         assert (desk.host / "src/util.py").read_text() == "saved in the last moment\n"
         assert mode(desk.host / "src") == 0o555
         assert sorted(path.name for path in (desk.host / "src").iterdir()) == ["app.py", "util.py"]
+
+
+@pytest.mark.parametrize("since", ["", "by the person"])
+async def test_a_folder_that_went_with_another_change_comes_back_as_it_was(desk: Desk, since: str) -> None:
+    folder = desk.host / "private"
+    folder.mkdir()
+    for name in "ab":
+        (folder / name).write_text("secret\n")
+    folder.chmod(0o700)
+    async with desk.running(start=False):
+        await desk.compared()
+        (desk.copy / "private/a").unlink()
+        (desk.copy / "private/b").unlink()
+        (desk.copy / "private").rmdir()
+        await desk.compared()
+        asked = desk.pending()
+        for name in ("private/a", "private/b"):
+            desk.approve(asked[name])
+            await desk.settled(asked[name])
+        assert not folder.exists()
+        if since:
+            folder.mkdir()
+            folder.chmod(0o755)
+        for name in ("private/a", "private/b"):  # the folder went with the second
+            async with desk.channel.undoing() as undo:
+                selection = Selection(ids=(asked[name].id,))
+                plan = await undo.plan(selection)
+                assert not plan.problems
+                await undo.carry_out(selection, token=plan.token, by="tester")
+            assert mode(folder) == (0o755 if since else 0o700)
+            assert (desk.host / name).read_text() == "secret\n"
