@@ -11,7 +11,6 @@ person within some microseconds would be replaced by a file, and as long for a d
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 import secrets
@@ -29,13 +28,11 @@ from supervisor.workspace.history import History
 from supervisor.workspace.host_errors import stale
 from supervisor.workspace.journal import decode_name
 from supervisor.workspace.scan import TooLargeError, digest_fd
-from supervisor.workspace.swap import discard, drop_folder, replace
+from supervisor.workspace.swap import discard, drop_folder, link_new, replace
 from supervisor.workspace.syncing import Syncs
 
 TEMPORARY_PREFIX = ".gatehouse-"
 FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# File systems without hard links answer link(2) with one of these.
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Applied(NamedTuple):
@@ -269,7 +266,7 @@ class Placer:
         ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
         self.at("checked")
         if host is None:
-            _link_new(fd, temporary, leaf)
+            link_new(fd, temporary, leaf)
         elif not _replace(fd, temporary, leaf, host):
             raise stale(name)
         if is_folder:
@@ -433,15 +430,3 @@ def keep_owner(writing: int, host: Seen | None) -> int:
             os.fchown(writing, host.uid, host.gid)
             return host.uid
     return made.st_uid
-
-
-def _link_new(fd: int, temporary: str, leaf: str) -> None:
-    """Give the temporary file its name; FileExistsError where something has that name by now."""
-    try:
-        os.link(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        os.rename(temporary, leaf, src_dir_fd=fd, dst_dir_fd=fd)
-    else:
-        os.unlink(temporary, dir_fd=fd)

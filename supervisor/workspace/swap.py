@@ -20,6 +20,8 @@ _RENAME_NOREPLACE = 1  # linux/fs.h
 _RENAME_EXCHANGE = 2
 # What a kernel or a file system without it answers (NFS, FUSE, some network file systems).
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
+# File systems without hard links answer link(2) with one of these.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 # Each further round needs another save by somebody else between two system calls.
 _MOST_ROUNDS = 8
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -127,12 +129,18 @@ def _swapped_back(folder: int, temporary: str, leaf: str, is_ours: Expected) -> 
 
 
 def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
-    """Swap until our own file, which is pinned, has the temporary name again."""
+    """Swap until our own file, which is pinned, has the temporary name again, or nothing has."""
     with contextlib.ExitStack() as pins:
         older = None
         for _ in range(_MOST_ROUNDS):
             given = _pinned(folder, temporary, pins)
-            _exchange(folder, temporary, leaf)
+            try:
+                _exchange(folder, temporary, leaf)
+            except FileNotFoundError:  # somebody took our own file away, or is about to save once more
+                with contextlib.suppress(FileExistsError):
+                    move_new(folder, temporary, folder, leaf)
+                    break
+                continue
             if _pinned(folder, temporary, pins) in (ours, older):
                 break
             # Saved once more in between: that came out, and is the newest. It goes back in place of the older one.
@@ -144,6 +152,30 @@ def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
     fd = os.open(name, _PIN, dir_fd=folder)
     pins.callback(os.close, fd)
     return os.fstat(fd).st_ino
+
+
+def link_new(folder: int, temporary: str, leaf: str) -> None:
+    """Give our finished file its name; FileExistsError where something has that name by now.
+
+    Where the file system has neither hard links nor a rename that replaces nothing, one saved there in that instant is replaced.
+    """
+    try:
+        os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _move_without_link(folder, temporary, leaf)
+    else:
+        os.unlink(temporary, dir_fd=folder)
+
+
+def _move_without_link(folder: int, temporary: str, leaf: str) -> None:
+    try:
+        _rename(folder, temporary, folder, leaf, _RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def move_new(folder: int, leaf: str, to_folder: int, to_leaf: str) -> None:

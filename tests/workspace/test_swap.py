@@ -1,5 +1,6 @@
 """What the person saves in the very moment of an effect is never destroyed by it."""
 
+import errno
 import os
 import random
 import threading
@@ -87,6 +88,60 @@ def test_saved_once_more_while_it_is_given_back(tmp_path: Path, monkeypatch: pyt
     os.close(fd)
     assert path.read_text() == "3\n"  # the newest, whatever came out meanwhile
     assert calls == 4
+
+
+@pytest.mark.parametrize("is_saved_again", [False, True])
+def test_taken_away_while_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_saved_again: bool
+) -> None:
+    path, ours = tmp_path / "a.txt", tmp_path / "ours"
+    path.write_text("saved\n")
+    ours.write_text("ours\n")
+    real, real_move, calls = swap._exchange, swap.move_new, 0
+
+    def exchange(folder: int, one: str, other: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            path.rename(tmp_path / "a.txt~")  # an editor that makes room first
+        real(folder, one, other)
+
+    def move(folder: int, leaf: str, to_folder: int, to_leaf: str) -> None:
+        if is_saved_again:
+            path.write_text("again\n")
+        real_move(folder, leaf, to_folder, to_leaf)
+
+    monkeypatch.setattr(swap, "_exchange", exchange)
+    monkeypatch.setattr(swap, "move_new", move)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert not swap.replace(fd, "ours", "a.txt", lambda leaf, status: False)
+    os.close(fd)
+    assert path.read_text() == ("again\n" if is_saved_again else "saved\n")
+    assert ours.exists() == is_saved_again  # the older save, as always
+
+
+@pytest.mark.parametrize("knows_rename", [True, False])
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_rename: bool) -> None:
+    def refuse(*words: object, **more: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    def rename(*words: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "link", refuse)
+    if not knows_rename:
+        monkeypatch.setattr(swap, "_rename", rename)
+    (tmp_path / "ours").write_text("ours\n")
+    fd = os.open(tmp_path, os.O_RDONLY)
+    swap.link_new(fd, "ours", "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "ours\n"
+    if knows_rename:
+        (tmp_path / "ours").write_text("ours\n")
+        save(tmp_path / "a.txt", "saved in that instant\n")
+        with pytest.raises(FileExistsError):
+            swap.link_new(fd, "ours", "a.txt")
+        assert (tmp_path / "a.txt").read_text() == "saved in that instant\n"
+    os.close(fd)
 
 
 def test_a_file_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
