@@ -21,7 +21,7 @@ from supervisor.core.new_folders import modes_on_way
 from supervisor.core.swaps import strays
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
-from supervisor.workspace.beneath import Root, split
+from supervisor.workspace.beneath import DIRECTORY, Root, split
 from supervisor.workspace.history import History
 from supervisor.workspace.host_errors import StaleError, as_errors, stale
 from supervisor.workspace.looking import look_quietly
@@ -291,7 +291,11 @@ class Applier:
         begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode), temporary)
         with self._placer.staging(name, temporary) as (fd, _):
             os.mkdir(temporary, 0o700, dir_fd=fd)
-            os.chmod(temporary, mode | OWNER, dir_fd=fd)  # a descriptor's; nobody else knows the name
+            made = os.open(temporary, DIRECTORY, dir_fd=fd)
+            try:
+                os.fchmod(made, mode | OWNER)
+            finally:
+                os.close(made)
             self._at("written")
         return Staged(name, host, temporary, begun._replace(known=Known("dir", mode)))
 
@@ -300,9 +304,8 @@ class Applier:
         mode = _folder_mode_of(action)
         begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
         with self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action)) as (fd, leaf):
-            os.mkdir(
-                leaf, mode | OWNER, dir_fd=fd
-            )  # as near to it as the umask lets, should this be all that comes of it
+            # As near to it as the umask lets, should this be all that comes of it.
+            os.mkdir(leaf, mode | OWNER, dir_fd=fd)
             self._at("placed")
             self._placer.sync_folder(fd, name)
         return begun._replace(known=Known("dir", mode))
