@@ -307,6 +307,11 @@ class Applier:
             # As near to it as the umask lets, should this be all that comes of it.
             os.mkdir(leaf, mode | OWNER, dir_fd=fd)
             self._at("placed")
+            made = os.open(leaf, DIRECTORY, dir_fd=fd)
+            try:
+                self._placer.sync(made)
+            finally:
+                os.close(made)
             self._placer.sync_folder(fd, name)
         return begun._replace(known=Known("dir", mode))
 
