@@ -85,8 +85,16 @@ def look_at(flow: http.HTTPFlow, way: str, session: Session) -> Look:
     look = flow.metadata.get(way)
     if not isinstance(look, Look):
         said = flow.response if way == DOWN and flow.response is not None else flow.request
-        decoder = Decoder(said.headers.get("content-encoding", ""))
+        decoder = Decoder(_codings(said.headers))
         if not session.may_unpack(decoder):
             decoder.refuse(TOO_MANY)
         look = flow.metadata[way] = Look(decoder)
     return look
+
+
+def _codings(headers: http.Headers) -> str:
+    """All that a body was put through, in this order: of a transfer coding only the chunks are taken apart before it is looked at (RFC 9112 6.1)."""
+    of_transfer = [
+        name for name in headers.get("transfer-encoding", "").split(",") if name.strip().lower() != "chunked"
+    ]
+    return ",".join([headers.get("content-encoding", ""), *of_transfer])

@@ -75,6 +75,8 @@ WAYS: dict[str, Callable[[bytes], bytes]] = {
     "small chunks": lambda said: in_pieces(said, 3),
     "events": lambda said: in_pieces(b"event: x\ndata: " + said.replace(b"\n", b"") + b"\n\n", 11, "Content-Type: text/event-stream"),
     "gzip in tiny blocks": lambda said: in_pieces(tiny_blocks(said), 5, "Content-Encoding: gzip"),
+    "gzip for the way": lambda said: in_pieces(gzip.compress(said), 5).replace(b"chunked", b"gzip, chunked"),
+    "gzip for the way, to the end of the connection": lambda said: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nConnection: close\r\n\r\n" + gzip.compress(said),
     "an error page": lambda said: answering(b"<h1>500</h1>" + said).replace(b"200 OK", b"500 Oops"),
     "a header": lambda said: answering(b"", "X-Said: " + said.decode().replace("\n", "")),
     "where to go": lambda said: answering(b"", "Location: /?t=" + said.decode().replace("\n", "")).replace(b"200 OK", b"302 Found"),
@@ -92,7 +94,7 @@ WAYS: dict[str, Callable[[bytes], bytes]] = {
 
 def shows(said: bytes) -> bool:
     """Whether the agent could read it, or a good part of it, in what it heard."""
-    body = unchunked(said) if b"chunked" in said else b""
+    body = unchunked(said) if b"chunked" in said else said.partition(b"\r\n\r\n")[2]
     with contextlib.suppress(EOFError, OSError):
         body += gzip.decompress(body)
     return any(forms.is_in(part) for forms in (FORMS, BEGINS) for part in (said, body))

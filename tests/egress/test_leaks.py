@@ -121,6 +121,22 @@ async def test_no_coding_and_no_length_hides_a_placeholder(proxy: Proxy, http: O
     writer.close()
 
 
+@pytest.mark.parametrize("coding", ["", "gzip"])
+async def test_nor_does_a_coding_for_the_way_alone(proxy: Proxy, http: Origin, coding: str) -> None:
+    """Behind another request: of the first on a connection it is refused with its head."""
+    proxy.credentials(credential(1))
+    target = f"other.test:{http.port}"
+    reader, writer = await proxy.open()
+    writer.write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(await answer_of(reader)) == 200
+    body = gzip.compress(gzip.compress(PLACEHOLDER.encode()) if coding else PLACEHOLDER.encode())
+    said = f"Content-Encoding: {coding}\r\nTransfer-Encoding: gzip , Chunked\r\n\r\n"
+    writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{said}".encode() + chunked(body))
+    await told(proxy, FOUND_IN_BODY)
+    assert gzip.compress(PLACEHOLDER.encode())[10:-8] not in http.received
+    writer.close()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole_h2_origin(authority: trustme.CA) -> AsyncIterator[H2Origin]:
     async with h2_origin(authority, "origin.test", "other.test") as found:
