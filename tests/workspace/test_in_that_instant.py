@@ -73,8 +73,10 @@ async def test_a_folder_that_is_moved_away_takes_nothing_of_ours_along(
 async def test_nor_in_the_middle_of_a_batch(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, nth: int, is_held: bool
 ) -> None:
+    """Beyond what is held at once something of ours may go along, under a name that says so; never anything of the person's."""
     monkeypatch.setattr(held_folders, "MOST_HELD", 200 if is_held else 0)
-    away = desk.host.parent / "away" if is_held else desk.host / "src"
+    away = desk.host.parent / "away"
+    before = {path.name: path.read_bytes() for path in (desk.host / "src").iterdir()}
     desk.new_channel(once("checked", lambda: (desk.host / "src").rename(away), nth))
     async with desk.running(start=False):
         for name in ("src/app.py", "src/util.py", "src/new.py", "README.md"):
@@ -82,7 +84,12 @@ async def test_nor_in_the_middle_of_a_batch(
         await desk.compared()
         for done in await approved(desk):
             assert done.outcome is not None
-        assert not ours(desk.host.parent)
+        assert not (desk.host / "src").exists()
+        now = {path.name: path.read_bytes() for path in away.iterdir() if path not in ours(away)}
+        agents = dict.fromkeys((*before, "new.py"), b"agent\n")
+        assert before.keys() <= now.keys() <= agents.keys()
+        assert all(data in (before.get(name), agents[name]) for name, data in now.items())
+        assert not ours(desk.host if not is_held else desk.host.parent)
 
 
 async def test_more_folders_than_are_held_at_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
