@@ -20,12 +20,16 @@ UP, DOWN = "gatehouse_look_up", "gatehouse_look_down"
 # And of the connection's room, up and down: to be told how much waits while something is looked at.
 HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
 
+# So many pieces in one go: each is looked at together with the end of those before it, and may have one byte, and a single read thousands of them.
+MOST_AT_ONCE = 64
+
 
 class Look:
     """One body. `why` is why it couldn't be read as far as it came, and empty as long as it could."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
+        self._at_once = 0
         self._raw: list[Callable[[bytes], None]] = []
         self._read: list[Callable[[bytes], None]] = []
 
@@ -34,8 +38,12 @@ class Look:
         return self._decoder.why
 
     def takes_steps(self, piece: bytes) -> bool:
-        """Whether to look at a piece takes long enough for others to have their turn meanwhile."""
-        return self._decoder.is_coded or len(piece) > STEP_BYTES
+        """Whether looking at the next piece, after those before it, takes long enough for others to have their turn meanwhile."""
+        self._at_once += 1
+        if self._decoder.is_coded or len(piece) > STEP_BYTES or self._at_once >= MOST_AT_ONCE:
+            self._at_once = 0
+            return True
+        return False
 
     def add(self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None) -> None:
         """Show what the body says to `read`, and to `raw` what it is, where that is something else."""

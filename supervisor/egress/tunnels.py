@@ -58,6 +58,8 @@ class Tunnels:
                 raise GoneError
             client.send(established)
             hello = await self._hello(client, connection, action, HelloReader())
+            if client.transport.is_closing():
+                raise GoneError  # cut in this very turn of the loop, which its callbacks hear of in the next
             left = _send_at_once(sock, hello)
         except BaseException:
             sock.close()

@@ -12,7 +12,7 @@ import zstandard
 from supervisor.core.egress_wire import Credential, Refused
 from supervisor.egress.codings import BROKEN, MOST_UNPACKED_BYTES, STEP_BYTES, TOO_MUCH, UNKNOWN, Decoder
 from supervisor.egress.guard import closes
-from supervisor.egress.looks import Look, Piece
+from supervisor.egress.looks import MOST_AT_ONCE, Look, Piece
 from supervisor.egress.secrets import UNREADABLE
 from supervisor.egress.sessions import Room
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_egress, serving, status_of
@@ -77,6 +77,12 @@ async def test_what_is_not_seen_does_not_go_on() -> None:
     look._decoder = Decoder("gzip")
     await Addon().body_piece(again)
     assert not again.is_seen
+
+
+async def test_many_tiny_pieces_are_not_looked_at_in_one_go() -> None:
+    look = Look(Decoder(""))
+    turns = [look.takes_steps(b"x") for _ in range(3 * MOST_AT_ONCE)]
+    assert [at for at, takes in enumerate(turns, 1) if takes] == [MOST_AT_ONCE, 2 * MOST_AT_ONCE, 3 * MOST_AT_ONCE]
 
 
 async def test_what_waits_to_be_looked_at_is_bounded() -> None:
