@@ -57,26 +57,29 @@ def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = F
 def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]) -> dict[str, str]:
     """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody put something into since, gets a name
     that anybody sees, which is given back. Raises OSError."""
-    try:
-        discard(folder, temporary)
+    if _is_discarded(folder, temporary):
         return {}
-    except OSError as error:
-        if error.errno not in _HOLDS_SOMETHING:
-            raise
     for _, folders, files, fd in os.fwalk(temporary, topdown=False, dir_fd=folder):
         for name in (*folders, *files):
             if name in ours:
                 with contextlib.suppress(OSError):
                     discard(fd, name)
-    try:
-        discard(folder, temporary)
+    if _is_discarded(folder, temporary):
         return {}
-    except OSError as error:
-        if error.errno not in _HOLDS_SOMETHING:
-            raise
     aside = aside_of(temporary, leaf)
     move_new(folder, temporary, folder, aside)
     return {_path(place, aside): f"somebody put it into the folder `{leaf}` while that was being replaced"}
+
+
+def _is_discarded(folder: int, name: str) -> bool:
+    """Remove it; False where it is a folder that holds something. Raises OSError."""
+    try:
+        discard(folder, name)
+    except OSError as error:
+        if error.errno not in _HOLDS_SOMETHING:
+            raise
+        return False
+    return True
 
 
 def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:

@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
 from supervisor.server import undoing
-from tests.browser.conftest import PATIENCE_MS
+from tests.browser.session_page import page_of
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 MANY = 24
@@ -34,18 +34,8 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, running: Supervised, session: Session) -> AsyncIterator[Page]:
-    context = await browser.new_context(viewport={"width": 1200, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
-    complaints: list[str] = []
-    made = await context.new_page()
-    made.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    await made.goto(running.supervisor.login_url())
-    await made.wait_for_url("**/")
-    await made.goto(f"http://127.0.0.1:{running.supervisor.port}/sessions/{session.id}")
-    yield made
-    await context.close()
-    assert complaints == []
+    async with page_of(browser, running, session) as made:
+        yield made
 
 
 async def test_one_row_that_opens_and_is_taken_back_as_one(page: Page, running: Supervised, session: Session) -> None:
