@@ -337,9 +337,8 @@ async def running_origin(context: ssl.SSLContext | None = None) -> AsyncIterator
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 origin.received += head
-                for line in head.split(b"\r\n"):
-                    if line.lower().startswith(b"content-length:"):
-                        origin.received += await reader.readexactly(int(line.split(b":")[1]))
+                async for piece in _body(head, reader):
+                    origin.received += piece
                 line = head.split(b"\r\n", 1)[0]
                 answer = origin.respond(head) if origin.respond else _ok(line)
                 writer.write(answer)
@@ -355,6 +354,23 @@ async def running_origin(context: ssl.SSLContext | None = None) -> AsyncIterator
         yield origin
     finally:
         server.close()
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """What follows a request's head, as it comes over the wire; all of it, since who hangs up on unread bytes resets its own answer."""
+    fields = [line.lower().partition(b":")[::2] for line in head.split(b"\r\n")]
+    if any(name == b"transfer-encoding" and value.strip().endswith(b"chunked") for name, value in fields):
+        while size := int((line := await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+            yield line
+            yield await reader.readexactly(size + len(b"\r\n"))
+        while line != b"\r\n":  # the last chunk's line, its trailers
+            yield line
+            line = await reader.readuntil(b"\r\n")
+        yield line
+        return
+    for name, value in fields:
+        if name == b"content-length":
+            yield await reader.readexactly(int(value))
 
 
 def _ok(line: bytes) -> bytes:
