@@ -105,7 +105,7 @@ async def mitmdump(folder: Path) -> AsyncIterator[Way]:
 
 
 def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxy of sandbox-runtime: one that passes TLS on, one that ends it. None where it isn't to be had."""
+    """The proxy of sandbox-runtime as its manager starts it: one that passes TLS on, one that ends it. None where it isn't to be had."""
     package = _installed(f"@anthropic-ai/sandbox-runtime@{SANDBOX_RUNTIME}")
     return [] if package is None else [_sandbox_runtime(folder, package, mode) for mode in ("LEAVE", "TERMINATE")]
 

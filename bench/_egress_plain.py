@@ -3,8 +3,9 @@
     python -m bench._egress_plain PORT ORIGIN CERTIFICATE COUNT      prints the seconds that each new connection took, as JSON
 
 Each connection goes to 127.0.0.1:ORIGIN by a CONNECT to PORT, or to ORIGIN itself where PORT is 0, and asks for one small page. Unlike the
-client of `egress`, whose event loop sends without delay, it has Nagle's algorithm on: its request waits until what it sent before is acknowledged, and a
-proxy whose kernel puts that off costs it 40 ms. It is a process of its own so that it shares no lock with the origin.
+client of `egress`, whose event loop sends without delay, it has Nagle's algorithm on: its request waits until what it sent before is
+acknowledged, and acknowledges in turn what a proxy with Nagle's algorithm on (sandbox-runtime's) waits for: 40 ms that such a proxy costs every
+other client are not seen by this one. It is a process of its own so that it shares no lock with the origin.
 """
 
 import json
