@@ -89,6 +89,11 @@ def _claude(url: str) -> tuple[str, ...]:
     return (str(_CLAUDE), "-p", "Say something.", *options, "--settings", settings)
 
 
+def _go(url: str) -> tuple[str, ...]:
+    """A program of the workspace: there is none of this name on the host's PATH. It speaks whatever the origin offers."""
+    return ("programs/get-go", url + "/")
+
+
 def _node_reads_proxy() -> bool:
     if absent("node"):
         return False
@@ -121,7 +126,8 @@ CLIENTS = (
     Client("urllib", _python("urllib"), "hello from outside", tunnelled="why"),
     Client("node fetch", _node, "hello from outside", tunnelled="", missing=absent("node") or ("" if _NODE_READS_PROXY else _NO_UNDICI)),
     Client("java", lambda url: ("java", "-cp", PROGRAMS, "Get", url + "/"), "hello from outside", missing=absent("javac")),
-    Client("go", lambda url: (f"{PROGRAMS}/get-go", url + "/"), "hello from outside", tunnelled="why", missing=absent("go")),
+    Client("go", _go, "hello from outside", tunnelled="why", missing=absent("go")),
+    Client("go h2", _go, "hello over h2", origin="h2", tunnelled="why", missing=absent("go")),
     Client("websockets", lambda url: _python("websockets")(url.replace("https", "wss")), CHAT, origin="websocket"),
     Client(
         "node websocket",
