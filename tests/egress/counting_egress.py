@@ -1,0 +1,97 @@
+"""What is run in an egress process before it starts, so that a test can ask what it holds, and hold up what it dials."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from supervisor.core.egress_wire import Body, CloseListener
+from tests.egress.egress_harness import PATIENCE_S, FakeSupervisor
+
+# Of this name egress dials only once it is told to.
+SLOW = "slow.test"
+_COUNT, _DIAL = "count", "dial"
+
+PREFACE = f"""
+import asyncio, json, os
+from supervisor.core.egress_wire import Body, CloseListener
+from supervisor.egress import app
+from supervisor.egress.dialler import PinnedLoop
+
+obey, dial = app.Egress._on_message, PinnedLoop.dial
+known, may_dial = [], asyncio.Event()
+
+def held(egress):
+    questions, sessions = egress._questions, egress._sessions.all()
+    facts = dict(
+        tasks=len(asyncio.all_tasks()),
+        files=len(os.listdir("/proc/self/fd")),
+        connections=egress._sessions._open_connections + sum(len(one.connections) for one in sessions),
+        clients=len(egress._sessions._by_client),
+        questions=len(questions._open) + sum(questions._per_session.values()),
+        message_bytes=sum(one.message_bytes for one in sessions),
+        wide=sum(len(one.wide) for one in sessions),
+        draws=len(egress._allowances._draws),
+    )
+    if egress._inspector is not None:
+        meter = egress._inspector._master.addons.chain[0]._meter
+        facts |= dict(body_bytes=sum(meter._held_bodies._held.values()), calls=len(meter._open))
+    return facts
+
+def say(egress, what, facts):
+    data = json.dumps(facts).encode()
+    egress._link.send(Body(question_id=-1, of="request", media_type=what, data=data, whole_bytes=0))
+
+def obeyed(egress, message, fds):
+    known[:] = [egress]
+    if not isinstance(message, CloseListener):
+        obey(egress, message, fds)
+    elif message.session_id == {_COUNT!r}:
+        say(egress, {_COUNT!r}, held(egress))
+    elif message.session_id == {_DIAL!r}:
+        may_dial.set() if message.listener_id else may_dial.clear()
+
+async def dialled(loop, host, port):
+    if host == {SLOW!r}:
+        say(known[0], {_DIAL!r}, {{}})
+        await may_dial.wait()
+    return await dial(loop, host, port)
+
+app.Egress._on_message, PinnedLoop.dial = obeyed, dialled
+"""
+
+
+async def held(supervisor: FakeSupervisor) -> dict[str, int]:
+    """What egress holds now."""
+    count = len(_said(supervisor, _COUNT))
+    supervisor.send(CloseListener(session_id=_COUNT, listener_id=0))
+    async with asyncio.timeout(PATIENCE_S), supervisor.changed:
+        await supervisor.changed.wait_for(lambda: len(_said(supervisor, _COUNT)) > count)
+    found: dict[str, int] = json.loads(_said(supervisor, _COUNT)[-1].data)
+    return found
+
+
+async def until_held(supervisor: FakeSupervisor, wanted: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """What it holds, once that is as wanted."""
+    found = await held(supervisor)
+    try:
+        async with asyncio.timeout(PATIENCE_S / 2):
+            while not wanted(found):
+                await asyncio.sleep(0.02)
+                found = await held(supervisor)
+    except TimeoutError:
+        raise AssertionError(found) from None
+    return found
+
+
+async def until_dialling(supervisor: FakeSupervisor) -> None:
+    """Until egress is about to dial the slow name."""
+    await supervisor.until_one(lambda one: isinstance(one, Body) and one.media_type == _DIAL)
+
+
+def let_dial(supervisor: FakeSupervisor, *, is_on: bool) -> None:
+    """Whether it may."""
+    supervisor.send(CloseListener(session_id=_DIAL, listener_id=int(is_on)))
+
+
+def _said(supervisor: FakeSupervisor, what: str) -> list[Body]:
+    return [one for one in supervisor.of_type(Body) if one.media_type == what]

@@ -1,0 +1,530 @@
+"""A reset, by the client and by the origin, in each state that a connection can be in: egress holds afterwards what it held before.
+
+Whatever was allowed has exactly one outcome, whatever was reserved is reported once, a question that nobody waits for is given up, and an
+origin of what wasn't allowed sees no connection.
+"""
+
+import asyncio
+import itertools
+import socket
+import ssl
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+import trustme
+
+from supervisor.core.egress_wire import Abandoned, Answer, CloseSession, Question, Reserve, Settled, Spent
+from tests.egress.counting_egress import PREFACE, SLOW, let_dial, until_dialling, until_held
+from tests.egress.egress_harness import (
+    NAMES,
+    PATIENCE_S,
+    FakeSupervisor,
+    Proxy,
+    allow,
+    running_egress,
+    server_context,
+    serving,
+)
+from tests.egress.hellos import client_hello, server_hello
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOST = "origin.test"
+HELLO = client_hello(HOST)
+MESSAGE = b'{"model": "m", "max_tokens": 10, "messages": []}'
+UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
+# RFC 6455 5.2: the first part of a text, and of one that is masked.
+FRAGMENT, MASKED_FRAGMENT = b"\x01\x05hello", b"\x01\x85\0\0\0\0hello"
+
+
+@dataclass
+class Peer:
+    """One end of a connection: the test's."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def until(self, end: bytes) -> bytes:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.reader.readuntil(end)
+
+    def reset(self) -> None:
+        """RFC 9293 3.5.2: what a socket does that lingers for no time (socket(7))."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+@dataclass
+class Far:
+    """An origin that does nothing but accept."""
+
+    port: int = 0
+    taken: asyncio.Queue[Peer] = field(default_factory=asyncio.Queue)
+    connections: int = 0
+
+
+@dataclass
+class Place:
+    """One session, its client, and the two origins: one of bytes, one of TLS."""
+
+    supervisor: FakeSupervisor
+    proxy: Proxy
+    plain: Far
+    tls: Far
+    ca_file: Path
+    client: Peer | None = None
+    origin: Peer | None = None
+    # What is held is asked about, and not answered.
+    holds: Callable[[Question], bool] = lambda question: False
+    looks_inside: bool = True
+    # What its client says next, where nobody listens to the origin before that.
+    rest: bytes = b""
+    # The questions that were not answered, those that were allowed and want an outcome, and the calls of models that were.
+    open: list[int] = field(default_factory=list)
+    allowed: set[int] = field(default_factory=set)
+    given: set[int] = field(default_factory=set)
+
+    def decide(self, question: Question) -> Answer | None:
+        if self.holds(question):
+            self.open.append(question.question_id)
+            return None
+        if question.after is None:
+            self.allowed.add(question.question_id)
+        return msgspec.structs.replace(allow(question), look_inside=self.looks_inside)
+
+    async def dial(self, said: bytes) -> Peer:
+        self.client = Peer(*await self.proxy.open())
+        self.client.writer.write(said)
+        return self.client
+
+    async def asked(self, wanted: Callable[[Question], bool]) -> None:
+        await self.supervisor.until_one(lambda one: isinstance(one, Question) and wanted(one))
+
+    async def reached(self, far: Far) -> Peer:
+        async with asyncio.timeout(PATIENCE_S):
+            self.origin = await far.taken.get()
+        return self.origin
+
+    async def connect(self, far: Far, *, host: str = HOST) -> Peer:
+        client = await self.dial(connecting(far, host))
+        await client.until(b"\r\n\r\n")
+        return client
+
+    async def request(self, said: bytes) -> tuple[Peer, Peer]:
+        """A request in the clear at its origin, its head read."""
+        client = await self.dial(said)
+        origin = await self.reached(self.plain)
+        await origin.until(b"\r\n\r\n")
+        return client, origin
+
+    async def inside(self) -> Peer:
+        self.client = Peer(*await self.proxy.tunnel(f"{HOST}:{self.tls.port}", trust=self.ca_file))
+        return self.client
+
+
+def connecting(far: Far, host: str = HOST) -> bytes:
+    return f"CONNECT {host}:{far.port} HTTP/1.1\r\nHost: {host}:{far.port}\r\n\r\n".encode()
+
+
+def asking(far: Far, *, host: str = HOST, method: str = "GET", path: str = "/", headers: str = "") -> bytes:
+    target = f"{host}:{far.port}"
+    return f"{method} http://{target}{path} HTTP/1.1\r\nHost: {target}\r\n{headers}\r\n".encode()
+
+
+# -- states in which nothing was allowed yet, or nothing dialled ------------------------------------------------------------
+
+
+async def half_a_connect(place: Place) -> None:
+    await place.dial(b"CONNECT origin.te")
+
+
+async def half_a_head(place: Place) -> None:
+    await place.dial(b"GET http://origin.test/ HTTP/1.1\r\nHo")
+
+
+async def a_connect_held(place: Place) -> None:
+    place.holds = lambda question: True
+    await place.dial(connecting(place.plain))
+    await place.asked(lambda question: True)
+
+
+async def a_connect_and_its_hello_held(place: Place) -> None:
+    place.holds = lambda question: True
+    await place.dial(connecting(place.plain) + HELLO)
+    await place.asked(lambda question: True)
+
+
+async def a_request_held(place: Place) -> None:
+    place.holds = lambda question: True
+    await place.dial(asking(place.plain))
+    await place.asked(lambda question: True)
+
+
+async def a_request_and_its_body_held(place: Place) -> None:
+    place.holds = lambda question: True
+    await place.dial(asking(place.plain, method="POST", headers="Content-Length: 300000\r\n") + bytes(250_000))
+    await place.asked(lambda question: True)
+
+
+async def a_request_inside_held(place: Place) -> None:
+    place.holds = lambda question: question.in_tunnel
+    client = await place.inside()
+    client.writer.write(b"GET / HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (HOST.encode(), place.tls.port))
+    await place.asked(lambda question: question.in_tunnel)
+
+
+async def the_addresses_held(place: Place) -> None:
+    place.holds = lambda question: question.after is not None
+    await place.dial(asking(place.plain))
+    await place.asked(lambda question: question.after is not None)
+
+
+async def a_tunnel_not_dialled(place: Place) -> None:
+    place.looks_inside = False
+    await place.dial(connecting(place.plain, SLOW) + client_hello(SLOW))
+    await until_dialling(place.supervisor)
+
+
+async def a_request_not_dialled(place: Place) -> None:
+    await place.dial(asking(place.plain, host=SLOW))
+    await until_dialling(place.supervisor)
+
+
+async def half_a_hello_to_be_looked_into(place: Place) -> None:
+    client = await place.connect(place.tls)
+    client.writer.write(HELLO[:40])
+
+
+async def inside_and_nothing_said(place: Place) -> None:
+    await place.inside()
+
+
+async def half_a_head_inside(place: Place) -> None:
+    client = await place.inside()
+    client.writer.write(b"GET / HTTP/1.1\r\nHo")
+
+
+async def half_a_models_body(place: Place) -> None:
+    head = asking(place.plain, method="POST", path="/v1/messages", headers="Content-Length: 100000\r\n")
+    await place.dial(head + bytes(50_000))
+    await until_held(place.supervisor, lambda facts: facts["body_bytes"] > 0)
+
+
+async def a_models_call_not_reserved(place: Place) -> None:
+    head = asking(place.plain, method="POST", path="/v1/messages", headers=f"Content-Length: {len(MESSAGE)}\r\n")
+    await place.dial(head + MESSAGE)
+    await place.supervisor.until(Reserve)
+
+
+NOTHING_DIALLED = [
+    half_a_connect,
+    half_a_head,
+    a_connect_held,
+    a_connect_and_its_hello_held,
+    a_request_held,
+    a_request_and_its_body_held,
+    a_request_inside_held,
+    the_addresses_held,
+    a_tunnel_not_dialled,
+    a_request_not_dialled,
+    half_a_hello_to_be_looked_into,
+    inside_and_nothing_said,
+    half_a_head_inside,
+    half_a_models_body,
+    a_models_call_not_reserved,
+]
+
+# -- states with both ends ----------------------------------------------------------------------------------------------------
+
+
+async def a_tunnel_and_no_hello(place: Place) -> None:
+    place.looks_inside = False
+    await place.connect(place.plain)
+    await place.reached(place.plain)
+    place.rest = HELLO
+
+
+async def a_tunnel_and_half_a_hello(place: Place) -> None:
+    await a_tunnel_and_no_hello(place)
+    assert place.client is not None
+    place.client.writer.write(HELLO[:40])
+    place.rest = HELLO[40:]
+
+
+async def a_tunnel_and_no_answer(place: Place) -> None:
+    place.looks_inside = False
+    await place.dial(connecting(place.plain) + HELLO)
+    origin = await place.reached(place.plain)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await origin.reader.readexactly(len(HELLO)) == HELLO
+
+
+async def a_tunnel_joined(place: Place) -> None:
+    await a_tunnel_and_no_answer(place)
+    assert place.client is not None
+    assert place.origin is not None
+    place.origin.writer.write(server_hello())
+    await place.client.until(server_hello())
+
+
+async def a_tunnel_with_much_on_its_way(place: Place) -> None:
+    await a_tunnel_joined(place)
+    assert place.client is not None
+    assert place.origin is not None
+    for one in (place.client, place.origin):
+        one.writer.transport.set_write_buffer_limits(high=64 * 1024 * 1024)
+        one.writer.write(bytes(8 * 1024 * 1024))
+    await place.origin.reader.readexactly(1000)
+
+
+async def the_origins_own_hello(place: Place) -> None:
+    # Inside of TLS with the client, and the origin of bytes, which answers none.
+    place.client = Peer(*await place.proxy.tunnel(f"{HOST}:{place.plain.port}", trust=place.ca_file))
+    place.client.writer.write(b"GET / HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (HOST.encode(), place.plain.port))
+    origin = await place.reached(place.plain)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await origin.reader.readexactly(3) == b"\x16\x03\x01"
+
+
+async def no_answer(place: Place) -> None:
+    await place.request(asking(place.plain))
+
+
+async def no_answer_inside(place: Place) -> None:
+    client = await place.inside()
+    client.writer.write(b"GET / HTTP/1.1\r\nHost: %s:%d\r\n\r\n" % (HOST.encode(), place.tls.port))
+    await (await place.reached(place.tls)).until(b"\r\n\r\n")
+
+
+async def half_a_streamed_body(place: Place) -> None:
+    head = asking(place.plain, method="POST", headers="Transfer-Encoding: chunked\r\n")
+    _, origin = await place.request(head + b"5\r\nhello\r\n5\r\nhe")
+    await origin.until(b"hello")
+
+
+async def half_an_answers_head(place: Place) -> None:
+    _, origin = await place.request(asking(place.plain))
+    origin.writer.write(b"HTTP/1.1 200 OK\r\nConte")
+
+
+async def half_an_answer(place: Place) -> None:
+    client, origin = await place.request(asking(place.plain))
+    origin.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\nhello")
+    await client.until(b"hello")
+
+
+async def half_an_answer_inside(place: Place) -> None:
+    await no_answer_inside(place)
+    assert place.client is not None
+    assert place.origin is not None
+    place.origin.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+    await place.client.until(b"hello")
+
+
+async def a_models_call(place: Place) -> None:
+    head = asking(place.plain, method="POST", path="/v1/messages", headers=f"Content-Length: {len(MESSAGE)}\r\n")
+    await place.dial(head + MESSAGE)
+    reserve = await place.supervisor.until(Reserve)
+    place.given.add(reserve.question_id)
+    place.supervisor.send(Answer(question_id=reserve.question_id, decision="allow", settle=True))
+    await (await place.reached(place.plain)).until(MESSAGE)
+
+
+async def half_a_models_answer(place: Place) -> None:
+    await a_models_call(place)
+    assert place.client is not None
+    assert place.origin is not None
+    event = b'event: ping\ndata: {"type": "ping"}\n\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    place.origin.writer.write(head + b"%x\r\n%s\r\n" % (len(event), event))
+    await place.client.until(b"ping")
+
+
+async def a_websocket_asked_for(place: Place) -> None:
+    await place.request(asking(place.plain, headers=UPGRADE))
+
+
+async def a_websocket(place: Place) -> None:
+    await a_websocket_asked_for(place)
+    assert place.client is not None
+    assert place.origin is not None
+    accept = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: ybA5DN2oQtgvmvC1jXW93DFSvQ4=\r\n"
+    place.origin.writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{accept}\r\n".encode())
+    await place.client.until(b"\r\n\r\n")
+
+
+async def half_a_message_up(place: Place) -> None:
+    await a_websocket(place)
+    assert place.client is not None
+    place.client.writer.write(MASKED_FRAGMENT)
+    await until_held(place.supervisor, lambda facts: facts["message_bytes"] > 0)
+
+
+async def half_a_message_down(place: Place) -> None:
+    await a_websocket(place)
+    assert place.origin is not None
+    place.origin.writer.write(FRAGMENT)
+    await until_held(place.supervisor, lambda facts: facts["message_bytes"] > 0)
+
+
+BOTH = [
+    a_tunnel_and_no_hello,
+    a_tunnel_and_half_a_hello,
+    a_tunnel_and_no_answer,
+    a_tunnel_joined,
+    a_tunnel_with_much_on_its_way,
+    the_origins_own_hello,
+    no_answer,
+    no_answer_inside,
+    half_a_streamed_body,
+    half_an_answers_head,
+    half_an_answer,
+    half_an_answer_inside,
+    a_models_call,
+    half_a_models_answer,
+    a_websocket_asked_for,
+    a_websocket,
+    half_a_message_up,
+    half_a_message_down,
+]
+
+
+_numbers = itertools.count()
+
+# -- how it is held -----------------------------------------------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counted(data_dir: Path, upstream_ca: Path) -> AsyncIterator[FakeSupervisor]:
+    names = NAMES | {SLOW: ("127.0.0.1",)}
+    async with running_egress(data_dir, upstream_ca, names=names, hold_s=PATIENCE_S, preface=PREFACE) as supervisor:
+        yield supervisor
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def far_ends(authority: trustme.CA) -> AsyncIterator[tuple[Far, Far]]:
+    async def open_far(context: ssl.SSLContext | None) -> tuple[Far, asyncio.Server]:
+        far = Far()
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far.connections += 1
+            far.taken.put_nowait(Peer(reader, writer))
+
+        server = await asyncio.start_server(take, "127.0.0.1", 0, ssl=context)
+        far.port = server.sockets[0].getsockname()[1]
+        return far, server
+
+    plain, one = await open_far(None)
+    tls, other = await open_far(server_context(authority, HOST))
+    async with one, other:
+        yield plain, tls
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def place(counted: FakeSupervisor, far_ends: tuple[Far, Far], ca_file: Path) -> AsyncIterator[Place]:
+    counted.reset()
+    let_dial(counted, is_on=False)
+    session_id = f"s-{next(_numbers)}"  # of another nothing is looked up that was before
+    async with serving(counted, session_id) as proxy:
+        place = Place(counted, proxy, *far_ends, ca_file)
+        counted.decide = place.decide
+        await whole_request(place)
+        yield place
+    counted.send(CloseSession(session_id=session_id))
+    for far in far_ends:
+        while not far.taken.empty():
+            far.taken.get_nowait().reset()
+    for one in (place.client, place.origin):
+        if one is not None:
+            one.writer.close()
+
+
+async def whole_request(place: Place) -> None:
+    """Of one that goes its way: what looks inside has begun, and the session may send what it wants to."""
+    client, origin = await place.request(asking(place.plain, host="other.test", headers="Connection: close\r\n"))
+    origin.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    assert (await client.until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    for one in (client, origin):
+        one.writer.close()
+    await until_held(place.supervisor, lambda facts: not (facts["connections"] or facts["clients"]))
+    place.plain.connections = 0
+
+
+async def nothing_stays(place: Place, before: dict[str, int]) -> None:
+    """All is as it was, and told as it was."""
+    supervisor = place.supervisor
+    await until_held(supervisor, lambda facts: all(facts[name] <= before[name] for name in before))
+    await supervisor.until_one(lambda one: place.allowed <= {said.question_id for said in supervisor.of_type(Settled)})
+    outcomes = Counter(one.question_id for one in supervisor.of_type(Settled))
+    assert {count for number, count in outcomes.items() if number in place.allowed} <= {1}
+    calls = {one.question_id for one in supervisor.of_type(Reserve)}
+    if place.given:
+        await supervisor.until_one(lambda one: place.given <= {said.question_id for said in supervisor.of_type(Spent)})
+    assert Counter(one.question_id for one in supervisor.of_type(Spent) if one.question_id in calls) == Counter(
+        place.given
+    )
+
+
+async def idle(place: Place) -> dict[str, int]:
+    """What is held while nobody is connected."""
+    return await until_held(place.supervisor, lambda facts: not (facts["connections"] or facts["clients"]))
+
+
+@pytest.mark.parametrize("state", NOTHING_DIALLED, ids=lambda state: state.__name__)
+async def test_a_client_that_resets_before_anything_is_dialled(
+    place: Place, state: Callable[[Place], Awaitable[None]]
+) -> None:
+    before = await idle(place)
+    await state(place)
+    await until_held(place.supervisor, lambda facts: bool(facts["connections"]))
+    assert place.client is not None
+    place.client.reset()
+    await until_held(place.supervisor, lambda facts: not facts["questions"])
+    await answer_late(place)
+    let_dial(place.supervisor, is_on=True)
+    await nothing_stays(place, before)
+    # What was held up in its dialling may reach its origin; it says nothing there.
+    assert place.plain.connections + place.tls.connections == place.plain.taken.qsize() + place.tls.taken.qsize()
+    assert place.plain.connections == 0 or "not_dialled" in state.__name__
+    assert place.tls.connections == 0
+    if place.plain.connections:
+        assert await (await place.reached(place.plain)).reader.read(1) == b""
+
+
+async def answer_late(place: Place) -> None:
+    """Who asked is gone; that what is allowed now has an outcome, too, is `nothing_stays`'s to see."""
+    supervisor = place.supervisor
+    calls = [one.question_id for one in supervisor.of_type(Reserve)]
+    for number in [*place.open, *calls]:
+        await supervisor.until_one(lambda said, number=number: said == Abandoned(question_id=number))
+        (place.given if number in calls else place.allowed).add(number)
+        supervisor.send(Answer(question_id=number, decision="allow", private_ok=True, settle=True))
+
+
+@pytest.mark.parametrize("by", ["client", "origin"])
+@pytest.mark.parametrize("state", BOTH, ids=lambda state: state.__name__)
+async def test_a_reset_with_both_ends(place: Place, state: Callable[[Place], Awaitable[None]], by: str) -> None:
+    before = await idle(place)
+    await state(place)
+    assert place.client is not None
+    assert place.origin is not None
+    (place.client if by == "client" else place.origin).reset()
+    other = place.origin if by == "client" else place.client
+    if by == "origin":
+        place.client.writer.write(place.rest)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            # A client whose request isn't whole yet is told so, and may still send the rest.
+            while (found := await other.reader.read(1 << 20)) and b" 502 " not in found:
+                pass
+    except (ConnectionError, ssl.SSLError):
+        pass
+    other.writer.close()
+    await nothing_stays(place, before)
