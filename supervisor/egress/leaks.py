@@ -31,8 +31,13 @@ from supervisor.egress.websockets import PASSES
 WHOLE_BYTES = 64 * 1024
 # The key of `flow.metadata` of a request that has to be whole before it is sent.
 WATCHED = "gatehouse_watched"
+# So much of an answer waits while each of its pieces ends in what a credential begins with: by chance one in millions does. One may have a single byte.
+MOST_WAITING_BYTES = 256 * 1024
+_PIECE_BYTES = 64
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
+# RFC 9110 14.6
+_IN_RANGES = "multipart/byteranges"
 
 # mitmproxy's word for whether, and through what, a body streams.
 type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
@@ -48,6 +53,27 @@ class _Watch:
     back: SecretForms
     up: BodyScan
     down: BodyScan
+
+
+class _Waiting:
+    """Pieces that wait for the one after them, so many at most."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def takes(self, piece: bytes) -> bool:
+        """Take one more, where there is room."""
+        if self._bytes > MOST_WAITING_BYTES:
+            return False
+        self._pieces.append(piece)
+        self._bytes += len(piece) + _PIECE_BYTES
+        return True
+
+    def all(self) -> list[bytes]:
+        """All of them, which wait no longer."""
+        found, self._pieces, self._bytes = self._pieces, [], 0
+        return found
 
 
 class Leaks:
@@ -70,6 +96,8 @@ class Leaks:
         if back:
             # A part of what is coded can't be decoded, unless it is the first.
             is_part = "range" in headers
+            if "," in ",".join(headers.get_all("range")).strip(","):
+                return secrets.IN_RANGES
             headers["accept-encoding"] = "identity" if is_part else readable_only(headers.get("accept-encoding", ""))
         watch = flow.metadata[_KEY] = _Watch(
             connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
@@ -133,6 +161,8 @@ class Leaks:
         elif response.status_code != _SWITCHED:
             look = look_at(flow, DOWN, watch.connection.session)
             why = secrets.UNREADABLE if look.why else ""
+            if response.headers.get("content-type", "").strip().lower().startswith(_IN_RANGES):
+                why = secrets.IN_RANGES
             look.add(watch.down.see, raw=watch.down.see_raw)
             response.stream = self._passing(flow, watch, look, response.stream)
         if why:
@@ -145,24 +175,22 @@ class Leaks:
         """What passes an answer's pieces on to `others`, once they were looked at.
 
         INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
-        it (an echo of what it sent) would have it up to its last byte, and could guess that.
+        it (an echo of what it sent) would have it up to its last byte, and could guess that. What waits is bounded: an origin that has
+        every piece end so is cut off.
         """
-        waits: list[bytes] = []
+        waits = _Waiting()
 
         def passed(piece: bytes) -> list[bytes]:
             if watch.down.found or look.why:
                 self._cut(flow, watch, secrets.ECHOED if watch.down.found else secrets.UNREADABLE)
-            if watch.connection.cut_for:
-                return []
-            waits.append(piece)
-            if piece and watch.down.is_begun:
+            elif not waits.takes(piece):
+                self._cut(flow, watch, secrets.BEGUN)
+            if watch.connection.cut_for or (piece and watch.down.is_begun):
                 return []
             if not piece:
                 look.end()
             # An empty one would be a chunk of no length, which ends a body.
-            found = [one for part in waits for one in _by(others, part) if one]
-            waits.clear()
-            return found
+            return [one for part in waits.all() for one in _by(others, part) if one]
 
         return passed
 

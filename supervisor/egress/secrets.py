@@ -24,6 +24,13 @@ ECHOED = "the answer holds a credential that Gatehouse put into the request, whi
 UNREADABLE = (
     "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
 )
+IN_RANGES = (
+    "several ranges in one answer may cut the credential apart that Gatehouse put into the request, so that it isn't found; "
+    "ask for one range at a time"
+)
+BEGUN = (
+    "each piece of the answer ends in what the credential begins with, so that all of it would have to wait for its end"
+)
 # Between what is searched together; in no name, value or path of a request.
 _APART = b"\0\xff\0"
 # What may stand before it in its header.
