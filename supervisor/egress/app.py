@@ -78,6 +78,8 @@ class Egress:
 
     def _on_message(self, message: ToEgress, fds: list[int]) -> None:
         match message:
+            case Answer() if self._questions is not None:
+                self._questions.answered(message)  # first, since somebody waits for each
             case Configure():
                 self._configure(message)
             case OpenListener() if len(fds) == 1:
@@ -102,8 +104,6 @@ class Egress:
                 self._forbid(frozenset(message.endpoints))
             case RulesChanged():
                 self._likely.forget()
-            case Answer() if self._questions is not None:
-                self._questions.answered(message)
             case _:
                 log.error("message out of place", message=type(message).__name__)
 

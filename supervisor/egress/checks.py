@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from supervisor.core import hosts
+from supervisor.core.actions import Network
 from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
 
@@ -41,7 +42,7 @@ _MARK = MARK.encode()
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
     """A request's head as the client sent it. `authority` is `:authority` or that of an absolute target, else empty."""
 
@@ -55,6 +56,18 @@ class Head:
     @property
     def is_http2(self) -> bool:
         return self.http_version == "HTTP/2.0"
+
+    @functools.cached_property
+    def asked(self) -> tuple[Network | None, str | None]:
+        """Of a CONNECT: the connection that it asks for, None where its target isn't host and port; and why it contradicts itself, if it does.
+
+        Kept, since clients say the same head again and again, which is then the same `Head` (`connect_head`).
+        """
+        parts = split_authority(self.authority)
+        host, port = parts or ("", None)
+        if port is None:
+            return None, None
+        return Network(operation="connect", host=host, port=port), connect(self, host, port)
 
     def values(self, name: bytes) -> list[str]:
         """The values of a header, in order."""

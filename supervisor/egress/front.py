@@ -183,12 +183,10 @@ class Front:
 
     def _judge_head(self, connection: Connection, head: checks.Head) -> Network:
         """The action that a CONNECT asks for. `RefusedError` where its head contradicts itself."""
-        parts = checks.split_authority(head.authority)
-        if parts is None or parts[1] is None:
+        action, why = head.asked
+        if action is None:
             self._admission.refused_nameless(connection)
             raise RefusedError(Refusal(why="the target of CONNECT is not host:port", remedy="name a host and a port"))
-        action = Network(operation="connect", host=parts[0], port=parts[1])
-        why = checks.connect(head, parts[0], parts[1])
         if why is not None:
             self._admission.refused(connection, action, why)
             raise RefusedError(refusals.of_contradiction(why))

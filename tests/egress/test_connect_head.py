@@ -1,5 +1,7 @@
 """The quick reader of ordinary CONNECT heads: what it reads h11 reads the same, to the byte; all else it leaves to h11."""
 
+import dataclasses
+
 import h11
 import pytest
 from hypothesis import example, given
@@ -75,6 +77,20 @@ def test_ordinary_heads_are_read_as_h11_reads_them(data: bytes) -> None:
 @pytest.mark.parametrize("data", UNUSUAL.values(), ids=UNUSUAL)
 def test_all_else_is_left_to_h11(data: bytes) -> None:
     assert connect_head.read(bytearray(data)) is None
+
+
+def test_a_head_that_is_said_again_is_judged_as_itself() -> None:
+    """What is kept of one says nothing of another, however alike."""
+    other = CURL.replace(b"Host: api", b"Host: ape")
+    for _ in range(2):
+        for data, is_well in ((CURL, True), (other, False), (CURL.replace(b":443 HTTP", b":0 HTTP"), None)):
+            found = connect_head.read(bytearray(data))
+            assert found is not None
+            head, _ = found
+            action, why = head.asked
+            assert head.asked == checks.Head(**dataclasses.asdict(head)).asked
+            assert (action is None, why is None) == (is_well is None, is_well is not False)
+            assert action is None or (action.host, action.port, action.operation) == ("api.example.com", 443, "connect")
 
 
 BITS = [
