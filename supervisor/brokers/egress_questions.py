@@ -61,16 +61,37 @@ class EgressQuestions:
         # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
         self._of_addresses: dict[int, int] = {}
 
+    def by_rules(self, question: Question) -> Answer | None:
+        """The answer to a connection whose addresses are known, where one rule allows it and them: at once, since that is nearly every one.
+
+        None where it is for `answer` to say. Never raises.
+        """
+        if question.in_tunnel or question.after is not None or not question.action.resolved:
+            return None
+        try:
+            grant = self._gate.decide_by_rules(question.action, question.session_id, reaching=True)
+            if not isinstance(grant, Grant):
+                return None
+            named = msgspec.structs.replace(question.action, resolved=())
+            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+            answer = self._granted(question, grant, named, question.action, private_ok=True)
+            return self._watched(answer, question) if question.is_upgrade else answer
+        except Exception as error:
+            return self._failed(question, error)
+
     async def answer(self, question: Question) -> Answer:
-        """The gate's answer. Never raises but when it is cancelled."""
+        """The gate's answer to what `by_rules` said nothing of. Never raises but when it is cancelled."""
         try:
             answer = await self._answer(question)
             if answer.decision == "allow":
                 return self._watched(answer, question) if question.is_upgrade else answer
             return self._with_what_is_open(answer, question)
         except Exception as error:
-            log.exception("question failed", error=type(error).__name__)
-            return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
+            return self._failed(question, error)
+
+    def _failed(self, question: Question, error: Exception) -> Answer:
+        log.exception("question failed", error=type(error).__name__)
+        return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
 
     async def _answer(self, question: Question) -> Answer:
         if question.after is not None:
@@ -186,7 +207,9 @@ class EgressQuestions:
             )
         return self._granted(question, grant, action, action)
 
-    def _granted(self, question: Question, grant: Grant, action: Network, judged: Network) -> Answer:
+    def _granted(
+        self, question: Question, grant: Grant, action: Network, judged: Network, *, private_ok: bool = False
+    ) -> Answer:
         """What was allowed may go out: `judged` is the action with as much of its addresses as was judged."""
         # What egress does when it is allowed is exactly this action: it asked with what it is about to do.
         grant.use(action)
@@ -213,19 +236,15 @@ class EgressQuestions:
             why=grant.why,
             rule=grant.rule,
             request_id=grant.request_id,
+            private_ok=private_ok,
             settle=True,
             look_inside=looks_inside,
             lasts=by_rules and not passing.is_limited,
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:
-        """Both, where the addresses are known already: at once where one rule allows both, else the name, as ever, and then its addresses."""
+        """Both, where the addresses are known already and no rule allows both: the name, as ever, and then its addresses."""
         named = msgspec.structs.replace(question.action, resolved=())
-        grant = self._gate.decide_by_rules(question.action, question.session_id, reaching=True)
-        if isinstance(grant, Grant):
-            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
-            answer = self._granted(question, grant, named, question.action)
-            return msgspec.structs.replace(answer, private_ok=True)
         allowed = await self._decide(question, named)
         if allowed.decision != "allow":
             return allowed

@@ -24,6 +24,7 @@ from supervisor.brokers.egress_questions import EgressQuestions, deny
 from supervisor.brokers.model_calls import ModelCalls
 from supervisor.core.egress_wire import (
     Abandoned,
+    Answer,
     Body,
     CloseListener,
     CloseSession,
@@ -404,6 +405,8 @@ class NetworkBroker:
             run.channel.send(deny(question, "the session has ended", "start a new session"))
         elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
             run.channel.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
+        elif isinstance(question, Question) and (answer := run.questions.by_rules(question)) is not None:
+            self._reply(run, question, answer)
         else:
             # What rules alone answer is answered before this returns; whatever waits for somebody is the group's.
             begun = asyncio.Task(self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True)
@@ -426,6 +429,9 @@ class NetworkBroker:
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
         if answer.decision == "allow" and question.after is None and not answer.settle:
             answer = msgspec.structs.replace(answer, settle=True)
+        self._reply(run, question, answer)
+
+    def _reply(self, run: _Run, question: Question, answer: Answer) -> None:
         run.channel.send(answer)
         self._log.answered(question, answer)
 

@@ -53,6 +53,7 @@ CHANGES: dict[str, Callable[[Setting, Origin], None]] = {
     "the rule is gone": lambda place, origin: place.office.policy("modes: {network: deny}\n"),
     "all is stopped by hand": lambda place, origin: (place.office.folder / "stopped").write_text("enough") and None,
     "the record can't be written": lambda place, origin: (place.office.folder / "audit.log").unlink(),
+    "the gate raises": lambda place, origin: setattr(place.office.gate, "decide_by_rules", None),
 }
 
 
