@@ -3,6 +3,7 @@
 INVARIANT: only `gate` makes a Grant; `tests/test_architecture.py` holds it. Channels import both from `gate`.
 """
 
+import functools
 import os
 
 import msgspec
@@ -37,13 +38,17 @@ class Grant:
     """The right to do exactly one action once. Only `Gate` makes one."""
 
     def __init__(self, *, session_id: str, bound_to: str, request_id: str | None, rule: str | None, why: str) -> None:
-        self.id = os.urandom(8).hex()
         self.session_id = session_id
         self.request_id = request_id
         self.rule = rule
         self.why = why
         self._bound_to = bound_to
         self._spent = False
+
+    @functools.cached_property
+    def id(self) -> str:
+        """What tells it from every other on record, once it stands there."""
+        return os.urandom(8).hex()
 
     def use(self, action: Action) -> None:
         """Spend the grant on `action`; `RefusedError` where it was spent before or is for something else.

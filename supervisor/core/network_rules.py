@@ -5,7 +5,6 @@ dials anything. INVARIANT: a metadata service, one of Gatehouse's own listeners,
 address that no rule names are denied whatever else matches.
 """
 
-import functools
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,8 +195,6 @@ class NetworkJudge(Judge[_Seen]):
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._index = _Index(rules)
-        # Asked for each connection that is allowed, and a search of the index each time.
-        self.looks_into = functools.lru_cache(maxsize=1024)(self._looks_into)
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
@@ -292,7 +289,7 @@ class NetworkJudge(Judge[_Seen]):
             if entry.rule.effect == "allow" and entry.pattern.names_host(target, broad=False) and is_active(entry.rule)
         ]
 
-    def _looks_into(self, host: str) -> bool:
+    def looks_into(self, host: str) -> bool:
         """Whether a rule of any effect speaks of requests to this host; True for what isn't a host."""
         try:
             name = canonical_host(host)

@@ -7,6 +7,7 @@ pattern means is known by the judge of its category (`file_rules`, `network_rule
 `command_rules`); each indexes its rules when it is first asked.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -59,6 +60,7 @@ class Policy:
         "hold_s",
         "is_deny_all",
         "modes",
+        "passing",
         "protection",
         "rules",
         "source",
@@ -86,6 +88,8 @@ class Policy:
         self.hold_s = hold_s
         self._judges: dict[Category, Judge[Any]] = {}
         self._verdicts = VerdictCache(self.rules)
+        # Asked for each connection that is allowed, and the same for as long as this policy is.
+        self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
     def mode_of(self, category: Category) -> Effect:
         """What an unmatched action of the category gets: what was said, else ask. Never `allow` for exec and packages."""
@@ -136,7 +140,7 @@ class Policy:
         """Whether any rule of this text ends at some time, or after some uses."""
         return any(one.text == rule for one in self._verdicts.ending(category))
 
-    def passing(self, host: str, rule: str | None) -> Passing:
+    def _passing(self, host: str, rule: str | None) -> Passing:
         """What is to be known of a connection to a host that was allowed, by a rule of this text or none."""
         return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
