@@ -5,6 +5,7 @@ Files are the one thing that is made up: `SampleWorkspace` keeps both sides of e
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,11 @@ class Site:
         self.parts.workspace_of = lambda session_id: self.workspace  # type: ignore[assignment, return-value]
         self.parts.gate.on_ready("filesystem", "agent_api", self._apply)
         self.tasks: asyncio.TaskGroup
-        self.port = 0
+        # Bound and never listening: while the door is closed, nobody else's connection is given its port.
+        self._place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self.port: int = self._place.getsockname()[1]
         self.auth: OperatorAuth
         self.app: Litestar
         self._door: Serving | None = None
@@ -98,7 +103,6 @@ class Site:
     async def open(self, *, is_signed_out: bool = False) -> None:
         """Serve; with `is_signed_out` as a Gatehouse that was started anew does, which knows no cookie."""
         sock = listen(self.port)
-        self.port = sock.getsockname()[1]
         if is_signed_out or not hasattr(self, "auth"):
             self.auth = self.parts.new_auth(self.port)
         self.app = build_operator_app(self.parts, self.auth, pages.handlers(), error_page=pages.error_page)
@@ -112,6 +116,11 @@ class Site:
             await self._door.stop()
             await self._running
             self._door = None
+
+    def leave(self) -> None:
+        """For good."""
+        self._place.close()
+        self.parts.close()
 
     def agent_app(self, session_id: str = "one") -> Litestar:
         """The agent's door, in process."""
@@ -169,7 +178,7 @@ async def serving(folder: Path, policy: str = POLICY) -> AsyncIterator[Site]:
             yield site
         finally:
             await site.close()
-    site.parts.close()
+    site.leave()
 
 
 def fill(site: Site) -> list[Request]:

@@ -4,10 +4,8 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import Request, status
-from tests.browser.conftest import opened
+from tests.browser.conftest import PATIENCE_S, opened
 from tests.browser.operator_site import Site
-
-PATIENCE_S = 40.0
 
 
 async def settled_on(page: Page, request: Request) -> None:

@@ -9,6 +9,7 @@ from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
 from supervisor.server import undo_api
+from tests.browser.conftest import SHOWN
 from tests.browser.session_page import page_of
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
@@ -103,6 +104,12 @@ async def test_any_point_of_a_long_timeline_can_be_reached(
     await page.get_by_role("button", name="Show older").click()
     await expect(rows).to_contain_text(["README.md"])
     await expect(page.get_by_role("button", name="Show older")).to_have_count(0)
+    # Stays so when the list is fetched anew.
+    async with page.expect_response("**/parts/timeline/**") as again:
+        await page.evaluate("document.body.dispatchEvent(new CustomEvent('gatehouse:session'))")
+    await (await again.value).finished()
+    await page.evaluate(SHOWN)
+    await expect(rows).to_contain_text(["README.md"])
     await page.get_by_role("button", name="Show the newest").click()
     await expect(rows).to_contain_text(["<img src=x"])
     await page.get_by_role("button", name="Show older").click()

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
 from supervisor.server import undoing
+from tests.browser.conftest import SHOWN
 from tests.browser.session_page import page_of
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
@@ -48,6 +49,11 @@ async def test_one_row_that_opens_and_is_taken_back_as_one(page: Page, running: 
     assert (shown.session_id, shown.what) == (session.id, f"{MANY} changes")  # by its id alone, as on the command line
     await row.locator("summary").click()
     each = row.locator(".answered tbody tr")
+    await expect(each).to_have_count(MANY)
+    # Stays open when the list is fetched anew.
+    async with page.expect_response(f"**/parts/timeline/{session.id}"):
+        await page.evaluate("document.body.dispatchEvent(new CustomEvent('gatehouse:session'))")
+    await page.evaluate(SHOWN)
     await expect(each).to_have_count(MANY)
     await row.get_by_role("button", name="Undo part/7.txt").click()
     await page.locator("[data-role=undo-now]").click()

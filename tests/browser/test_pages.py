@@ -9,7 +9,7 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
 from supervisor.core.egress_wire import Answer, Decision, Question, Settled
-from tests.browser.conftest import Watch, opened
+from tests.browser.conftest import PATIENCE_S, Watch, opened
 from tests.browser.operator_site import Site, fill
 
 SHEET = Path(__file__).resolve().parents[2] / "web" / "static" / "gatehouse.css"
@@ -267,7 +267,7 @@ async def test_what_was_missed_is_there_after_a_restart(site: Site, page: Page, 
     await expect(page.locator(f"#request-{before.id}")).to_have_attribute("data-status", "denied")
     await expect(page.locator("#lost")).to_be_hidden()
     await page.locator(f"#request-{missed.id}").get_by_role("button", name="Approve", exact=True).click()
-    assert status(await site.parts.gate.wait(missed.id, 20)) in ("approved", "used")
+    assert status(await site.parts.gate.wait(missed.id, PATIENCE_S)) in ("approved", "used")
 
 
 async def test_what_carries_something_out_is_not_given_up_by_the_page(site: Site, page: Page) -> None:
@@ -277,7 +277,7 @@ async def test_what_carries_something_out_is_not_given_up_by_the_page(site: Site
         if (event.detail.requestConfig.verb === "post") document.body.dataset.limit = event.detail.xhr.timeout; })""")
     await page.locator(f"#request-{asked.id}").get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator("body")).to_have_attribute("data-limit", "0")
-    assert status(await site.parts.gate.wait(asked.id, 20)) in ("approved", "used")
+    assert status(await site.parts.gate.wait(asked.id, PATIENCE_S)) in ("approved", "used")
 
 
 async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(site: Site, page: Page, watch: Watch) -> None:

@@ -1,11 +1,14 @@
 // Many changed files of one session as one card: comes when there are many, keeps what a person opened and ticked, and is never
 // replaced under their hand. What is shown goes back with each answer; the server refuses an answer to anything else.
 import { pending } from "./cards.js";
+import { whenReleased } from "./hand.js";
 import { $ } from "./say.js";
 
 // How many changed files wait, by session; only of the sessions that are shown as one card.
 const sets = new Map();
 const coming = new Set();
+// The same of those that an answer is under way for: what comes back with it counts first.
+const toldMeanwhile = new Map();
 
 export const cardOfSet = (session) => $(`changes-${session}`);
 export const waitingInSets = (isHere) => [...sets].filter(([session]) => isHere(session)).reduce((sum, [, number]) => sum + number, 0);
@@ -22,6 +25,7 @@ export function setChanged(session, waiting) {
   if (!$("cards") || (ownSession() && ownSession() !== session)) return;
   const card = cardOfSet(session);
   if (!card && waiting) bring(session);
+  else if (card && card.dataset.busy) toldMeanwhile.set(session, waiting);
   else if (card && (card.dataset.status === "done" || !waiting) && !card.contains(document.activeElement)) bring(session);
 }
 
@@ -35,7 +39,9 @@ async function bring(session) {
   coming.add(session);
   try {
     const answer = await fetch(`/parts/changes/${encodeURIComponent(session)}`);
-    if (answer.ok) place(session, await answer.text());
+    const html = await answer.text();
+    await new Promise(whenReleased);
+    if (answer.ok) place(session, html);
   } catch { /* the connection is lost: the present state comes with the next one */ } finally {
     coming.delete(session);
   }
@@ -44,9 +50,10 @@ async function bring(session) {
 function place(session, html) {
   const card = new DOMParser().parseFromString(html, "text/html").querySelector("article.changes");
   const section = document.querySelector('section[data-category="filesystem"]');
-  if (!card || !section) return;
-  document.adoptNode(card);
   const old = cardOfSet(session);
+  if (!card || !section) return;
+  if (old && old.dataset.busy) return;
+  document.adoptNode(card);
   if (old) old.replaceWith(card);
   else section.querySelector(".group").after(card);
   // What is in this card has no card of its own any more.
@@ -73,5 +80,13 @@ export function watchChanges() {
     if (waiting) sets.set(card.dataset.changes, waiting);
     else sets.delete(card.dataset.changes);
     if (!document.activeElement || document.activeElement === document.body) card.focus({ preventScroll: true });
+  });
+  document.addEventListener("htmx:afterRequest", ({ detail: { requestConfig: { elt, verb } } }) => {
+    const old = verb === "post" && elt.closest(".changes");
+    if (!old) return;
+    const { changes: session } = old.dataset;
+    const waiting = toldMeanwhile.get(session);
+    const card = cardOfSet(session);
+    if (toldMeanwhile.delete(session) && card && waiting !== Number(card.dataset.waiting)) setChanged(session, waiting);
   });
 }

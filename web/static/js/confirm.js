@@ -1,10 +1,14 @@
 // A question before what can't be taken back. "All of a category" means the cards that are listed in the question: one that arrives
 // while a person reads it isn't answered with them.
 import { waitingCards } from "./cards.js";
-import { $ } from "./say.js";
+import { $, toast } from "./say.js";
 
 const MOST_LISTED = 12;
 const MOST_CHARS = 200;
+
+// What a person is being asked about: its part of the page stays as it is until they answer.
+let asked = null;
+export const isAskedIn = (part) => part.contains(asked);
 
 export function watchConfirmations() {
   const dialog = $("confirm");
@@ -13,6 +17,7 @@ export function watchConfirmations() {
     if (!event.detail.question) return;
     event.preventDefault();
     const button = event.detail.elt;
+    asked = button;
     $("confirm-title").textContent = button.dataset.title || "Really?";
     $("confirm-text").textContent = event.detail.question;
     $("confirm-yes").textContent = button.dataset.yes || "Yes";
@@ -23,9 +28,11 @@ export function watchConfirmations() {
     dialog.showModal();
   });
   dialog.addEventListener("close", () => {
-    const wanted = go;
-    go = null;
-    if (dialog.returnValue === "yes" && wanted) wanted();
+    const [wanted, button] = [go, asked];
+    go = asked = null;
+    if (dialog.returnValue !== "yes" || !wanted) return;
+    if (button.isConnected) wanted();
+    else toast("What you were asked about isn't here any more. Nothing was done: look again.");
   });
   document.addEventListener("htmx:configRequest", (event) => {
     const button = event.detail.elt;

@@ -83,7 +83,7 @@ export function watchHunks() {
   // "Show the other lines" puts the whole diff in the place of its beginning: the ticks stay.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const card = event.detail.target.closest && event.detail.target.closest(".card");
-    if (card && !toTick.has(card)) toTick.set(card, ticked(card).map((box) => box.dataset.hunk));
+    if (card && event.detail.shouldSwap && !toTick.has(card)) toTick.set(card, ticked(card).map((box) => box.dataset.hunk));
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     const card = event.target.closest && event.target.closest(".card");

@@ -1,6 +1,7 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
 import { changed, presentState, requestChanged } from "./cards.js";
 import { isInSet, presentSets, setChanged } from "./changes.js";
+import { whenReleased } from "./hand.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
 
@@ -23,7 +24,7 @@ export function connect() {
   socket = new WebSocket(`ws://${location.host}/ws`);
   socket.onmessage = (message) => {
     const event = JSON.parse(message.data);
-    if (handlers[event.type]) handlers[event.type](event);
+    if (handlers[event.type]) whenReleased(() => handlers[event.type](event));
   };
   socket.onclose = lost;
 }
@@ -38,9 +39,9 @@ const handlers = {
     show("on", "live");
     presentSets(event.changes);
     presentState(event.pending_ids, event.requests);
-    // What was missed since the page was made is in its parts; between a first page and its first hello a session can start.
-    for (const name of greeted ? ["session", "requests", "rules", "history", "network", "spend", "changes", "quiet"] : ["session", "requests"]) fire(name);
-    if (greeted) readBanner();
+    // What was missed since the page was made is in its parts; also before its first hello, when nothing told it of news yet.
+    for (const name of ["session", "requests", "rules", "network", "spend", "changes", "quiet", "banner"]) fire(name);
+    if (greeted) fire("history");
     greeted = true;
     readOutput();
   },
@@ -64,7 +65,7 @@ const handlers = {
     if (shown && shown.value === event.session_id) soon("network", NETWORK_PAUSE_MS);
   },
   quiet() { soon("quiet", NETWORK_PAUSE_MS); },
-  banner() { readBanner(); },
+  banner() { fire("banner"); },
   output(event) { if ($("output") && $("output").dataset.session === event.session_id) readOutput(); },
   shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },
 };
@@ -94,10 +95,6 @@ function show(state, text) {
   $("live-text").textContent = text;
 }
 
-function readBanner() {
-  htmx.ajax("GET", "/parts/banner", { target: "#banner", swap: "innerHTML" });
-}
-
 function fire(name) {
   if (name === "history" && $("newer")) $("newer").hidden = false;
   document.body.dispatchEvent(new CustomEvent(`gatehouse:${name}`));
@@ -105,7 +102,7 @@ function fire(name) {
 
 // A burst of events is one reading of what they are about.
 const waiting = new Set();
-function soon(name, pauseMs = 150) {
+export function soon(name, pauseMs = 150) {
   if (waiting.has(name)) return;
   waiting.add(name);
   setTimeout(() => { waiting.delete(name); fire(name); }, pauseMs);

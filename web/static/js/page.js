@@ -3,14 +3,18 @@
 import { watchCards } from "./cards.js";
 import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
+import { watchHand } from "./hand.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
+import { watchParts } from "./parts.js";
 import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
 import { watchOpened } from "./opened.js";
 import { watchTime } from "./time.js";
 
+watchHand();
+watchParts();
 watchTime();
 watchErrors();
 watchConfirmations();
