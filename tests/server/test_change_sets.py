@@ -18,6 +18,7 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
+from tests.server.conftest import PATIENCE_S
 from tests.workspace.conftest import git, make_repository
 
 FILES = {f"{folder}/{number}.py": f"x={number}\n" for folder in ("src", "src/deep", "tests") for number in range(10)}
@@ -38,7 +39,7 @@ class World:
         """Until nothing is under way."""
         for one in self.parts.queue.of_session("one", 10_000):
             if status(one) in ("approved", "used"):
-                await settled(self.parts.queue, one.id, 20)
+                await settled(self.parts.queue, one.id, PATIENCE_S)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
+from tests.server.conftest import PATIENCE_S
 from tests.workspace.conftest import make_repository
 
 TEXT = "".join(f"line {n}\n" for n in range(30))
@@ -75,7 +76,7 @@ async def test_the_conflict_as_json_and_the_merge(world: World, cli: httpx.Async
     assert (await cli.post(f"/api/requests/{request.id}/merge", json=body | {"merged": "0" * 64})).status_code == 400
     answer = await cli.post(f"/api/requests/{request.id}/merge", json=body)
     assert answer.status_code == 200, answer.text
-    made = await settled(world.parts.queue, answer.json()["id"], 10)
+    made = await settled(world.parts.queue, answer.json()["id"], PATIENCE_S)
     assert made.outcome is not None
     assert made.outcome["ok"]
     both = TEXT.replace("line 0\n", f"person {SECRET}\n").replace("line 29", "agent 29")

@@ -16,7 +16,7 @@ from supervisor.server import live as live_module
 from supervisor.server.auth import COOKIE_S, OperatorAuth
 from supervisor.server.live import Live
 from tests.fakes.parts import FakeParts
-from tests.server.conftest import OnSocket
+from tests.server.conftest import PATIENCE_S, OnSocket
 
 RLO = "\u202e"
 # As a page sends it: the last frame, masked, without a reason.
@@ -43,7 +43,7 @@ def listen_to(door: OnSocket, **headers: str) -> connect:
 
 
 async def event(socket: ClientConnection) -> Any:
-    return json.loads(await asyncio.wait_for(socket.recv(), 20))
+    return json.loads(await asyncio.wait_for(socket.recv(), PATIENCE_S))
 
 
 async def event_of(socket: ClientConnection, kind: str) -> Any:
@@ -70,7 +70,7 @@ async def event_of(socket: ClientConnection, kind: str) -> Any:
 )
 async def test_who_may_not_listen(operator_door: OnSocket, headers: dict[str, str], wanted: int) -> None:
     if "Host" in headers:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
             key = {"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==", "cookie": cookie_of(operator_door.auth)}
             given = upgrade | key | headers | {"origin": f"http://{headers['Host']}"}
@@ -131,7 +131,7 @@ async def test_a_request_arrives_and_its_answer_too(operator_door: OnSocket, run
 
 async def test_sessions_output_rules_and_banner_are_told(operator_door: OnSocket, running: FakeParts) -> None:
     bearer = {"authorization": f"Bearer {operator_door.auth.cli_token}"}
-    async with listen_to(operator_door) as page, httpx.AsyncClient(headers=bearer) as cli:
+    async with listen_to(operator_door) as page, httpx.AsyncClient(headers=bearer, timeout=PATIENCE_S) as cli:
         await event(page)
         running.sessions.add("three")
         assert (await event_of(page, "session"))["session"]["id"] == "three"
@@ -158,7 +158,7 @@ async def test_output_is_told_once_while_it_waits(operator_door: OnSocket, runni
 async def test_a_page_that_does_not_read_is_dropped_and_slows_nobody(
     operator_door: OnSocket, running: FakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_module, "MOST_WAITING", 20)
+    monkeypatch.setattr(live_module, "MOST_WAITING", PATIENCE_S)
     live: Live = operator_door.app.state["live"]
     stalled = await _stalled(operator_door)
     async with listen_to(operator_door) as page:

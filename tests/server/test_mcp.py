@@ -21,7 +21,7 @@ from supervisor.server.agent_calls import ASKS_AT_ONCE, AgentCalls
 from supervisor.server.app import build_agent_app
 from supervisor.server.mcp_tools import WaitBody, tools
 from tests.fakes.parts import SECRET, FakeParts
-from tests.server.conftest import OnSocket
+from tests.server.conftest import PATIENCE_S, OnSocket
 
 CALLS: dict[str, dict[str, Any]] = {
     "run_command": {"command": "make test"},
@@ -41,7 +41,7 @@ ERAS = ("legacy", "auto")
 async def client_at(url: str, token: str = "token-of-one", mode: Any = "auto") -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client
@@ -62,7 +62,7 @@ def data_of(result: Any) -> dict[str, Any]:
 
 async def asked(parts: FakeParts) -> str:
     """The id of the first request that waits, as soon as there is one."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not (waiting := parts.queue.pending()):
             await asyncio.sleep(0.01)
     return waiting[0].id
@@ -195,7 +195,9 @@ async def test_a_mistake_of_ours_allows_nothing_and_tells_nothing(
 @pytest.mark.parametrize("authorization", [None, "Bearer token-of-two", "Bearer wrong"])
 async def test_nobody_else_comes_in(agent_door: OnSocket, authorization: str | None) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    async with httpx.AsyncClient(headers={"authorization": authorization} if authorization else {}) as client:
+    async with httpx.AsyncClient(
+        headers={"authorization": authorization} if authorization else {}, timeout=PATIENCE_S
+    ) as client:
         answer = await client.post(f"{agent_door.url}/mcp", json=call)
     assert (answer.status_code, answer.json()["error"]) == (401, "no token" if authorization is None else "wrong token")
 
@@ -211,7 +213,7 @@ async def test_calls_by_either_protocol_share_one_budget(
 ) -> None:
     headers = {"authorization": "Bearer token-of-one"}
     async with (
-        httpx.AsyncClient(headers=headers, base_url=agent_door.url) as plain,
+        httpx.AsyncClient(headers=headers, base_url=agent_door.url, timeout=PATIENCE_S) as plain,
         client_at(agent_door.url) as client,
     ):
         for _ in range(ASKS_AT_ONCE):

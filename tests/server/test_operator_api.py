@@ -20,7 +20,7 @@ from supervisor.server.auth import OperatorAuth
 from supervisor.server.session_views import session_data
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
-from tests.server.conftest import client_of, sign_in
+from tests.server.conftest import PATIENCE_S, client_of, sign_in
 
 RLO = "\u202e"
 
@@ -350,7 +350,11 @@ async def test_stopping_everything_and_resuming(cli: httpx.AsyncClient, running:
     await asyncio.sleep(0)
     assert running.carried_out == []
     assert (await cli.post("/api/resume")).json()["kill_switch"] is None
-    assert (await settled(running.queue, waiting.id, 10)).outcome == {"ok": True, "exit_code": 0, "stdout": "done"}
+    assert (await settled(running.queue, waiting.id, PATIENCE_S)).outcome == {
+        "ok": True,
+        "exit_code": 0,
+        "stdout": "done",
+    }
     events = [one["event"] for one in (await cli.get("/api/audit")).json()]
     assert {"all_stopped", "all_resumed"} <= set(events)
 

@@ -12,6 +12,7 @@ from supervisor.core.approvals import status
 from supervisor.gate import Grant, Refused
 from supervisor.repeats import MOST_CONNECTIONS
 from tests.fakes.parts import FakeParts
+from tests.server.conftest import PATIENCE_S
 
 
 def ask(parts: FakeParts, command: str) -> Any:
@@ -94,7 +95,7 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
     assert len(parts.gate.repeats.held_connections("one")) == 7
     assert f"Deny all {count} that are held" in (await browser.get("/")).text
     assert (await cli.post("/api/sessions/one/held/deny")).json() == {"denied": count}
-    refused = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    refused = await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)
     for one in refused:
         assert isinstance(one, Refused)
         assert (one.decision, "with all that was held" in one.why) == ("deny", True), one
@@ -103,6 +104,6 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
     assert status(parts.gate.get(command.id)) == "pending"
     assert not other.done()
     assert "are held" not in (await browser.post("/sessions/two/held/deny")).text
-    assert isinstance(await asyncio.wait_for(other, 20), Refused)
+    assert isinstance(await asyncio.wait_for(other, PATIENCE_S), Refused)
     assert (await cli.post("/api/sessions/one/held/deny")).json() == {"denied": 0}
     assert (await cli.post("/api/sessions/none/held/deny")).status_code == 404

@@ -196,7 +196,7 @@ class Desk:
         return self.pending()[path]
 
     async def settled(self, request: Request) -> Request:
-        done = await settled(self.queue, request.id, 20)
+        done = await settled(self.queue, request.id, PATIENCE_S)
         assert done.settled_at is not None or status(done) not in ("pending", "approved", "allowed"), done
         return done
 

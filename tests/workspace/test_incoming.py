@@ -165,7 +165,7 @@ async def test_a_checkout_of_another_branch_while_the_agent_works(tmp_path: Path
         request = await desk.asked("mine.py")
         git(host, "checkout", "-q", "other")
         there = {**tree(host), "mine.py": 0}
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(200):
             while {**tree(desk.copy), "mine.py": 0} != there:
                 await asyncio.sleep(0.5)  # looking is work, too: a look at 1,500 files each moment would be most of it
         await desk.compared()

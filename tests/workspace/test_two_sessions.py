@@ -88,7 +88,7 @@ async def test_they_meet_at_the_host_like_two_people(tmp_path: Path) -> None:
 
 async def reached(running: Supervised, path: Path, text: str) -> None:
     """The file in the copy holds this, once it was brought there."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while not (path.exists() and path.read_text() == text):
             await asyncio.sleep(0.02)
 
