@@ -34,6 +34,7 @@ async def test_from_a_file(tmp_path: Path) -> None:
     assert [credential.secret for credential in found.credentials] == [SECRET]
     assert SECRET not in str(found.variables)
     assert found.variables["OPENAI_API_KEY"].startswith("gatehouse-placeholder-it-")
+    assert found.variables["CODEX_API_KEY"] == found.variables["OPENAI_API_KEY"]
     assert SECRET not in redactor.text(f"a line with {SECRET}")
     assert SECRET not in repr(found.__dict__)
     assert isinstance(found._named[0], Named)

@@ -55,7 +55,7 @@ class Preset(NamedTuple):
 
 PRESETS: dict[str, Preset] = {
     "anthropic": Preset(("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)),
-    "openai": Preset(("api.openai.com",), ("authorization",), ("OPENAI_API_KEY",)),
+    "openai": Preset(("api.openai.com",), ("authorization",), ("OPENAI_API_KEY", "CODEX_API_KEY")),
     "openrouter": Preset(("openrouter.ai",), ("authorization",), ("OPENROUTER_API_KEY",)),
     "github": Preset(
         ("api.github.com", "uploads.github.com", "github.com"),

@@ -31,6 +31,8 @@ _PATHS: tuple[tuple[re.Pattern[str], Api], ...] = (
 )
 _BEDROCK_MODEL = re.compile(r"/model/(.+)/(?:converse|invoke)", re.IGNORECASE)
 _VERTEX_MODEL = re.compile(r"/models/([^/:]+):", re.IGNORECASE)
+# What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks with plain requests.
+_BY_WEBSOCKET = re.compile(r"/responses$")
 # At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches, pictures, sound, sessions.
 _FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads(?:/.*)?)$")
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/|/model/|/model-invocation-job$|/async-invoke$")
@@ -105,9 +107,12 @@ def api_of(
 ) -> Api | None:
     """The API that a request by its head may speak; None for one that calls no model. `path` may have a query.
 
+    Of an upgrade to a WebSocket it is the one that the same path has for plain requests, or `unmetered`.
     `at_gateway`: at a model host that isn't a public one. Nobody knows which of its paths lead to a model: all may but the free ones.
     """
     plain = _plain(path)
+    if is_upgrade and _BY_WEBSOCKET.search(plain):
+        return "responses"
     if is_upgrade:
         return "unmetered" if at_gateway or (at_model_host and _COSTS.search(plain)) else None
     if method not in ("POST", "PUT"):

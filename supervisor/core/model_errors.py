@@ -1,7 +1,7 @@
-"""A denied model call in the provider's own words, so that an agent stops cleanly instead of trying again.
+"""A denied model call in the provider's own words, so that an agent stops cleanly, or goes the way that is open, instead of trying again.
 
-It decides only the form: what Anthropic, OpenAI and Bedrock answer where an account has no money left. The why and the way that is open are in it as
-everywhere (law 5).
+It decides only the form: what Anthropic, OpenAI and Bedrock answer where an account has no money left, and what tells a client of OpenAI's that a
+WebSocket is not to be had. The why and the way that is open are in it as everywhere (law 5).
 """
 
 from typing import NamedTuple
@@ -10,13 +10,33 @@ import msgspec
 
 from supervisor.core.model_calls import Api
 
+NO_WEBSOCKET = "calls of a model over a WebSocket can't be metered"
+PLAIN_REQUESTS = "send each call as a request of its own"
+
 
 class ModelError(NamedTuple):
-    """A response."""
+    """A response, and the reason in it."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    why: str = ""
+
+
+def plain_requests_only() -> ModelError:
+    """The response to who asks for a WebSocket to send model calls over.
+
+    426 (RFC 9110 15.5.22) is what makes Codex go on with plain requests at once; after any other it tries the same again for some seconds.
+    """
+    error = {
+        "message": f"{NO_WEBSOCKET}; {PLAIN_REQUESTS}",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": None,
+    }
+    ours = {"why": NO_WEBSOCKET, "remedy": PLAIN_REQUESTS, "rule": None, "request_id": None}
+    body = msgspec.json.encode({"error": error, "gatehouse": ours})
+    return ModelError(426, {"Upgrade": "HTTP/1.1", "Connection": "upgrade, close"}, body, NO_WEBSOCKET)
 
 
 def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None) -> ModelError:
@@ -27,9 +47,9 @@ def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None)
     headers = {"x-should-retry": "false"}
     if api in ("chat", "responses"):
         error = {"message": message, "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
-        return ModelError(429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}))
+        return ModelError(429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}), why)
     if api in ("invoke", "converse"):
         headers["x-amzn-ErrorType"] = "ServiceQuotaExceededException"
-        return ModelError(400, headers, msgspec.json.encode({"message": message, "gatehouse": ours}))
+        return ModelError(400, headers, msgspec.json.encode({"message": message, "gatehouse": ours}), why)
     billing = {"type": "billing_error", "message": message}
-    return ModelError(402, headers, msgspec.json.encode({"type": "error", "error": billing, "gatehouse": ours}))
+    return ModelError(402, headers, msgspec.json.encode({"type": "error", "error": billing, "gatehouse": ours}), why)

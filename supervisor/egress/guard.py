@@ -176,11 +176,12 @@ class Guard:
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         wrong = refusals.of_contradiction(why) if why is not None else None
         wrong = refusals.of_credential(misplaced) if wrong is None and misplaced is not None else wrong
+        is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
+        wrong = wrong or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
         if wrong is not None:
             self._refuse(flow, wrong)
             self._admission.refused(connection, action, wrong.why)
             return
-        is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
         answer = connection.over or await self._admission.admit(
             connection,
             action,
@@ -238,7 +239,7 @@ class Guard:
         if error is not None:
             flow.metadata[ALLOWED] = False
             flow.metadata[ERROR] = error
-            self._settle(flow, "failed", {"error": "the budget doesn't allow this call"})
+            self._settle(flow, "failed", {"error": error.why})
 
     @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:

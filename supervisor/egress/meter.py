@@ -15,12 +15,19 @@ from mitmproxy import http
 
 from supervisor.core.egress_wire import Answer
 from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, read_call
-from supervisor.core.model_errors import ModelError, budget_error
+from supervisor.core.model_errors import (
+    NO_WEBSOCKET,
+    PLAIN_REQUESTS,
+    ModelError,
+    budget_error,
+    plain_requests_only,
+)
 from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.looks import DOWN, look_at
 from supervisor.egress.questions import Questions
+from supervisor.egress.refusals import Refusal
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
 
@@ -56,6 +63,13 @@ class Meter:
     def is_model_host(self, host: str) -> bool:
         """Whether a host is known to serve models."""
         return is_model_host(host, self._model_hosts)
+
+    def over_websocket(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Refusal | None:
+        """The refusal of a request for a WebSocket to send calls over, whatever the rules say of it; None for any other request."""
+        if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
+            return None
+        flow.metadata[ERROR] = plain_requests_only()
+        return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
 
     def begin(self, flow: http.HTTPFlow, connection: Connection, host: str, *, is_upgrade: bool) -> None:
         """A request was allowed by its head: hold its body where it may be a call."""

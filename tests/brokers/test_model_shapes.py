@@ -198,6 +198,23 @@ async def test_what_cant_be_metered_is_refused_under_a_budget_and_says_so(
     assert api.requests == []
 
 
+@pytest.mark.parametrize("host", ["models.test", "origin.test", "other.test"])
+async def test_calls_over_a_websocket_are_refused_anywhere_so_that_a_client_goes_on_with_plain_requests(
+    desk: Setting, api: ModelApi, host: str
+) -> None:
+    """With a budget or without, by rule or not: nothing that is said there would count."""
+    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    answer = await raw(desk, api, f"GET /v1/responses\r\n{upgrade}", b"", host)
+    assert status_of(answer) == 426
+    assert b"calls of a model over a WebSocket can't be metered; send each call as a request of its own" in answer
+    assert api.requests == []
+    # Nobody is asked for it, either: whatever a person says, it isn't to be had.
+    assert desk.office.audited("spend_reserved") == desk.office.audited("request_asked") == []
+    async with asyncio.timeout(20):
+        while not any("can't be metered" in line for line in desk.office.audited("verdict_given")):
+            await asyncio.sleep(0.01)
+
+
 async def test_a_body_longer_than_any_call_is_refused(desk: Setting, api: ModelApi) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
     writer.write(

@@ -71,7 +71,6 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
         ("POST", "/v1/images/generations", False, "unmetered"),
         ("POST", "/model/x/async-invoke", False, "unmetered"),
         ("GET", "/v1/realtime?model=x", True, "unmetered"),
-        ("GET", "/v1/responses", True, "unmetered"),
         ("POST", "/v1/messages/count_tokens", False, None),
         ("POST", "/v1/files", False, None),
         ("POST", "/api/event_logging/batch", False, None),
@@ -84,6 +83,13 @@ def test_at_a_host_of_models_what_isnt_read_and_isnt_free_is_unmetered(
 ) -> None:
     assert api_of(method, path, is_upgrade=is_upgrade, at_model_host=True) == api
     assert api_of(method, path, is_upgrade=is_upgrade) is None
+
+
+def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests() -> None:
+    for path in ("/v1/responses", "/team-a/openai/responses?api-version=1", "/v1/%72esponses/"):
+        assert api_of("GET", path, is_upgrade=True) == "responses"
+        assert api_of("GET", path) is None
+    assert api_of("GET", "/v1/responses/resp_1", is_upgrade=True) is None
 
 
 def call(api: Any, body: object, path: str = "/v1/messages", **extra: bool) -> ModelCall | None:

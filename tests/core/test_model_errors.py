@@ -5,7 +5,7 @@ import json
 import pytest
 
 from supervisor.core.model_calls import Api, is_model_host
-from supervisor.core.model_errors import budget_error
+from supervisor.core.model_errors import budget_error, plain_requests_only
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,15 @@ def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> N
     assert body["error"]["message"] == "too much; stop"
     assert body["gatehouse"] == {"why": "too much", "remedy": "stop", "rule": None, "request_id": "r-1"}
     assert found.headers == {"x-should-retry": "false"}
+    assert found.why == "too much"
+
+
+def test_who_asks_for_a_websocket_is_told_to_send_plain_requests() -> None:
+    found = plain_requests_only()
+    body = json.loads(found.body)
+    assert found.status == 426
+    assert body["gatehouse"]["why"] == found.why == "calls of a model over a WebSocket can't be metered"
+    assert body["error"]["message"] == f"{found.why}; {body['gatehouse']['remedy']}"
 
 
 @pytest.mark.parametrize("api", ["invoke", "converse"])
