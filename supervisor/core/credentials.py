@@ -24,6 +24,7 @@ import msgspec
 
 from supervisor.core import globs, policy_yaml
 from supervisor.core.egress_wire import Credential
+from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers
 from supervisor.core.policy_text import nearest
 from supervisor.errors import PolicyError, UserError
 
@@ -32,10 +33,13 @@ _SOURCES: tuple[Source, ...] = ("file", "env", "cmd")
 _KEYS = ("preset", *_SOURCES, "hosts", "methods", "paths", "header", "variable")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
-_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?")
+_HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?")
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
+_EVERY = "*."
+# `s3.amazonaws.com` is a public suffix: its names are buckets of people who don't know each other.
+_LEAST_LABELS_OF_SERVICE = 3
 # What can stand in a header, and is long enough not to be found in ordinary text.
 _SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
 _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
@@ -181,6 +185,8 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
     where = str(fields.get(kind, name))
     _check_source(source, fields, kind, where)
     hosts = _several(source, fields, "hosts", _HOST) or preset.hosts
+    for host in hosts:
+        _check_wildcard(source, fields, host, signs=preset.signs)
     headers = _several(source, fields, "header", _HEADER) or preset.headers
     if not headers or not (hosts or preset.asks):
         raise _fail(
@@ -203,6 +209,24 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         git_hosts=_git_hosts(preset, fields, hosts),
         signs=preset.signs,
     )
+
+
+def _check_wildcard(source: str, fields: Any, text: str, *, signs: bool) -> None:
+    """Of hosts with a `*` all must be those of one owner, or a secret would go to strangers; a key that only signs goes to nobody, and what it signed is of use
+    at its own host alone, so that for one the names of a service will do (`*.s3.amazonaws.com`)."""
+    if not text.startswith(_EVERY):
+        return
+    name = text.removeprefix(_EVERY).partition(":")[0]
+    try:
+        is_name = canonical_host(name) == name and as_address(name) is None
+    except ValueError:
+        is_name = False
+    if not is_name:
+        raise _fail(source, fields, f"`{text}` names no hosts", "write `*.` and a domain")
+    if is_shared_by_strangers(name) and not (signs and name.count(".") + 1 >= _LEAST_LABELS_OF_SERVICE):
+        raise _fail(
+            source, fields, f"`{text}` are the hosts of strangers to each other", "name the hosts, or their own domain"
+        )
 
 
 def _git_hosts(preset: Preset, fields: Any, hosts: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forb
 class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A secret that a session may use without holding it.
 
-    A request to one of `hosts` (`host` means port 443, else `host:port`) by `scheme` whose `header` holds `placeholder`, bare or
+    A request to one of `hosts` (`host` means port 443, else `host:port`; `*.host` every name below it) by `scheme` whose `header` holds `placeholder`, bare or
     after `Bearer `, is sent with `secret` in its place; with `basic` also as the password of Basic credentials. `methods` and `paths` (globs), where
     there are any, bind it further. With `signs` the secret is `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
     signed anew. The placeholder anywhere else is refused.

@@ -11,6 +11,7 @@ import binascii
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from urllib.parse import unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
@@ -31,6 +32,14 @@ IN_RANGES = (
 BEGUN = (
     "each piece of the answer ends in what the credential begins with, so that all of it would have to wait for its end"
 )
+PRESIGNED = (
+    "the address was signed beforehand (`X-Amz-Signature` in its query) with the placeholder of a credential for AWS; only a request that is signed in its header "
+    "`authorization` is signed anew, so make the request itself instead"
+)
+_EVERY = "*."
+_READS = ("GET", "HEAD")
+# What such an address has in its query: of Signature Version 4, of 4A, and of 2.
+_IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
 # Between what is searched together; in no name, value or path of a request.
 _APART = b"\0\xff\0"
 # What may stand before it in its header.
@@ -65,6 +74,8 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
         headers = {credential.header.lower().encode() for credential in own}
         where = " or ".join(f"`{credential.header}`" for credential in own)
         others = tuple((name, value) for name, value in request.headers if name.lower() not in headers)
+        if any(one.signs for one in own) and _is_presigned(request, (placeholder,)):
+            return [], PRESIGNED
         if _mentions(replace(request, headers=others), (placeholder,)):
             return [], f"a placeholder is only replaced in the header {where}, and was found elsewhere"
         for credential in own:
@@ -96,15 +107,34 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
         for value in request.values(credential.header.lower().encode()):
             if value.strip() and not fitting.is_in(value.encode("latin-1")):
                 return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
+        # What somebody else signed to be read may be: nothing but its own address goes out with it.
+        if (
+            credential.signs
+            and request.method not in _READS
+            and _is_presigned(request, (credential.placeholder,)) is False
+        ):
+            return f"the address was signed beforehand with another key than Gatehouse has for `{host}`; no other key is sent there"
     return None
 
 
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
     for text in credential.hosts:
-        parts = split_authority(text)
-        if parts is not None and parts[0] == host and (parts[1] or DEFAULT_PORTS[credential.scheme]) == port:
+        parts = split_authority(text.removeprefix(_EVERY))
+        if parts is None or (parts[1] or DEFAULT_PORTS[credential.scheme]) != port:
+            continue
+        # As in a rule: names at any depth below it, and not itself.
+        if host.endswith(f".{parts[0]}") if text.startswith(_EVERY) else host == parts[0]:
             return scheme == credential.scheme
     return False
+
+
+def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
+    """Whether the address itself is signed with one of these, which AWS's libraries call presigned; None where it isn't signed at all."""
+    query = request.path.partition(b"?")[2]
+    read = unquote_to_bytes(query).lower()
+    if not any(name in read for name in _IN_PRESIGNED):
+        return None
+    return _forms(placeholders).is_in(query)
 
 
 def _swapped(request: Head, credential: Credential) -> str | None:

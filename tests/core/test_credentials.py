@@ -51,6 +51,19 @@ def test_one_of_ones_own() -> None:
     assert environment_of(found, "placeholder") == {"KEY": "placeholder"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{header: x-key, hosts: '*.example.org'}",
+        "{preset: github, hosts: ['*.git.example.org:8443']}",
+        "{preset: aws, hosts: '*.s3.amazonaws.com'}",
+        "{preset: aws, hosts: ['*.s3.eu-west-1.amazonaws.com', dynamodb.eu-west-1.amazonaws.com]}",
+    ],
+)
+def test_hosts_of_one_owner_may_be_named_at_once_and_for_a_key_that_signs_those_of_a_service(text: str) -> None:
+    assert any(host.startswith("*.") for host in one(text).hosts)
+
+
 def test_registries_are_those_of_the_package_managers() -> None:
     found = one("{preset: pypi, env: TOKEN}")
     assert (found.asks, found.hosts) == ("pip", ())
@@ -120,7 +133,20 @@ def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> 
         ("version: 1\ncredentials: {a: {preset: github, cmd: ' '}}", "`cmd` can't be read"),
         ("version: 1\ncredentials: {a: {header: x-key}}", "`a` has no `hosts`"),
         ("version: 1\ncredentials: {a: {hosts: h.example.org}}", "`a` has no `header`"),
-        ("version: 1\ncredentials: {a: {hosts: '*.example.org', header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: '*', header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: 'a.*.example.org', header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: '*example.org', header: x}}", "in `hosts` can't be used"),
+        ("version: 1\ncredentials: {a: {hosts: '*.127.1', header: x}}", "`*.127.1` names no hosts"),
+        ("version: 1\ncredentials: {a: {hosts: '*.10.0.0.1', header: x}}", "`*.10.0.0.1` names no hosts"),
+        ("version: 1\ncredentials: {a: {hosts: '*.a..example.org', header: x}}", "`*.a..example.org` names no hosts"),
+        ("version: 1\ncredentials: {a: {hosts: '*.com', header: x}}", "`*.com` are the hosts of strangers"),
+        ("version: 1\ncredentials: {a: {hosts: '*.github.io:443', header: x}}", "`*.github.io:443` are the hosts"),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.s3.amazonaws.com', header: x}}",
+            "`*.s3.amazonaws.com` are the hosts",
+        ),
+        ("version: 1\ncredentials: {a: {preset: aws, hosts: '*.amazonaws.com'}}", "`*.amazonaws.com` are the hosts"),
+        ("version: 1\ncredentials: {a: {preset: aws, hosts: [h.example.org, '*.co.uk']}}", "`*.co.uk` are the hosts"),
         ("version: 1\ncredentials: {a: {hosts: [[x]], header: x}}", "in `hosts` can't be used"),
         ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: v1}}", "in `paths` can't be used"),
         ("version: 1\ncredentials: {a: {hosts: h, header: x, paths: '/a/../b'}}", "/a/../b"),

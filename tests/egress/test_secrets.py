@@ -7,7 +7,7 @@ import pytest
 from supervisor.core.egress_wire import Credential
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.checks import Head
-from supervisor.egress.secrets import BodyScan, Swap, back, foreign, swaps
+from supervisor.egress.secrets import PRESIGNED, BodyScan, Swap, back, foreign, has_any, swaps
 
 PLACEHOLDER = "gatehouse-placeholder-0123456789"
 BOTH = tuple(
@@ -65,6 +65,54 @@ def test_elsewhere_it_is_refused(request_head: Head) -> None:
 def test_another_host_never_gets_it() -> None:
     assert swaps(BOTH, head(PLAIN), "other.test", 443)[1] is not None
     assert swaps(BOTH, head(BEARER), "model.test", 8443)[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "is_one"),
+    [
+        ("bucket.s3.test", 443, True),
+        ("a.b.s3.test", 443, True),
+        ("xn--bcher-kva.s3.test", 443, True),
+        ("s3.test", 443, False),
+        ("evils3.test", 443, False),
+        ("bucket.s3.test.evil.test", 443, False),
+        ("bucket.s3.test", 8443, False),
+        ("a.store.test", 8443, True),
+        ("a.store.test", 443, False),
+        ("10.0.0.1", 443, False),
+    ],
+)
+def test_hosts_below_a_name_are_meant_as_in_a_rule(host: str, port: int, is_one: bool) -> None:
+    wide = Credential(
+        placeholder=PLACEHOLDER, secret="the-key", header="x-api-key", hosts=("*.s3.test", "*.store.test:8443")
+    )
+    assert has_any((wide,), host, port) is is_one
+    found, why = swaps((wide,), head(PLAIN), host, port)
+    assert (bool(found), why is None) == (is_one, is_one)
+    assert bool(back((wide,), [], host, port)) is is_one
+    assert bool(foreign((wide,), host, port)) is not is_one
+    # Nor another key.
+    assert (swaps((wide,), head((b"X-Api-Key", b"sk-of-the-attacker")), host, port)[1] is not None) is is_one
+
+
+SIGNS = Credential(
+    placeholder=PLACEHOLDER, secret="AKREAL:the-real-secret", header="authorization", hosts=("*.s3.test",), signs=True
+)
+V4 = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={}%2F20260101%2Feu-west-1%2Fs3%2Faws4_request&X-Amz-Expires=60&X-Amz-Signature=00"
+V2 = "AWSAccessKeyId={}&Expires=1&Signature=x"
+
+
+@pytest.mark.parametrize("query", [V4, V2, V4.replace("X-Amz", "%58-amz"), V4.replace("X-Amz-C", "x-amz-c")])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_an_address_that_was_signed_beforehand_is_named_as_what_it_is(query: str, method: str) -> None:
+    for key in (PLACEHOLDER, PLACEHOLDER.replace("-", "%2D")):
+        signed = of(method, f"/a?{query.format(key)}", "")
+        assert swaps((SIGNS,), signed, "bucket.s3.test", 443) == ([], PRESIGNED)
+        assert swaps((SIGNS,), signed, "other.test", 443) == ([], PRESIGNED)
+    others = of(method, f"/a?{query.format('AKIDATTACKER')}", "")
+    why = swaps((SIGNS,), others, "bucket.s3.test", 443)[1]
+    assert why is None if method == "GET" else why is not None and "another key" in why
+    assert swaps((SIGNS,), others, "other.test", 443) == ([], None)
 
 
 BOUND = Credential(
