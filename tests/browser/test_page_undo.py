@@ -15,8 +15,8 @@ from tests.fakes.supervised import Supervised, make_repository, settings_in, sup
 
 POLICY = 'version: 1\nallow: ["filesystem(**)"]\n'
 WORK = (
-    "printf 'one\\nagent\\n' > README.md; sleep 0.7; "
-    "echo '<script>alert(1)</script>' > '<img src=x onerror=alert(2)>.txt'; sleep 1"
+    "printf 'one\\nagent\\n' > README.md; until [ -e go ]; do sleep 0.05; done; "
+    "echo '<script>alert(1)</script>' > '<img src=x onerror=alert(2)>.txt'"
 )
 
 
@@ -31,8 +31,10 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
     """One that has ended, having changed a file and made one with a hostile name."""
     workspace = make_repository(tmp_path / "project")
     (workspace / "README.md").write_text("one\n")
-    done, _ = await running.run(workspace, "sh", "-c", WORK)
-    return done
+    session = await running.start(workspace, "sh", "-c", WORK)
+    await running.until(lambda: (workspace / "README.md").read_text() == "one\nagent\n" or None)
+    (workspace / "go").touch()  # brought into the copy, so that the second change comes after the first one
+    return await running.ended(session)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
