@@ -31,7 +31,7 @@ from supervisor.core.redact import Redactor
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
-from supervisor.grants import Grant, Refused, unanswered
+from supervisor.grants import Grant, Refused, taken, unanswered
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
 from supervisor.repeats import Repeats
@@ -325,6 +325,8 @@ class Gate:
         return None
 
     def _refused(self, request: Request) -> Refused:
+        if status(request) == "used":
+            return taken(request)
         remedy = self.repeats.remedy_of(request)
         return Refused(why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id)
 

@@ -14,13 +14,15 @@ from supervisor.errors import RefusedError
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the inbox."""
+    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the inbox. `is_taken`: there was an approval, and
+    another that waited for the same answer had its one grant."""
 
     why: str
     decision: Effect = "deny"
     rule: str | None = None
     remedy: str = ""
     request_id: str | None = None
+    is_taken: bool = False
 
 
 def unanswered(request: Request, held_s: float) -> Refused:
@@ -31,6 +33,17 @@ def unanswered(request: Request, held_s: float) -> Refused:
         rule=request.rule,
         remedy="the request stays in the inbox; try again after it is answered",
         request_id=request.id,
+    )
+
+
+def taken(request: Request) -> Refused:
+    """The no to whoever comes second for a request's one grant."""
+    return Refused(
+        why="it was approved once, and another exactly like it went out by that",
+        rule=request.rule,
+        remedy="ask again",
+        request_id=request.id,
+        is_taken=True,
     )
 
 

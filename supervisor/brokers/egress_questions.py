@@ -11,6 +11,8 @@ inside of either is ever asked about, it lasts as long as the rules allow it: `r
 It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
 """
 
+import asyncio
+
 import msgspec
 import structlog
 
@@ -194,8 +196,7 @@ class EgressQuestions:
         session_id = question.session_id
         grant = self._gate.decide_by_rules(action, session_id)
         if grant is None:
-            hold_s = self._gate.rulings.hold_s(session_id, self._hold_s)
-            grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
+            grant = await self._held(action, session_id, self._gate.rulings.hold_s(session_id, self._hold_s))
         if isinstance(grant, Refused):
             return Answer(
                 question_id=question.question_id,
@@ -206,6 +207,17 @@ class EgressQuestions:
                 request_id=grant.request_id,
             )
         return self._granted(question, grant, action, action)
+
+    async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
+        """The gate's answer to this one. Of several that wait on one card an approval lets one through: the others are held on, on a new
+        card unless a rule speaks for them by now."""
+        now = asyncio.get_running_loop().time
+        until = now() + hold_s
+        while True:
+            grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
+            if isinstance(grant, Grant) or not grant.is_taken:
+                return grant
+            hold_s = max(0.0, round(until - now(), 1))
 
     def _granted(
         self, question: Question, grant: Grant, action: Network, judged: Network, *, private_ok: bool = False

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from supervisor.core.approvals import status
+from supervisor.core.approvals import Request, status
 from tests.brokers.conftest import Setting
 from tests.brokers.test_network import get, send
-from tests.egress.egress_harness import Origin, body_of, status_of
+from tests.egress.egress_harness import PATIENCE_S, Origin, body_of, status_of
 
 
 async def test_the_policy_says_how_long_and_a_loop_is_one_card(place: Setting, http: Origin) -> None:
@@ -45,3 +45,45 @@ async def test_what_was_denied_is_denied_again_without_a_card(place: Setting, ht
     (one,) = place.office.queue.of_session(place.session_id)
     assert (status(one), one.asked_times) == ("denied", 21)
     assert http.untouched
+
+
+async def asked(place: Setting, times: int) -> Request:
+    """The one card that waits, once it was asked for so often."""
+    changed = asyncio.Event()
+    place.office.queue.on_change(lambda request: changed.set())
+    async with asyncio.timeout(PATIENCE_S):
+        while [one.asked_times for one in place.office.pending()] != [times]:
+            changed.clear()
+            await changed.wait()
+    (card,) = place.office.pending()
+    return card
+
+
+async def test_of_several_on_one_card_an_approval_lets_one_through_and_the_others_are_held_on(
+    place: Setting, http: Origin
+) -> None:
+    place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
+    sending = [asyncio.create_task(send(place, get(http))) for _ in range(3)]
+    first = await asked(place, 3)
+    place.office.gate.resolve(first.id, "approved", by="tester")
+    second = await asked(place, 2)
+    assert second.id != first.id
+    assert second.fingerprint == first.fingerprint
+    place.office.gate.resolve(second.id, "approved", by="tester")
+    third = await asked(place, 1)
+    place.office.gate.resolve(third.id, "denied", by="tester", reason="twice is enough")
+    answers = await asyncio.gather(*sending)
+    assert sorted(status_of(one) for one in answers) == [200, 200, 403]
+    (refused,) = [body_of(one) for one in answers if status_of(one) == 403]
+    assert refused["why"] == "denied by tester: twice is enough"
+    assert len(place.office.audited("effect_started")) == 2
+
+
+async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(place: Setting, http: Origin) -> None:
+    place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
+    sending = [asyncio.create_task(send(place, get(http))) for _ in range(3)]
+    await asked(place, 3)
+    place.office.policies.add_rule("allow", f"network(origin.test:{http.port})", why="", by="tester")
+    place.office.gate.rejudge_pending("tester")
+    assert [status_of(one) for one in await asyncio.gather(*sending)] == [200] * 3
+    assert place.office.pending() == []

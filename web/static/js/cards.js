@@ -71,6 +71,8 @@ function update(card, request) {
   if (times && request.asked_times > 1) {
     times.textContent = `asked ${request.asked_times} times`;
     times.hidden = false;
+    const share = card.querySelector('[data-role="share"]');
+    if (share) share.hidden = false;
   }
   const held = card.querySelector(".countdown [data-over]");
   if (held && request.hold_until) held.dataset.until = request.hold_until;
