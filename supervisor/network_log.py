@@ -12,9 +12,11 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.clock import Clock
-from supervisor.core.egress_wire import Answer, Body, Question, Refused, Settled
-from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, KeptBody
+from supervisor.core.egress_wire import Answer, Body, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody
+from supervisor.core.money import microusd
 from supervisor.core.redact import Redactor
+from supervisor.core.spend import Charge
 
 MOST_EXCHANGES = 2000
 MOST_SESSIONS = 50
@@ -38,6 +40,7 @@ class NetworkLog:
         self._bodies: OrderedDict[tuple[str, int], Bodies] = OrderedDict()
         self._bodies_chars = 0
         self._number = 0
+        self._calls: dict[int, tuple[tuple[str, int], str]] = {}
         self._noted: list[tuple[Question, Answer, float]] = []
         self.on_change: Callable[[str], None] = lambda session_id: None
 
@@ -139,6 +142,19 @@ class NetworkLog:
         )
         self._open.pop(settled.question_id, None)
 
+    def calling(self, reserve: Reserve) -> None:
+        """A call of a model goes out; `called` follows, before or after the end of its exchange."""
+        self._catch_up()
+        if reserve.of in self._open and reserve.call.api != "unmetered":
+            self._calls[reserve.question_id] = (self._open[reserve.of], reserve.call.model)
+
+    def called(self, spent: Spent, charge: Charge | None) -> None:
+        """What a call of a model used and cost; None where that couldn't be recorded."""
+        key, asked = self._calls.pop(spent.question_id, (("", 0), ""))
+        if charge is not None:
+            model = (spent.usage.model if spent.usage is not None else "") or asked
+            self._change_exchange(key, call=_of_charge(self._redactor.text(model), charge))
+
     def egress_ended(self) -> None:
         """Nothing more comes of what was open: a new egress counts its questions anew."""
         self._catch_up()
@@ -146,6 +162,7 @@ class NetworkLog:
         for question_id in list(self._open):
             self._change(question_id, ended_at=now, error="egress ended")
         self._open.clear()
+        self._calls.clear()
 
     def _keep(self, exchange: Exchange) -> Exchange:
         self._number += 1
@@ -163,11 +180,27 @@ class NetworkLog:
         return kept
 
     def _change(self, question_id: int, **facts: object) -> None:
-        session_id, number = self._open.get(question_id, ("", 0))
+        self._change_exchange(self._open.get(question_id, ("", 0)), **facts)
+
+    def _change_exchange(self, key: tuple[str, int], **facts: object) -> None:
+        session_id, number = key
         found = self._sessions.get(session_id, OrderedDict())
         if number in found:
             found[number] = msgspec.structs.replace(found[number], **facts)
             self.on_change(session_id)
+
+
+def _of_charge(model: str, charge: Charge) -> CallOfModel:
+    tokens = charge.tokens
+    return CallOfModel(
+        model=model,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write + tokens.cache_write_long,
+        cost_microusd=microusd(charge.cost_picousd),
+        flags=charge.flags,
+    )
 
 
 def _as_text(data: bytes) -> str:

@@ -197,6 +197,10 @@ class Spending:
             self.settle(one.id, None)
         return len(left)
 
+    def is_priced(self, model: str) -> bool:
+        """Whether the price table has a model; any other costs its highest prices."""
+        return self._table.find(model)[1]
+
     def raise_limit(self, session_id: str, over: Over, by: int) -> None:
         """Add to a budget, as a person approved."""
         key = self.key(over.scope, session_id)

@@ -6,8 +6,12 @@ import msgspec
 
 from supervisor import network_log
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Answer, Body, Decision, Question, Refused, Settled
+from supervisor.core.egress_wire import Answer, Body, Decision, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.exchanges import CallOfModel
+from supervisor.core.model_calls import Api, ModelCall, Tokens
 from supervisor.core.redact import Redactor
+from supervisor.core.spend import Charge
+from supervisor.core.usage import Usage
 from supervisor.network_log import MOST_BODY_CHARS, MOST_EXCHANGES, MOST_SESSIONS, NetworkLog
 from tests.fakes.clock import FakeClock
 
@@ -163,3 +167,53 @@ def test_the_addresses_of_what_was_only_noted_are_denied_with_it() -> None:
     (one,) = desk.log.of_session("one")
     assert one.verdict == "deny"
     assert SECRET not in one.why
+
+
+def reserve(question_id: int, of: int, model: str = "model-1", api: Api = "messages") -> Reserve:
+    call = ModelCall(api=api, model=model)
+    return Reserve(question_id=question_id, session_id="one", host="a.example.org", call=call, of=of)
+
+
+COUNTED = Charge(
+    tokens=Tokens(input=11, output=7, cache_read=5, cache_write=2, cache_write_long=3), cost_picousd=1_000_001
+)
+
+
+def test_what_a_call_of_a_model_cost_belongs_to_its_request_whichever_end_is_told_first() -> None:
+    desk = Desk()
+    for question_id in (1, 2, 3):
+        desk.ask(question_id)
+        desk.log.calling(reserve(question_id + 10, question_id))
+    desk.settle(1, status=200)
+    desk.log.called(Spent(question_id=11, usage=Usage(model=f"served {SECRET}")), COUNTED)
+    desk.log.called(Spent(question_id=12, usage=None), msgspec.structs.replace(COUNTED, flags=("lost",)))
+    desk.settle(2, status=200)
+    third, second, first = desk.log.of_session("one")
+    assert first.call == CallOfModel(
+        model="served [redacted]",
+        input_tokens=11,
+        output_tokens=7,
+        cache_read_tokens=5,
+        cache_write_tokens=5,
+        cost_microusd=2,
+    )
+    assert second.call is not None
+    assert (second.call.model, second.call.flags, second.status) == ("model-1", ("lost",), 200)
+    assert third.call is None
+
+
+def test_no_other_call_is_given_a_cost() -> None:
+    desk = Desk()
+    desk.ask(1)
+    desk.log.calling(reserve(11, of=99))
+    desk.log.calling(reserve(12, of=1, api="unmetered"))
+    desk.log.calling(reserve(13, of=1))
+    for question_id in (11, 12, 77):
+        desk.log.called(Spent(question_id=question_id, usage=None), COUNTED)
+    desk.log.called(Spent(question_id=13, usage=None), None)
+    desk.log.called(Spent(question_id=13, usage=None), COUNTED)
+    # A new egress counts its questions anew.
+    desk.log.calling(reserve(14, of=1))
+    desk.log.egress_ended()
+    desk.log.called(Spent(question_id=14, usage=None), COUNTED)
+    assert [one.call for one in desk.log.of_session("one")] == [None]

@@ -12,13 +12,17 @@ import structlog
 
 from supervisor.core.actions import BudgetRaise
 from supervisor.core.budget import UNLIMITED, Over, explain
+from supervisor.core.display import visible
 from supervisor.core.egress_wire import Answer, Draw, Reserve, Spent, Used
+from supervisor.core.spend import Charge
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
 from supervisor.spending import Refusal, Spending
 
 log = structlog.get_logger("spending")
 
+# What of a model's name is put into a sentence.
+MOST_MODEL_CHARS = 80
 AT_LIMIT = "stop here, or ask the operator to add to the budget"
 # A call that needs more raises than this is denied: somebody answers, but something else spends.
 MOST_RAISES = 20
@@ -56,15 +60,16 @@ class ModelCalls:
             log.exception("reserving failed", error=type(error).__name__)
             return _deny(wanted, "the ledger failed while it looked at this", "see the supervisor's log")
 
-    def spent(self, spent: Spent) -> None:
-        """Settle a call that went out."""
+    def spent(self, spent: Spent) -> Charge | None:
+        """Settle a call that went out: what it cost, where that could be recorded."""
         reservation = self._reservations.pop(spent.question_id, None)
         if reservation is None or self._spending is None:
-            return
+            return None
         try:
-            self._spending.settle(reservation, spent.usage)
+            return self._spending.settle(reservation, spent.usage)
         except StorageError as error:  # it stays at what was reserved, and is settled so at the next start
             log.error("not settled", error=str(error), reservation=reservation)
+            return None
 
     def closing(self, session_id: str) -> None:
         """A session is closed: egress says for the last time what it sent."""
@@ -147,7 +152,7 @@ class ModelCalls:
         answer = await self._gate.decide(
             action,
             session_id=wanted.session_id,
-            reason=why,
+            reason=why if isinstance(wanted, Draw) else f"{_named(wanted, spending)}: {why}",
             origin="egress",
             hold_s=self._gate.rulings.hold_s(wanted.session_id, self._hold_s),
         )
@@ -173,6 +178,13 @@ class ModelCalls:
         if isinstance(wanted, Draw):
             self._refused[wanted.session_id] = why
         return _deny(wanted, why, remedy, request_id)
+
+
+def _named(wanted: Reserve, spending: Spending) -> str:
+    """The call that a person is asked to add to a budget for. Its model's name is whatever the agent wrote."""
+    model = visible(wanted.call.model[:MOST_MODEL_CHARS], one_line=True).replace("`", "'")
+    named = f"a call of `{model}` at {wanted.host}" if model else f"a call that names no model at {wanted.host}"
+    return named if spending.is_priced(wanted.call.model) else f"{named}, priced at the highest for want of a price"
 
 
 def _call_facts(wanted: Reserve) -> dict[str, str]:

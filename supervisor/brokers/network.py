@@ -385,7 +385,7 @@ class NetworkBroker:
             case Reserve() | Draw():
                 self._ask(run, message)
             case Spent():
-                run.calls.spent(message)
+                self._log.called(message, run.calls.spent(message))
             case Used():
                 run.calls.used(message)
             case Body():
@@ -423,7 +423,10 @@ class NetworkBroker:
 
     async def _answer(self, run: _Run, question: Question | Reserve | Draw) -> None:
         if not isinstance(question, Question):
-            run.channel.send(await run.calls.answer(question))
+            answer = await run.calls.answer(question)
+            if isinstance(question, Reserve) and answer.decision == "allow":
+                self._log.calling(question)
+            run.channel.send(answer)
             return
         answer = await run.questions.answer(question)
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.

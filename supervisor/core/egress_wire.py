@@ -221,12 +221,14 @@ class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
-    """May this session make this call of a model, whose request was allowed? Answered like a question, by its id; `Spent` follows an allow."""
+    """May this session make this call of a model, whose request was allowed as the question `of`? Answered like a question, by its id; `Spent`
+    follows an allow."""
 
     question_id: int
     session_id: str
     host: str
     call: ModelCall
+    of: int
 
 
 class Spent(_Message, frozen=True, kw_only=True, tag="spent"):

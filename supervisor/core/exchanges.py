@@ -16,6 +16,19 @@ from supervisor.core.actions import Network
 Verdict = Literal["allow", "deny", "ask_timeout"]
 
 
+class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request that called a model used and cost, once it was settled. Tokens are each in one kind only; the cost is rounded up. `flags`
+    say why the figures aren't simply the provider's (`core.spend`)."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_microusd: int
+    flags: tuple[str, ...] = ()
+
+
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One connection or request. `at` is in seconds since the epoch; bytes are those of its client connection so far.
 
@@ -39,6 +52,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     up_bytes: int = 0
     down_bytes: int = 0
     duration_s: float | None = None
+    call: CallOfModel | None = None
 
 
 class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +162,12 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
         "cache": {},
         "timings": {"send": 0, "wait": took_ms, "receive": 0},
         "comment": comment,
-    }
+    } | _model_call(one.call)
+
+
+def _model_call(call: CallOfModel | None) -> dict[str, Any]:
+    """A field of our own, which the format marks by its first character."""
+    return {} if call is None else {"_modelCall": msgspec.to_builtins(call)}
 
 
 def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:

@@ -3,6 +3,12 @@
 from decimal import Decimal
 
 PICOUSD = 10**12
+_MICROUSD = 10**6
+
+
+def microusd(picousd: int) -> int:
+    """Millionths of a dollar, rounded up."""
+    return -(-picousd // _MICROUSD)
 
 
 def dollars(picousd: int) -> str:

@@ -203,7 +203,7 @@ class Guard:
         if why is not None:
             self._take_back(flow, refusals.of_contradiction(why))
             return
-        self._meter.begin(flow, connection, host, is_upgrade=is_upgrade)
+        self._meter.begin(flow, connection, host, answer.question_id, is_upgrade=is_upgrade)
         if connection.session.keep_bodies:
             self._bodies.want_readable(flow)
         unsigned = self._signer.at_head(flow, connection)

@@ -40,12 +40,14 @@ NOTHING = Usage(has_input=True, has_output=True, failed=True)
 
 @dataclass(eq=False)
 class Metered:
-    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's."""
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's. `question_id` is that of
+    its request."""
 
     connection: Connection
     api: Api
     host: str
     is_paid: bool
+    question_id: int
     answer: Answer | None = None
     reader: UsageReader | None = None
     reported: bool = False
@@ -71,7 +73,9 @@ class Meter:
         flow.metadata[ERROR] = plain_requests_only()
         return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
 
-    def begin(self, flow: http.HTTPFlow, connection: Connection, host: str, *, is_upgrade: bool) -> None:
+    def begin(
+        self, flow: http.HTTPFlow, connection: Connection, host: str, question_id: int, *, is_upgrade: bool
+    ) -> None:
         """A request was allowed by its head: hold its body where it may be a call."""
         at_model_host = self.is_model_host(host)
         api = self._api(flow, host, is_upgrade=is_upgrade)
@@ -79,7 +83,7 @@ class Meter:
             return
         # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
         is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
-        flow.metadata[CALL] = Metered(connection, api, host, is_paid)
+        flow.metadata[CALL] = Metered(connection, api, host, is_paid, question_id)
         self._held_bodies.hold(flow, connection)
         flow.request.headers["accept-encoding"] = readable_only(flow.request.headers.get("accept-encoding", ""))
 
@@ -97,7 +101,7 @@ class Meter:
         if call is None:
             del flow.metadata[CALL]
             return None
-        answer = await self._questions.reserve(metered.connection, metered.host, call)
+        answer = await self._questions.reserve(metered.connection, metered.host, call, metered.question_id)
         if answer.decision != "allow":
             return budget_error(metered.api, answer.why, answer.remedy, answer.request_id)
         metered.answer = answer

@@ -89,12 +89,13 @@ class Questions:
             ),
         )
 
-    async def reserve(self, connection: Connection, host: str, call: ModelCall) -> Answer:
-        """Whether a model call may go out; `spent` must follow an allow. Never raises but when it is cancelled."""
+    async def reserve(self, connection: Connection, host: str, call: ModelCall, of: int) -> Answer:
+        """Whether a model call may go out, whose request was allowed as the question `of`; `spent` must follow an allow. Never raises but when it
+        is cancelled."""
         session_id = connection.session.id
         return await self._ask(
             connection,
-            lambda question_id: Reserve(question_id=question_id, session_id=session_id, host=host, call=call),
+            lambda question_id: Reserve(question_id=question_id, session_id=session_id, host=host, call=call, of=of),
         )
 
     def spent(self, answer: Answer, usage: Usage | None) -> None:

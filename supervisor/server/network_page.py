@@ -14,7 +14,8 @@ from litestar.types import ControllerRouterHandler
 import supervisor
 from supervisor.core.actions import Network, title
 from supervisor.core.display import visible
-from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host, har, name_of
+from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, Host, by_host, har, name_of
+from supervisor.core.money import PICOUSD, dollars
 from supervisor.errors import NotFoundError, UserError
 from supervisor.server import page_values, spend_page
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
@@ -22,6 +23,7 @@ from supervisor.server.operator_bodies import Done, KeepBodiesBody
 from supervisor.server.page_actions import Form
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
+from supervisor.server.spend_views import FLAG_WORDS
 from supervisor.server.time_words import clock_text, duration_text
 from supervisor.server.views import shown_data
 
@@ -204,7 +206,21 @@ def _exchange(parts: Parts, one: Exchange) -> dict[str, Any]:
         "down": size_text(one.down_bytes),
         "badge_class": _CLASS[one.verdict],
         "verdict": _WORD[one.verdict],
+        "call": _call(one.call) if one.call is not None else "",
     }
+
+
+def _call(call: CallOfModel) -> str:
+    """What a call of a model used and cost, in words."""
+    cached = [
+        f"{count:,} {words}"
+        for count, words in ((call.cache_read_tokens, "from the cache"), (call.cache_write_tokens, "into the cache"))
+        if count
+    ]
+    tokens = ", ".join([f"{call.input_tokens:,} tokens in", *cached, f"{call.output_tokens:,} out"])
+    remarks = "".join(f"; {FLAG_WORDS.get(flag, flag)}" for flag in call.flags)
+    model = visible(call.model, one_line=True) or "no model named"
+    return f"{model}: {tokens}, {dollars(call.cost_microusd * (PICOUSD // 10**6))}{remarks}"
 
 
 def size_text(size_bytes: int) -> str:

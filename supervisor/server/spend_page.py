@@ -14,7 +14,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.budget import KINDS, SCOPES, Kind, Scope, amount
 from supervisor.core.display import visible
-from supervisor.core.money import dollars
+from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.core.spend_chart import (
     DAY_S,
@@ -32,7 +32,7 @@ from supervisor.core.spend_chart import (
 from supervisor.server import page_values
 from supervisor.server.operator_api import AnyRequest, parts_of
 from supervisor.server.parts import Parts
-from supervisor.server.spend_views import micro, notice
+from supervisor.server.spend_views import notice
 from supervisor.spending import Standing
 from supervisor.store.spending import OfTime
 
@@ -108,14 +108,14 @@ def spend_over_time(request: AnyRequest, session: FromQuery[str] = "", span: Fro
     chart, window = _chart(parts, parts.sessions.get(session) if session else None, span)
     return SpendOverTime(
         calls=chart.calls,
-        cost_microusd=micro(chart.cost),
+        cost_microusd=microusd(chart.cost),
         times=[
-            SpendOfTime(at=window.at(one.number), calls=one.calls, tokens=one.tokens, cost_microusd=micro(one.cost))
+            SpendOfTime(at=window.at(one.number), calls=one.calls, tokens=one.tokens, cost_microusd=microusd(one.cost))
             for one in chart.columns
         ],
         models=[
             SpendOfModel(
-                model=_model(parts, one.model), calls=one.calls, tokens=one.tokens, cost_microusd=micro(one.cost)
+                model=_model(parts, one.model), calls=one.calls, tokens=one.tokens, cost_microusd=microusd(one.cost)
             )
             for one in chart.series
         ],

@@ -3,19 +3,18 @@
 import msgspec
 
 from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
-from supervisor.core.money import dollars
+from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.server.parts import Parts
 from supervisor.spending import Standing, Summary
 
-_MICRO = 10**6
 # What a person should know of figures that aren't simply the provider's.
-_FLAG_WORDS = {
+FLAG_WORDS = {
     "unknown_model": "of a model that the price table doesn't have, at its highest prices",
-    "estimated": "without the provider's own count, at the most that they can have used",
-    "cut_off": "ended before their answer did",
+    "estimated": "without the provider's own count, at the most that can have been used",
+    "cut_off": "cut off before the end of the answer",
     "failed": "failed",
-    "lost": "whose end nobody saw, at what was reserved for them",
+    "lost": "whose end nobody saw, at what was reserved",
 }
 
 
@@ -53,7 +52,7 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
     limits = [amount(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
     return SpendView(
         cost=dollars(used.cost),
-        cost_microusd=micro(used.cost),
+        cost_microusd=microusd(used.cost),
         tokens=used.tokens,
         calls=sum(one.calls for one in found.by_model),
         limit=", ".join(limits),
@@ -62,22 +61,17 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
                 model=parts.redactor.text(one.model) or "no model named",
                 calls=one.calls,
                 cost=dollars(one.cost),
-                cost_microusd=micro(one.cost),
+                cost_microusd=microusd(one.cost),
                 tokens=one.tokens,
             )
             for one in found.by_model
         ],
         notices=[notice(found, scope, kind) for scope, kind in found.near],
         remarks=[
-            f"{count} {'calls' if count != 1 else 'call'} {_FLAG_WORDS.get(flag, flag)}"
+            f"{count} {'calls' if count != 1 else 'call'} {FLAG_WORDS.get(flag, flag)}"
             for flag, count in found.flags.items()
         ],
     )
-
-
-def micro(picousd: int) -> int:
-    """Millionths of a dollar, rounded up."""
-    return -(-picousd // _MICRO)
 
 
 def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:

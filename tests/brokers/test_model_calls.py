@@ -85,6 +85,20 @@ async def test_every_shape_is_metered_to_the_token(
     assert line["counts"]["output"] == 7
 
 
+async def test_the_network_page_says_of_each_call_what_it_cost(desk: Setting, api: ModelApi) -> None:
+    await post(desk, api, HAIKU_4 | {"stream": True, "stub": {"cached": 900, "write": 5}})
+    billed = api.billed
+    await post(desk, api, {"text": "no call"}, path="/other")
+    await settled(desk, 1)
+    other, one = desk.office.network_log.of_session(desk.session_id)
+    assert one.call is not None
+    found = one.call
+    assert (found.model, found.input_tokens, found.output_tokens) == (MODEL, 11, 7)
+    assert (found.cache_read_tokens, found.cache_write_tokens, found.flags) == (900, 5, ())
+    assert found.cost_microusd == -(-billed // 10**6) > 0
+    assert other.call is None
+
+
 async def test_a_body_longer_than_what_is_streamed_elsewhere_is_held_and_metered(desk: Setting, api: ModelApi) -> None:
     status, _, _ = await post(desk, api, HAIKU_4 | {"messages": [{"role": "user", "content": "x" * 300_000}]})
     assert status == 200
@@ -153,7 +167,9 @@ async def test_over_the_limit_the_call_is_held_and_goes_on_when_a_person_adds_to
         calls = [tasks.create_task(post(desk, api, HAIKU_4)) for _ in range(4)]
         request = await desk.office.asked()
         assert not api.requests
-        assert request.reason.startswith("the budget of this session is $0.0010: $0.00 of it are used or reserved")
+        assert request.reason.startswith(
+            f"a call of `{MODEL}` at models.test: the budget of this session is $0.0010: $0.00 of it are used or reserved"
+        )
         desk.office.gate.resolve(request.id, "approved", by="operator", shown_fingerprint=request.fingerprint)
     assert [call.result()[0] for call in calls] == [200] * 4
     await settled(desk, 4)
@@ -161,6 +177,30 @@ async def test_over_the_limit_the_call_is_held_and_goes_on_when_a_person_adds_to
     assert found.used["session"].cost == api.billed
     assert found.limits["session"].cost == PICOUSD // 1000 + PICOUSD
     assert len(desk.office.audited("budget_raised")) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            "my-own`7\u202e\n",
+            "a call of `my-own'7\\u{202e}\\n` at models.test, priced at the highest for want of a price: ",
+        ),
+        ("x" * 300, f"a call of `{'x' * 80}` at models.test, priced at"),
+        ("", "a call that names no model at models.test, priced at"),
+    ],
+)
+async def test_the_card_says_which_call_asks_for_more_whatever_its_model_is_called(
+    desk: Setting, api: ModelApi, model: str, said: str
+) -> None:
+    budget(desk, "0.001usd")
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(post(desk, api, HAIKU_4 | {"model": model}))
+        request = await desk.office.asked()
+        assert request.reason.startswith(said)
+        desk.office.gate.resolve(request.id, "denied", by="operator")
+    assert call.result()[0] == 402
+    assert not api.requests
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from supervisor.core.actions import Network
-from supervisor.core.exchanges import Bodies, Exchange, KeptBody, Verdict, by_host, har, name_of
+from supervisor.core.exchanges import Bodies, CallOfModel, Exchange, KeptBody, Verdict, by_host, har, name_of
 
 
 def connect(host: str, port: int = 443) -> Network:
@@ -119,6 +119,15 @@ def test_the_archive_tells_queries_and_redirects_apart() -> None:
     query = [(one["name"], one["value"]) for one in entry["request"]["queryString"]]
     assert query == [("b", "1"), ("c", "d e"), ("b", "%zz"), ("f", "")]
     assert entry["response"]["redirectURL"] == "/there"
+
+
+def test_the_archive_says_what_a_call_of_a_model_cost_in_a_field_of_our_own() -> None:
+    call = CallOfModel(
+        model="m", input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_microusd=5
+    )
+    one, other = har([exchange(get("a.example.org"), call=call), exchange(get("a.example.org"))], "1")["log"]["entries"]
+    assert one["_modelCall"] == msgspec.to_builtins(call)
+    assert "_modelCall" not in other
 
 
 def test_an_odd_request_is_in_the_archive_too() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.money import PICOUSD, dollars
+from supervisor.core.money import PICOUSD, dollars, microusd
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,8 @@ from supervisor.core.money import PICOUSD, dollars
 )
 def test_amounts_for_people(amount: int, text: str) -> None:
     assert dollars(amount) == text
+
+
+@pytest.mark.parametrize(("amount", "micro"), [(0, 0), (1, 1), (10**6, 1), (10**6 + 1, 2), (PICOUSD, 10**6)])
+def test_millionths_are_never_too_few(amount: int, micro: int) -> None:
+    assert microusd(amount) == micro

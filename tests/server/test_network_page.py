@@ -6,16 +6,20 @@ import httpx
 import msgspec
 
 from supervisor.core.actions import Exec, Network
-from supervisor.core.egress_wire import Answer, Body, Question, Settled
+from supervisor.core.egress_wire import Answer, Body, Question, Reserve, Settled, Spent
+from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.spend import Charge
 from tests.fakes.parts import SECRET, FakeParts
 
 RLO = "\u202e"
 
 
-def send(parts: FakeParts, question_id: int, path: str = "/", session: str = "one") -> None:
+def send(parts: FakeParts, question_id: int, path: str = "/", session: str = "one", *, settle: bool = True) -> None:
     action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=path)
     question = Question(question_id=question_id, session_id=session, connection_id="c", action=action)
     parts.network_log.answered(question, Answer(question_id=question_id, decision="allow", why="a rule", rule="r"))
+    if not settle:
+        return
     detail: dict[str, str | int | float | None] = {"status": 200, "up_bytes": 5, "down_bytes": 7, "duration_s": 0.1}
     parts.network_log.settled(Settled(question_id=question_id, outcome="done", detail=detail))
 
@@ -147,3 +151,22 @@ async def test_headers_of_a_response_are_shown_and_archived(browser: httpx.Async
     assert [one["name"] for one in entries[0]["response"]["headers"]] == ["X-Text", "X-Said"]
     assert SECRET not in page + str(entries)
     assert RLO not in page
+
+
+async def test_what_a_call_of_a_model_used_is_on_its_row_and_on_its_page(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    send(parts, 1, settle=False)
+    call = ModelCall(api="messages", model=f"<i>{RLO}{SECRET}")
+    parts.network_log.calling(Reserve(question_id=2, session_id="one", host="a.example.org", call=call, of=1))
+    charge = Charge(tokens=Tokens(input=1200, output=7, cache_read=5), cost_picousd=2 * 10**9, flags=("estimated",))
+    parts.network_log.called(Spent(question_id=2, usage=None), charge)
+    words = "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s own count"
+    (one,) = parts.network_log.of_session("one")
+    for path in ("/network?session=one", f"/network/one/{one.number}"):
+        page = (await browser.get(path)).text
+        assert words in page, path
+        assert "&lt;i&gt;\\u{202e}" in page
+        assert SECRET not in page
+    found = (await browser.get("/api/sessions/one/network")).json()
+    assert found["exchanges"][0]["call"]["cost_microusd"] == 2000
