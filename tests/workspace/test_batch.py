@@ -210,7 +210,7 @@ async def test_what_rules_allow_happens_each_for_itself(desk: Desk) -> None:
         assert all((desk.host / f"free/{number}.txt").exists() for number in range(20))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
     host = tmp_path / "host"
     for number in range(2_000):
@@ -226,7 +226,7 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
         await desk.compared()
         assert desk.queue.waiting() == 2_000
         answered = approve_together(desk)
-        last = await settled(desk.queue, answered[-1].id, 250)
+        last = await settled(desk.queue, answered[-1].id, 550)
         assert last.outcome is not None
         assert last.outcome["ok"], last.outcome
         assert {path.read_text() for path in host.glob("many/*/*.py")} == {f"x = [{n}, 1]\n" for n in range(2_000)}

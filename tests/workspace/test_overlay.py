@@ -504,7 +504,7 @@ def test_where_no_user_namespace_may_be_made_the_reason_is_told(tmp_path: Path, 
         "asyncio.run(make_private_copy(Path(sys.argv[1]), Path(sys.argv[2]), 'overlay'))\n"
     )
     argv = ["unshare", "--user", "--map-root-user", sys.executable, "-c", script, str(host), str(tmp_path / "s")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
     assert (
         "the overlay can't be mounted: make a user namespace: No space left on device; use `--copy=copy`" in done.stderr
     )
@@ -549,7 +549,7 @@ def test_the_mount_ends_with_the_supervisor(tmp_path: Path, host: Path) -> None:
         "print(os.listdir(made.mount.merged_fd) != [], flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     argv = [sys.executable, "-c", script, str(host), str(tmp_path / "s")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == -9, done.stderr
     assert done.stdout == "True\n"
     mark = str(tmp_path)
