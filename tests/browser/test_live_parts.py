@@ -9,6 +9,7 @@ from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from tests.browser.conftest import PATIENCE_S, SHOWN, opened
 from tests.browser.operator_site import Site
+from tests.browser.test_change_sets import ask, change
 
 NETWORK = "/network?session=one"
 SWITCH = "#keep-bodies button"
@@ -168,3 +169,23 @@ async def test_what_a_person_is_asked_about_stays_until_they_answered(site: Site
         async with page.expect_response("**/parts/sessions/one"):  # then the news are looked at
             await page.get_by_role("button", name=answer, exact=True).click()
         assert len(site.parts.sessions.stopped) == stopped
+
+
+async def test_many_files_stay_one_card_until_its_answer_is_there(site: Site, page: Page) -> None:
+    """The news that all of it is answered come before the answer itself, which must find its card."""
+    site.parts.gate.on_ready("filesystem", "workspace", site._apply)
+    ask(site, [change(site, f"src/{number}.py") for number in range(30)])
+    card = page.locator("#changes-one")
+    await expect(card.locator("[data-role=sum]")).to_have_text("30 files changed")
+    await card.evaluate("(one) => { one.dataset.mine = 'yes' }")
+    held = await Held.on(page, "**/changes/one/approved")
+    await card.get_by_role("button", name="Approve all").click()
+    await page.locator("#confirm-yes").click()
+    await asyncio.wait_for(held.there.wait(), PATIENCE_S)
+    await expect(page.locator("#pending-count")).to_be_empty()
+    await page.evaluate("fetch('/parts/changes/one')")  # as the page would, right after it heard
+    await page.evaluate(SHOWN)
+    await expect(card).to_have_attribute("data-mine", "yes")
+    await held.let_go()
+    await expect(card.locator("[data-role=last]")).to_contain_text("30 approved")
+    await expect(card).to_have_attribute("data-status", "done")
