@@ -205,7 +205,8 @@ class Leaks:
         """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""
         beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
         watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
-        flow.metadata[UP], flow.metadata[DOWN] = Look(Decoder("")), Look(Decoder(""))
+        turn = watch.connection.session.turn
+        flow.metadata[UP], flow.metadata[DOWN] = Look(Decoder(""), turn), Look(Decoder(""), turn)
         flow.metadata[UP].add(watch.up.see)
         flow.metadata[DOWN].add(watch.down.see)
 

@@ -1,12 +1,13 @@
 """Bodies on their way, looked at piece by piece before they go on.
 
 It decides when a piece is looked at, and that nobody else has to wait long for it: what is coded is decoded once for all who want to see it, and after each
-step of that the loop has its turn. A few bytes may stand for megabytes, and the connection with them waits by itself. It is separate from `leaks` and `meter`,
+step of that the loop has its turn. A few bytes may stand for megabytes, and the connection with them waits by itself. INVARIANT: in one turn of the loop a session
+takes one step, however many connections it has, so that none keeps another waiting for longer with more of them. It is separate from `leaks` and `meter`,
 which know what they look for, and from `layers`, which call it. It changes no piece.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mitmproxy import http
@@ -20,16 +21,23 @@ UP, DOWN = "gatehouse_look_up", "gatehouse_look_down"
 # And of the connection's room, up and down: to be told how much waits while something is looked at.
 HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
 
-# So many pieces in one go: each is looked at together with the end of those before it, and may have one byte, and a single read thousands of them.
+# So many pieces in one go, and so much of them: each is looked at together with the end of those before it, and may have one byte, and a single read thousands of them.
 MOST_AT_ONCE = 64
+MOST_AT_ONCE_BYTES = 16 * 1024
+# What may begin something that is written in another way (`core.writings`) takes as long as so many bytes of ordinary text: of a text with many of them a step
+# is shorter.
+_BEGIN_ESCAPES = (b"\\", b"%", b"&")
+_ESCAPE_BYTES = 8
+SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES
 
 
 class Look:
-    """One body. `why` is why it couldn't be read as far as it came, and empty as long as it could."""
+    """One body, of a session whose steps take turns by `turn`. `why` is why it couldn't be read as far as it came, and empty as long as it could."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Decoder, turn: asyncio.Lock) -> None:
         self._decoder = decoder
-        self._at_once = 0
+        self._turn = turn
+        self._at_once = self._at_once_bytes = 0
         self._raw: list[Callable[[bytes], None]] = []
         self._read: list[Callable[[bytes], None]] = []
 
@@ -40,8 +48,9 @@ class Look:
     def takes_steps(self, piece: bytes) -> bool:
         """Whether looking at the next piece, after those before it, takes long enough for others to have their turn meanwhile."""
         self._at_once += 1
-        if self._decoder.is_coded or len(piece) > STEP_BYTES or self._at_once >= MOST_AT_ONCE:
-            self._at_once = 0
+        self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
+        if self._decoder.is_coded or self._at_once_bytes > MOST_AT_ONCE_BYTES or self._at_once >= MOST_AT_ONCE:
+            self._at_once = self._at_once_bytes = 0
             return True
         return False
 
@@ -58,17 +67,41 @@ class Look:
 
     async def in_steps(self, piece: bytes) -> None:
         """Look at any piece."""
+        steps = self._steps(piece)
+        is_over = False
+        while not is_over:
+            async with self._turn:
+                is_over = next(steps, None) is None
+                await asyncio.sleep(0)
+
+    def _steps(self, piece: bytes) -> Iterator[bool]:
+        """Look at it, and stop after each step."""
         for at in range(0, len(piece), STEP_BYTES):
             step = piece[at : at + STEP_BYTES]
-            for see in self._raw:
-                see(step)
+            for short in _short(step) if self._raw else ():
+                for see in self._raw:
+                    see(short)
+                yield True
             for part in self._decoder.decode(step):
-                self.now(part)
-                await asyncio.sleep(0)
+                for short in _short(part):
+                    self.now(short)
+                    yield True
 
     def end(self) -> None:
         """No more of it comes."""
         self._decoder.end()
+
+
+def _escapes(text: bytes) -> int:
+    return sum(text.count(one) for one in _BEGIN_ESCAPES)
+
+
+def _short(text: bytes) -> Iterator[bytes]:
+    """In parts that are looked at in one step each; an empty text is one, too."""
+    for at in range(0, len(text) or 1, STEP_BYTES):
+        step = text[at : at + STEP_BYTES]
+        size = SHORT_STEP_BYTES if _escapes(step) > SHORT_STEP_BYTES // 4 else STEP_BYTES
+        yield from (step[start : start + size] for start in range(0, len(step) or 1, size))
 
 
 @dataclass
@@ -96,7 +129,7 @@ def look_at(flow: http.HTTPFlow, way: str, session: Session) -> Look:
         decoder = Decoder(_codings(said.headers))
         if not session.may_unpack(decoder):
             decoder.refuse(TOO_MANY)
-        look = flow.metadata[way] = Look(decoder)
+        look = flow.metadata[way] = Look(decoder, session.turn)
     return look
 
 

@@ -55,7 +55,7 @@ class Session:
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
     it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
     the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `wide` are the bodies on their way of
-    which much is kept to decode them.
+    which much is kept to decode them. Whoever looks at one of its bodies holds `turn` (`looks`).
     """
 
     id: str
@@ -71,6 +71,7 @@ class Session:
     message_bytes: int = 0
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     wide: weakref.WeakSet[Decoder] = field(default_factory=weakref.WeakSet)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
