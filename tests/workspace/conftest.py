@@ -187,7 +187,10 @@ class Desk:
     async def until(self, condition: Callable[[], object], what: str = "") -> None:
         """Wait, a change of a request or a moment at a time, until it holds."""
         async with asyncio.timeout(PATIENCE_S):
-            while not condition():
+            while True:
+                with contextlib.suppress(OSError):  # what is looked at may go away while it is
+                    if condition():
+                        return
                 await asyncio.sleep(0.01)
 
     async def asked(self, path: str) -> Request:

@@ -34,7 +34,7 @@ def tree(folder: Path) -> dict[str, object]:
                 found[name] = "dir"
             else:
                 found[name] = (path.read_bytes(), stat.S_IMODE(path.stat().st_mode))
-        except (FileNotFoundError, NotADirectoryError):  # it is being synced while we look
+        except OSError:  # it is being synced while we look, maybe into another kind of thing
             continue
     return found
 
