@@ -20,7 +20,7 @@ log = structlog.get_logger("egress")
 
 # How much of a connection is kept while it is looked at; a head and a ClientHello together are shorter.
 MOST_HELD_BYTES = 192 * 1024
-# How much of one that is refused is read and dropped, and how long it gets to read why.
+# How much of one that is refused is read and dropped, and how long it gets to read why; what it says beyond that waits in the kernel meanwhile.
 MOST_DROPPED_BYTES = 1024 * 1024
 FAREWELL_S = 2.0
 # How much may wait for a slow reader before its counterpart is read no more.
@@ -135,8 +135,8 @@ class Held(asyncio.Protocol):
     async def farewell(self, data: bytes) -> None:
         """Send the last there is to say, and wait until the other side has read it, or time runs out."""
         self.data.clear()
-        self.can_wait = False
-        self._dropped_bytes = 0  # unread bytes would turn what is said into a reset
+        self.can_wait = True
+        self._dropped_bytes = 0  # to hang up on unread bytes would turn what is said into a reset
         self.send(data)
         if self.transport.is_closing():
             return

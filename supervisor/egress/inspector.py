@@ -24,7 +24,7 @@ from supervisor.egress import websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
-from supervisor.egress.ends import Held
+from supervisor.egress.ends import FAREWELL_S, MOST_DROPPED_BYTES, Held
 from supervisor.egress.guard import Guard
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.hooks import Hooks, Straight
@@ -97,6 +97,14 @@ class Handler(ProxyConnectionHandler):
         return False
 
 
+class _Writer(asyncio.StreamWriter):
+    """Writes to a client. Closed by mitmproxy, it says that nothing more comes; the end of the connection is `_farewell`'s."""
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self.write_eof()
+
+
 class NextLayer:
     """Stands where mitmproxy looks for its addon of this name; the choice is the guard's (`layers.next_layer_for`)."""
 
@@ -144,13 +152,27 @@ class Inspector:
             await handler.handle_client()
         finally:
             self._sessions.forget_client(handler.client.id)
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(LINGER_S):
-                    await writer.wait_closed()
+            await _farewell(reader, writer)
 
 
-def _streams(client: Held) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
+    """End a connection once its client has hung up too, or had time to read why it is refused: as `Held.farewell`."""
+    writer.close()
+    closed = asyncio.ensure_future(writer.wait_closed())
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            left_bytes = MOST_DROPPED_BYTES
+            while left_bytes > 0 and (data := await reader.read(left_bytes)):
+                left_bytes -= len(data)
+            if left_bytes <= 0:
+                await asyncio.shield(closed)  # cut off meanwhile
+    writer.transport.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            await closed
+
+
+def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
     """The client's end as mitmproxy wants it, with what came so far to be read first."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
@@ -163,7 +185,7 @@ def _streams(client: Held) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader.feed_eof()
     elif not client.transport.is_closing():
         client.transport.resume_reading()
-    return reader, asyncio.StreamWriter(client.transport, protocol, reader, loop)
+    return reader, _Writer(client.transport, protocol, reader, loop)
 
 
 def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:

@@ -1,6 +1,7 @@
 """What egress holds for clients that take nothing, and for sockets that are given up at once: none of it stays."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -14,10 +15,13 @@ from supervisor.egress import names as names_module
 from supervisor.egress.ends import GoneError, Held
 from supervisor.egress.name_server import serve_stream
 from supervisor.egress.names import Names
-from tests.egress.egress_harness import FakeSupervisor, Origin, Proxy, serving
+from tests.egress.egress_harness import FakeSupervisor, Origin, Proxy, body_of, deny, running_egress, serving, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+# Of this machine too; a port that is given up there isn't another test's the next moment.
+NO_ONE_ELSES = "127.0.71.1"
 MUCH_BYTES = 16 * 1024 * 1024
 
 
@@ -26,7 +30,7 @@ def descriptors(supervisor: FakeSupervisor) -> int:
 
 
 async def until_back_at(supervisor: FakeSupervisor, count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while descriptors(supervisor) > count:
             await asyncio.sleep(0.05)
 
@@ -36,21 +40,21 @@ def much(head: bytes) -> bytes:
 
 
 async def test_a_client_that_reads_nothing_and_leaves_half_holds_no_descriptor(
-    egress: FakeSupervisor, plain_origin: Origin
+    egress: FakeSupervisor, http: Origin
 ) -> None:
-    plain_origin.respond = much
+    http.respond = much
     async with serving(egress, "s-takes-nothing") as proxy:
         await proxy.send(b"GET / HTTP/1.1\r\n\r\n")  # what looks inside has begun
         before = descriptors(egress)
-        target = f"origin.test:{plain_origin.port}"
+        target = f"origin.test:{http.port}"
         ask = f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()
         clients = []
         for _ in range(8):
             client = socket.create_connection(("127.0.0.1", proxy.port))
             client.sendall(ask)
             clients.append(client)
-        async with asyncio.timeout(20):
-            while plain_origin.connections < 8:
+        async with asyncio.timeout(PATIENCE_S):
+            while http.connections < 8:
                 await asyncio.sleep(0.05)
         for client in clients:
             client.shutdown(socket.SHUT_WR)
@@ -62,11 +66,49 @@ async def test_a_client_that_reads_nothing_and_leaves_half_holds_no_descriptor(
             client.close()
 
 
+# Of a client that is read no further, so that what it says is not the measure of how long it gets to read.
+PATIENT = "from supervisor.egress import ends, inspector\nends.FAREWELL_S = inspector.FAREWELL_S = 60.0"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n",
+        "POST http://{at}/ HTTP/1.1\r\nHost: {at}\r\nContent-Length: 99999999\r\n\r\n",
+    ],
+    ids=["front", "inside"],
+)
+async def test_who_goes_on_talking_is_told_why_before_it_is_cut_off(
+    tmp_path: Path, upstream_ca: Path, head: str
+) -> None:
+    """A reset would reach it first where it writes before it reads, as clients do that send a body."""
+    async with running_egress(tmp_path, upstream_ca, preface=PATIENT) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = deny
+        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+            client.sendall(head.replace("{at}", "origin.test:443").encode())
+            await asyncio.to_thread(client.recv, 1, socket.MSG_PEEK)
+            await asyncio.to_thread(talk, client)
+            answer = b""
+            while not answer.endswith(b"}") and (data := await asyncio.to_thread(client.recv, 65536)):
+                answer += data
+    assert status_of(answer) == 403
+    assert body_of(answer)["why"] == "denied by a test"
+
+
+def talk(client: socket.socket) -> None:
+    """Say as much as is taken, until nothing more is for a while."""
+    client.settimeout(0.5)
+    with contextlib.suppress(TimeoutError):
+        for _ in range(MUCH_BYTES // 65536 * 8):
+            client.sendall(bytes(65536))
+    client.settimeout(PATIENCE_S)
+
+
 async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: FakeSupervisor, proxy: Proxy) -> None:
     """As of a tool sandbox that ends right away: both messages are there when egress looks."""
     await proxy.send(b"GET / HTTP/1.1\r\n\r\n")
     before, pid = descriptors(egress), egress.child.pid
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
+    listeners = [socket.create_server((NO_ONE_ELSES, 0)) for _ in range(8)]
     os.kill(pid, signal.SIGSTOP)
     try:
         for number, listener in enumerate(listeners, 100):
@@ -80,7 +122,7 @@ async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: Fak
         port = listener.getsockname()[1]
         listener.close()
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.open_connection(NO_ONE_ELSES, port)
 
 
 async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
