@@ -8,6 +8,7 @@ import pytest
 from supervisor.settings import CopyMode
 from supervisor.workspace import copy_pool
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
+from tests.fakes.waiting import PATIENCE_S
 
 POLICY = "version: 1\nallow: [filesystem(**)]\n"
 PROBE = """
@@ -69,7 +70,7 @@ async def test_a_session_that_is_stopped_while_its_copy_is_made_leaves_none(
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         session = await running.start(workspace, "sh", "-c", "echo ran")
         sessions = running.parts.sessions
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not (sessions.progress(session.id) or {}).get("done"):
                 await asyncio.sleep(0.005)
         await sessions.stop(session.id, reason="enough", by="tester")

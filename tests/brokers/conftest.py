@@ -125,7 +125,7 @@ class Setting:
 
 @contextlib.asynccontextmanager
 async def setting(
-    folder: Path, authority: trustme.CA, *, hold_s: float = 20.0, command: tuple[str, ...] | None = None
+    folder: Path, authority: trustme.CA, *, hold_s: float = PATIENCE_S, command: tuple[str, ...] | None = None
 ) -> AsyncIterator[Setting]:
     certificate = ca.ensure_ca(folder / "ca", RealClock())
     authority.cert_pem.write_to_path(str(folder / "upstream.pem"))

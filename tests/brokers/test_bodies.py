@@ -16,6 +16,7 @@ from supervisor.egress.checks import MOST_SHOWN_BYTES
 from supervisor.network_log import MOST_BODY_CHARS
 from tests.brokers.conftest import Setting
 from tests.egress.egress_harness import Origin, Proxy, answer_of, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 REAL = "real-key-0123456789abcdef"
 PLACEHOLDER = "gatehouse-placeholder-42"
@@ -52,7 +53,7 @@ async def send(place: Setting, origin: Origin, body: bytes, more: str = "") -> b
 
 async def ended(place: Setting, count: int = 1) -> list[Exchange]:
     """So many exchanges, once they have ended; the newest first."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             found = place.office.network_log.of_session(place.session_id)
             if len([one for one in found if one.ended_at is not None]) >= count:
@@ -96,7 +97,7 @@ async def test_switched_off_meanwhile_what_is_under_way_is_not_kept(place: Setti
     target = f"origin.test:{http.port}"
     reader, writer = await Proxy(None, place.session_id, place.port).open()  # type: ignore[arg-type]
     writer.write(f"POST http://{target}/x HTTP/1.1\r\nHost: {target}\r\nContent-Length: 8\r\n\r\nques".encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not place.office.network_log.of_session(place.session_id):
             await asyncio.sleep(0.01)
     keep(place, is_on=False)

@@ -17,6 +17,7 @@ from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.sigv4 import Keys, Signed, resign
 from tests.brokers.conftest import Setting, setting
 from tests.egress.egress_harness import Origin, running_origin
+from tests.fakes.waiting import PATIENCE_S
 
 SECRET = "s3cret-value-0123456789"
 PLACEHOLDER = "gatehouse-placeholder-it-0123456789abcdef"
@@ -102,7 +103,7 @@ async def test_elsewhere_it_is_denied_and_on_record_and_the_origin_sees_nothing(
     answer = await send(desk, origin, **request_of)
     assert answer.startswith(b"HTTP/1.1 403"), answer[:100]
     assert origin.untouched
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not any('"by":"egress"' in line for line in desk.office.audited("verdict_given")):
             await asyncio.sleep(0.01)
 
@@ -115,7 +116,7 @@ async def test_a_body_that_streams_is_cut_off_before_the_placeholder(
     answer = await send(desk, origin, host="other.test", body=body, chunks=chunks)
     assert b" 200 " not in answer[:20]
     assert PLACEHOLDER.encode() not in seen(origin)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not any("placeholder" in line for line in desk.office.audited("verdict_given")):
             await asyncio.sleep(0.01)
 

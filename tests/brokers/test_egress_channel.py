@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.brokers.egress_channel import Channel
 from supervisor.core.egress_wire import FromEgress, Ready, Settled, encode
+from tests.fakes.waiting import PATIENCE_S
 
 type Ends = tuple[socket.socket, socket.socket]
 
@@ -31,7 +32,7 @@ async def test_messages_that_come_at_once_are_followed_by_one_pause(ends: Ends) 
     for message in messages:
         theirs.send(encode(message))
     theirs.shutdown(socket.SHUT_WR)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await channel.read()
     assert seen[: len(messages)] == messages
     assert set(seen[len(messages) :]) == {"pause"}
@@ -47,7 +48,7 @@ async def test_whatever_raises_is_the_end(ends: Ends, error: Exception, where: s
 
     channel = Channel(ours, *((fail, lambda: None) if where == "message" else (lambda message: None, fail)))
     theirs.send(encode(Ready()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         if isinstance(error, OSError):
             await channel.read()
         else:
@@ -62,6 +63,6 @@ async def test_what_cannot_be_read_is_the_end(ends: Ends) -> None:
     theirs.send(encode(Ready()))
     theirs.send(b"\xc1")
     theirs.send(encode(Ready()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await channel.read()
     assert seen == [Ready()]

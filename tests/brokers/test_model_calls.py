@@ -14,6 +14,7 @@ from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
 from tests.brokers.conftest import Setting
 from tests.fakes.model_api import MODEL, ModelApi
+from tests.fakes.waiting import PATIENCE_S
 
 HAIKU_4 = {"model": MODEL, "max_tokens": 1000, "messages": []}
 
@@ -45,13 +46,13 @@ async def post(
 
 async def let_out(place: Setting, count: int) -> None:
     """Once so many calls were let out."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(place.office.audited("spend_reserved")) < count:
             await asyncio.sleep(0.01)
 
 
 async def settled(place: Setting, count: int) -> list[dict[str, Any]]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found := place.office.audited("spend_settled")) < count:
             await asyncio.sleep(0.01)
     return [json.loads(line) for line in found]
@@ -257,7 +258,7 @@ async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(desk:
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(post(desk, api, HAIKU_4))
         await let_out(desk, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not api.requests:
                 await asyncio.sleep(0.01)
         assert desk.broker.pid is not None

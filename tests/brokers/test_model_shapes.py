@@ -16,6 +16,7 @@ from tests.brokers.conftest import Setting
 from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
 from tests.egress.egress_harness import Proxy, answer_of, server_context, status_of
 from tests.fakes.model_api import MODEL, ModelApi
+from tests.fakes.waiting import PATIENCE_S
 
 BEDROCK = f"/model/us.anthropic.{MODEL}-20251001-v1%3A0"
 CACHES = {"cached": 5, "write": 31, "write_long": 17}
@@ -77,7 +78,7 @@ async def test_after_kill_9_what_ended_before_is_exact_and_what_was_under_way_co
     async with asyncio.TaskGroup() as tasks:
         for number in range(26):
             tasks.create_task(_whatever(desk, api, number))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(api.requests) < 52:
                 await asyncio.sleep(0.01)
         assert desk.broker.pid is not None

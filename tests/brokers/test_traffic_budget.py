@@ -17,6 +17,7 @@ from supervisor.core.budget import Amounts
 from supervisor.core.sessions import Session
 from tests.brokers.conftest import Setting
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, body_of, server_context, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 KB = 1000
 
@@ -76,7 +77,7 @@ async def get(place: Setting, origin: Origin, path: str = "/x", more: str = "") 
 
 
 async def until(found: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not found():
             await asyncio.sleep(0.01)
 

@@ -10,6 +10,7 @@ import pytest_asyncio
 from tests.brokers.conftest import Setting
 from tests.brokers.test_traffic_budget import KB, approve, let, proxy, until, used
 from tests.egress.egress_harness import answer_of, body_of, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 PIECE = b"2710\r\n" + b"x" * 10_000 + b"\r\n"
 
@@ -88,7 +89,7 @@ async def test_an_answer_that_comes_early_ends_no_counting(place: Setting, hasty
             writer.write(PIECE)
             await writer.drain()
         writer.write(b"0\r\n\r\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()  # it is cut off
     writer.transport.abort()
     await until(lambda: place.office.audited("budget_refused"))

@@ -11,6 +11,7 @@ import pytest
 from supervisor.core.egress_wire import Credential
 from tests.brokers.conftest import Setting
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 
 def rules(origin: Origin, *more: str) -> str:
@@ -50,7 +51,7 @@ async def get(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin
 
 
 async def until(found: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not found():
             await asyncio.sleep(0.01)
 
@@ -102,7 +103,7 @@ async def test_what_a_person_approved_is_passed_on_unread(place: Setting, https:
 
 
 async def is_cut(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionError):
             assert await streams[0].read() == b""
 

@@ -17,6 +17,7 @@ from websockets.http11 import Request
 
 from tests.brokers.conftest import Setting
 from tests.egress.egress_harness import server_context
+from tests.fakes.waiting import PATIENCE_S
 
 
 @dataclass
@@ -145,7 +146,7 @@ async def test_it_ends_when_the_rules_allow_it_no_longer(place: Setting, chat: C
         assert await socket.recv() == "still"
         place.office.policy(change(chat))
         place.broker.reconsider()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(ConnectionClosed):
                 await socket.recv()
             await chat.ended.wait()
@@ -161,7 +162,7 @@ async def test_what_it_was_is_on_record_once_it_ended(place: Setting, chat: Chat
             one for one in place.office.network_log.of_session(place.session_id) if one.action.path == "/chat"
         ]
         assert open_one.ended_at is None, "it goes on"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while (ended := place.office.network_log.of_session(place.session_id)[0]).ended_at is None:
             await asyncio.sleep(0.01)
     assert ended.status == 101

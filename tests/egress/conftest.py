@@ -1,5 +1,6 @@
-"""One egress process, one plain and one TLS origin for all tests of a module; each test gets them as new."""
+"""One egress process for all tests of a module; each test has a session, a plain and a TLS origin of its own, to which nothing of another comes late."""
 
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from supervisor.core.egress_wire import CloseSession, ForbidEndpoints
+from supervisor.core.egress_wire import ForbidEndpoints
 from tests.egress.egress_harness import (
+    PATIENCE_S,
     FakeSupervisor,
     Origin,
     Proxy,
@@ -32,21 +34,14 @@ def ca_file(data_dir: Path) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def egress(data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest) -> AsyncIterator[FakeSupervisor]:
     """`HOLD_S` of the module says how long it waits for answers."""
-    hold_s: float = getattr(request.module, "HOLD_S", 5.0)
+    hold_s: float = getattr(request.module, "HOLD_S", PATIENCE_S)
     async with running_egress(data_dir, upstream_ca, hold_s=hold_s) as supervisor:
         yield supervisor
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def plain_origin() -> AsyncIterator[Origin]:
-    async with running_origin() as origin:
-        yield origin
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def tls_origin(authority: trustme.CA) -> AsyncIterator[Origin]:
-    async with running_origin(server_context(authority, "origin.test", "two.test", "127.0.0.1")) as origin:
-        yield origin
+@pytest.fixture(scope="module")
+def origin_tls(authority: trustme.CA) -> ssl.SSLContext:
+    return server_context(authority, "origin.test", "two.test", "127.0.0.1")
 
 
 _count = iter(range(1_000_000))
@@ -59,20 +54,19 @@ async def proxy(egress: FakeSupervisor) -> AsyncIterator[Proxy]:
     session_id = f"session-{next(_count)}"
     async with serving(egress, session_id) as proxy:
         yield proxy
-    egress.send(CloseSession(session_id=session_id))
     egress.send(ForbidEndpoints(endpoints=()))
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def http(plain_origin: Origin) -> Origin:
-    plain_origin.reset()
-    return plain_origin
+async def http() -> AsyncIterator[Origin]:
+    async with running_origin() as origin:
+        yield origin
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def https(tls_origin: Origin) -> Origin:
-    tls_origin.reset()
-    return tls_origin
+async def https(origin_tls: ssl.SSLContext) -> AsyncIterator[Origin]:
+    async with running_origin(origin_tls) as origin:
+        yield origin
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -91,5 +85,4 @@ async def proxy_with_table(egress_with_table: FakeSupervisor) -> AsyncIterator[P
     session_id = f"session-{next(_count)}"
     async with serving(egress_with_table, session_id) as proxy:
         yield proxy
-    egress_with_table.send(CloseSession(session_id=session_id))
     egress_with_table.send(ForbidEndpoints(endpoints=()))

@@ -9,7 +9,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from supervisor.core.budget import UNLIMITED
 from supervisor.core.egress_wire import (
     MAX_MESSAGE_BYTES,
     Answer,
+    CloseSession,
     Configure,
     Credential,
     Draw,
@@ -37,11 +38,10 @@ from supervisor.core.egress_wire import (
     decode_from_egress,
     encode,
 )
+from tests.fakes.waiting import PATIENCE_S
 
 type Decide = Callable[[Question], Answer | Awaitable[Answer] | None]
 
-# A bound for what should take milliseconds, on a machine that does ten other things.
-PATIENCE_S = 60.0
 BROKEN = Path(__file__).with_name("broken_egress.py")
 # Every name that the tests use; each stands for this machine unless a test wants otherwise.
 NAMES = {
@@ -79,6 +79,8 @@ class FakeSupervisor:
         self.ended = asyncio.Event()
         self.reads = asyncio.Event()
         self.reads.set()
+        self._over: set[str] = set()
+        self._asked_by: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -91,6 +93,19 @@ class FakeSupervisor:
     def reset(self) -> None:
         self.decide = allow
         self.messages.clear()
+
+    def end(self, session_id: str) -> None:
+        """Close a session, and hear no more of it: what is told of it late belongs to no test that comes after."""
+        self._over.add(session_id)
+        with contextlib.suppress(OSError):
+            self.send(CloseSession(session_id=session_id))
+
+    def _is_over(self, message: FromEgress) -> bool:
+        question_id = getattr(message, "question_id", None)
+        session_id = getattr(message, "session_id", None) or self._asked_by.get(question_id or 0)
+        if question_id is not None and session_id is not None:
+            self._asked_by[question_id] = session_id
+        return session_id in self._over
 
     def send(self, message: ToEgress, fds: Sequence[int] = ()) -> None:
         socket.send_fds(self.sock, [encode(message)], list(fds))
@@ -129,13 +144,20 @@ class FakeSupervisor:
                 self.ended.set()
                 return
             message = decode_from_egress(packet)
-            async with self.changed:
-                self.messages += message.settled if isinstance(message, Outcomes) else [message]
-                self.changed.notify_all()
+            told = message.settled if isinstance(message, Outcomes) else (message,)
+            if heard := [one for one in told if not self._is_over(one)]:
+                await self._hear(heard)
+
+    async def _hear(self, heard: Sequence[FromEgress]) -> None:
+        async with self.changed:
+            self.messages += heard
+            self.changed.notify_all()
+        for message in heard:
             if isinstance(message, Ready):
                 self.ready.set()
             if isinstance(message, Draw):
-                self.send(Answer(question_id=message.question_id, decision="allow", granted=UNLIMITED))
+                with contextlib.suppress(OSError):
+                    self.send(Answer(question_id=message.question_id, decision="allow", granted=UNLIMITED))
             if isinstance(message, Question):
                 task = asyncio.create_task(self._answer(message))
                 self._tasks.add(task)
@@ -156,7 +178,7 @@ async def running_egress(
     upstream_ca: Path,
     *,
     names: dict[str, tuple[str, ...]] | None = None,
-    hold_s: float = 5.0,
+    hold_s: float = PATIENCE_S,
     broken: str | None = None,
     preface: str = "",
     channel_bytes: int | None = None,
@@ -194,8 +216,9 @@ async def running_egress(
             await supervisor.ready.wait()
         yield supervisor
     finally:
-        ours.close()
         reader.cancel()
+        await asyncio.wait([reader])  # before its descriptor is another's
+        ours.close()
         async with asyncio.timeout(PATIENCE_S):
             await child.wait()
         child.close()
@@ -383,7 +406,19 @@ async def serving(supervisor: FakeSupervisor, session_id: str) -> AsyncIterator[
     with socket.create_server(("127.0.0.1", 0)) as listener:
         supervisor.send(PutCredentials(session_id=session_id, credentials=()))
         supervisor.send(OpenListener(session_id=session_id), [listener.fileno()])
-        yield Proxy(supervisor, session_id, listener.getsockname()[1])
+        try:
+            yield Proxy(supervisor, session_id, listener.getsockname()[1])
+        finally:
+            supervisor.end(session_id)
+
+
+@contextlib.contextmanager
+def nobody_at(port: int = 0, address: str = "127.0.0.1") -> Iterator[int]:
+    """A port at which every connection is refused, and that no other process comes to listen at meanwhile."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address, port))
+        yield bound.getsockname()[1]
 
 
 def server_context(authority: trustme.CA, *names: str) -> ssl.SSLContext:

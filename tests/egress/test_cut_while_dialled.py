@@ -9,6 +9,7 @@ import pytest
 from supervisor.core.egress_wire import Answer, Question
 from tests.egress.egress_harness import allow, running_egress, serving
 from tests.egress.hellos import client_hello
+from tests.fakes.waiting import PATIENCE_S
 
 HOST = "origin.test"
 
@@ -60,6 +61,6 @@ async def test_nothing_goes_out(tmp_path: Path, upstream_ca: Path) -> None:
         for sent in (hello, b""):
             _, writer = await proxy.open()
             writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode() + hello)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await heard.get() == sent
             writer.close()

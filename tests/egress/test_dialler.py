@@ -10,6 +10,7 @@ import pytest
 from supervisor.egress import addresses, dialler
 from supervisor.egress.dialler import PIN, Pin, PinnedLoop
 from supervisor.egress.tunnels import _send_at_once
+from tests.egress.egress_harness import nobody_at
 from tests.egress.test_resolver import in_pinned_loop
 
 
@@ -49,8 +50,10 @@ def test_a_connection_that_takes_its_time_is_waited_for(monkeypatch: pytest.Monk
             _, writer = await asyncio.open_connection("a.test", port)
             assert writer.get_extra_info("peername")[:2] == (family, port)
             writer.close()
-        with pytest.raises(ConnectionRefusedError):
-            await pinned_loop().dial("a.test", port)
+        with nobody_at(address=family) as port:
+            PIN.set(Pin("a.test", port, (family,), private_ok=True, judged_at=0))
+            with pytest.raises(ConnectionRefusedError):
+                await pinned_loop().dial("a.test", port)
 
     in_pinned_loop(attempts)
 

@@ -220,7 +220,7 @@ async def test_the_harness_passes_on_unread_what_is_not_broken(
 
 
 async def through_tunnel(
-    proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0, patience_s: float = 5.0
+    proxy: Proxy, https: Origin, upstream_ca: Path, body_bytes: int = 0, patience_s: float = BROKEN_S
 ) -> int:
     """The status of a request through a tunnel; 0 where it was cut off."""
     target = f"origin.test:{https.port}"
@@ -258,7 +258,7 @@ async def test_what_fails_at_the_end_of_one_connection_takes_no_other_along(
     async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
         supervisor.decide = unread
         for _ in range(2):
-            await through_tunnel(proxy, https, upstream_ca, 3_000_000)
+            await through_tunnel(proxy, https, upstream_ca, 3_000_000, PATIENCE_S)
         supervisor.decide = lambda question: Answer(question_id=question.question_id, decision="deny", why="no")
         https.reset()
         assert await through_tunnel(proxy, https, upstream_ca) in (0, 403)

@@ -35,6 +35,7 @@ from tests.egress.egress_harness import (
     serving,
     status_of,
 )
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -139,7 +140,7 @@ class H2Flood:
 
     async def read(self) -> bool:
         """Take in what comes; whether there is more to come."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 data = await self.reader.read(65536)
             except ConnectionError:
@@ -255,7 +256,7 @@ async def test_few_open_files_are_told_and_too_few_start_nothing(files: int, sta
             stderr=asyncio.subprocess.PIPE,
             pass_fds=[theirs.fileno()],
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             _, said = await child.communicate()
     assert b"few open files" in said
     assert b"ulimit -n" in said

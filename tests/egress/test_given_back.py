@@ -21,6 +21,7 @@ from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
 from tests.core.secret_writings import WRITINGS
 from tests.egress.egress_harness import Origin, Proxy
 from tests.egress.test_leaks import all_of, answering, unchunked
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -161,7 +162,7 @@ async def test_nor_in_any_frame(proxy: Proxy, talker: int, says: list[tuple[str,
     got: list[bytes] = []
     async with connect(f"ws://origin.test:{talker}/", proxy=proxy.url, additional_headers=headers) as socket:
         with contextlib.suppress(ConnectionClosed):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while True:
                     got.append(str(await socket.recv()).encode())
     got.append((socket.close_reason or "").encode())

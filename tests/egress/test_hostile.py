@@ -15,6 +15,7 @@ import pytest
 
 from supervisor.core.egress_wire import Credential, Refused
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, body_of, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -238,7 +239,7 @@ async def over_h2(
     writer.write(connection.data_to_send())
     status, received = 0, b""
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while data := await reader.read(65536):
                 for event in connection.receive_data(data):
                     if isinstance(event, h2.events.ResponseReceived):

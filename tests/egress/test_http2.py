@@ -12,22 +12,17 @@ from supervisor.core.egress_wire import Abandoned, Answer, Question, Settled
 from tests.egress.egress_harness import Proxy, allow, deny
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
+from tests.fakes.waiting import PATIENCE_S
 
 # Longer than any test waits: what is given up earlier, isn't by the clock.
 HOLD_S = 300.0
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_origin(authority: trustme.CA) -> AsyncIterator[H2Origin]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def origin(authority: trustme.CA) -> AsyncIterator[H2Origin]:
     async with h2_origin(authority, "origin.test", "other.test") as origin:
         yield origin
-
-
-@pytest.fixture
-def origin(whole_origin: H2Origin) -> H2Origin:
-    whole_origin.forget()
-    return whole_origin
 
 
 def at(origin: H2Origin) -> str:
@@ -174,7 +169,7 @@ async def test_http2_in_the_clear_is_refused(proxy: Proxy, origin: H2Origin) -> 
     target = at(origin)
     reader, writer = await proxy.open()
     writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + PREFACE)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         answer = await reader.read()
     writer.close()
     assert b"HTTP/2" not in answer

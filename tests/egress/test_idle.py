@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from supervisor.egress import ends
 from supervisor.egress.ends import MOST_QUIET_TICKS, MOST_WAITING_BYTES, Held, Tunnel
+from tests.fakes.waiting import PATIENCE_S
 
 
 class Covered:
@@ -59,7 +60,7 @@ async def joined() -> AsyncIterator[Joined]:
 
 
 async def received(sock: socket.socket) -> bytes:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         return await asyncio.get_running_loop().sock_recv(sock, 65536)
 
 
@@ -106,7 +107,7 @@ async def test_who_never_reads_is_cut_too(joined: Joined) -> None:
 async def test_the_timer_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ends, "TICK_S", 0.0)
     (client, client_side), (origin, origin_side) = await held(), await held()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert await Tunnel(client, origin, Covered()).run() == "idle"
     client_side.close()
     origin_side.close()

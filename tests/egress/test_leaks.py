@@ -23,6 +23,7 @@ from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY, UNREADABLE
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import H2Origin, h2_origin
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,7 +47,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
     """Everything until the end, or until it is cut off."""
     found = b""
     with contextlib.suppress(ConnectionError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while piece := await reader.read(65536):
                 found += piece
     return found
@@ -137,16 +138,10 @@ async def test_nor_does_a_coding_for_the_way_alone(proxy: Proxy, http: Origin, c
     writer.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_h2_origin(authority: trustme.CA) -> AsyncIterator[H2Origin]:
+@pytest_asyncio.fixture(loop_scope="module")
+async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
     async with h2_origin(authority, "origin.test", "other.test") as found:
         yield found
-
-
-@pytest.fixture
-def h2(whole_h2_origin: H2Origin) -> H2Origin:
-    whole_h2_origin.forget()
-    return whole_h2_origin
 
 
 @pytest.mark.parametrize("length", [(), (("content-length", "4"),)], ids=["streams", "short"])
@@ -354,7 +349,7 @@ async def all_messages(socket: ClientConnection) -> list[str | bytes]:
     """Everything until the end, or until it is cut off."""
     found = []
     with contextlib.suppress(ConnectionClosed):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 found.append(await socket.recv())
     return found

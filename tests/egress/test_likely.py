@@ -2,9 +2,8 @@
 sees neither a connection nor a byte before it."""
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -32,6 +31,7 @@ from tests.egress.egress_harness import (
     answer_of,
     body_of,
     deny,
+    nobody_at,
     running_egress,
     serving,
     status_of,
@@ -39,6 +39,7 @@ from tests.egress.egress_harness import (
 from tests.egress.hellos import client_hello, server_hello
 from tests.egress.test_tunnels import HELLO, HOST, Listener, origin, rest
 from tests.fakes.clock import FakeClock
+from tests.fakes.waiting import PATIENCE_S
 
 __all__ = ["origin"]
 
@@ -191,7 +192,7 @@ async def test_a_supervisor_that_dies_meanwhile_lets_nothing_out(
         supervisor.sock.shutdown(socket.SHUT_RDWR)
         assert await rest(reader) == ACCESS_DENIED
         writer.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await supervisor.child.wait()
     assert await origin.untouched()
 
@@ -212,15 +213,16 @@ async def test_an_origin_that_is_gone_is_told_in_tls_and_the_next_in_http(likely
     await one_passes(likely, listener)
     server.close()
     await server.wait_closed()
-    reader, writer = await ask(likely, listener.port, HELLO)
-    assert status_of(await answer_of(reader)) == 200
-    assert await rest(reader) == NOT_REACHED
-    writer.close()
-    reader, writer = await ask(likely, listener.port, HELLO)
-    answer = await answer_of(reader)
-    assert status_of(answer) == 502
-    assert "can't be reached" in body_of(answer)["why"]
-    writer.close()
+    with nobody_at(listener.port):
+        reader, writer = await ask(likely, listener.port, HELLO)
+        assert status_of(await answer_of(reader)) == 200
+        assert await rest(reader) == NOT_REACHED
+        writer.close()
+        reader, writer = await ask(likely, listener.port, HELLO)
+        answer = await answer_of(reader)
+        assert status_of(answer) == 502
+        assert "can't be reached" in body_of(answer)["why"]
+        writer.close()
 
 
 async def test_what_is_looked_into_after_all_is(likely: Proxy, https: Origin, upstream_ca: Path, ca_file: Path) -> None:
@@ -291,18 +293,11 @@ async def test_what_was_allowed_for_once_is_waited_for(
 
 
 async def test_another_port_and_another_session_are_waited_for(likely: Proxy, origin: Listener) -> None:
-    async with other_session(likely.supervisor) as other:
+    async with serving(likely.supervisor, f"{likely.session_id}-other") as other:
         assert not await is_told_early(other, origin)
     reader, writer = await ask(likely, 1, HELLO)
     assert status_of(await answer_of(reader)) == 403
     writer.close()
-
-
-@contextlib.asynccontextmanager
-async def other_session(supervisor: FakeSupervisor) -> AsyncIterator[Proxy]:
-    async with serving(supervisor, "other-session") as other:
-        yield other
-    supervisor.send(CloseSession(session_id="other-session"))
 
 
 # -- what is kept --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from supervisor.egress import names as module
 from supervisor.egress.name_server import MOST_QUERY_BYTES, NONE_LEFT, NameServer
 from supervisor.egress.name_server import answer as said_to
 from supervisor.egress.names import V4_RANGE, V6_RANGE, Names, NoneLeftError, is_given
+from tests.fakes.waiting import PATIENCE_S
 
 
 def never_refused(host: str, why: str) -> None:
@@ -241,7 +242,7 @@ async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> N
             client.send(data)
         query = dns.message.make_query("a.test", "A")
         client.send(query.to_wire())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             response = dns.message.from_wire(await loop.sock_recv(client, 4096))
         assert query.is_response(response)
         server.close()
@@ -258,7 +259,7 @@ async def test_who_floods_the_server_waits_and_is_answered_then(monkeypatch: pyt
         monkeypatch.setattr(names.queries, "wait_s", lambda now: next(waits, 0.0))
         for number in range(5):
             client.send(dns.message.make_query(f"n{number}.test", "A").to_wire())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             for number in range(5):
                 response = dns.message.from_wire(await loop.sock_recv(client, 4096))
                 assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == f"n{number}.test"

@@ -5,6 +5,7 @@ import asyncio
 from supervisor.core.egress_wire import Answer, FromEgress, Outcomes, Settled, encode
 from supervisor.egress.link import LinkDownError
 from supervisor.egress.questions import MOST_GATHERED, Questions
+from tests.fakes.waiting import PATIENCE_S
 
 
 class Told:
@@ -47,7 +48,7 @@ async def test_they_are_sent_together_and_again_later() -> None:
         before = list(told.sent)
         settle(asked, *batch)
         assert told.sent == before
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await told.changed.wait()
         assert told.sent == before + batch
 

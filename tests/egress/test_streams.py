@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.egress.egress_harness import Origin, Proxy, answer_of, deny, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,7 +38,7 @@ async def test_events_arrive_as_they_are_sent(proxy: Proxy, events: tuple[int, a
     port, seen = events
     reader, writer = await proxy.open()
     writer.write(f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await reader.readuntil(b"data: one")
         seen.set()
         await reader.readuntil(b"data: two")
@@ -82,7 +83,7 @@ async def test_a_websocket_is_judged_as_a_request_and_passes(proxy: Proxy, echo:
     reader, writer = await proxy.open()
     writer.write(upgrade(echo))
     assert status_of(await answer_of(reader)) == 101
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         for text in (b"one", b"two"):
             writer.write(bytes([0x81, 0x80 | len(text)]) + bytes(4) + text)
             assert await reader.readexactly(2 + len(text)) == bytes([0x81, len(text)]) + text
@@ -102,7 +103,7 @@ async def test_a_switch_of_protocols_that_nobody_asked_for_is_cut_off(proxy: Pro
     await answer_of(reader)
     http.received.clear()
     writer.write(b"raw bytes after the switch\r\n\r\n")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
     writer.close()
@@ -124,7 +125,7 @@ async def test_a_flood_of_data_behind_a_refusal_is_cut_off(proxy: Proxy, http: O
     writer.write(head.encode())
     assert status_of(await answer_of(reader)) == 403
     sent = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         try:
             while sent < 200_000_000:
                 writer.write(b"x" * 65536)

@@ -12,6 +12,7 @@ from supervisor.core.egress_wire import CloseSession, Refused, Used
 from supervisor.egress import tally as module
 from supervisor.egress.tally import Tally
 from tests.egress.egress_harness import Proxy, status_of
+from tests.fakes.waiting import PATIENCE_S
 
 FRONTED = "TLS names `{}`, but the connection goes to `{}`"
 
@@ -135,7 +136,7 @@ async def test_the_timer_tells_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     tally = Tally(told)
     for _ in range(3):
         tally.refused("s", connect("a.test"), "x")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while tally._timer is not None:
             await asyncio.sleep(0)
     assert [one.count for one in told.refused] == [1, 2]

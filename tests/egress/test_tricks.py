@@ -25,6 +25,7 @@ from tests.egress.egress_harness import (
 )
 from tests.egress.hellos import client_hello, extension, with_extension
 from tests.egress.test_hostile import at, h2_headers, over_h2
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TESTS = Path(__file__).parents[1]
@@ -176,7 +177,7 @@ async def test_of_an_encrypted_hello_nothing_passes_what_looks_inside(proxy: Pro
     writer.write(f"CONNECT {at(https)} HTTP/1.1\r\nHost: {at(https)}\r\n\r\n".encode())
     assert status_of(await answer_of(reader)) == 200
     writer.write(with_extension(client_hello("origin.test"), extension(0xFE0D, b"\x00" + bytes(200))))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         assert (await reader.readexactly(6))[::5] == b"\x16\x02"  # a handshake record with a ServerHello
     writer.close()
     assert https.untouched
@@ -259,7 +260,7 @@ async def test_a_layer_that_raises_ends_the_connection(tmp_path: Path, upstream_
     ):
         reader, writer = await proxy.open()
         writer.write(chunked.encode())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
         writer.close()
@@ -275,7 +276,7 @@ async def test_trailers_of_an_origin_are_left_out(proxy: Proxy, http: Origin) ->
     reader, writer = await proxy.open()
     for _ in range(2):
         writer.write(f"GET http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
             assert b"X-Sum" not in await reader.readuntil(b"0\r\n\r\n")
     writer.close()

@@ -32,6 +32,7 @@ from tests.egress.hellos import (
     with_extensions,
 )
 from tests.egress.test_hostile import RAW
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -82,7 +83,7 @@ class Listener:
         return self.connections == 0 and not self.received
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(wanted)
 
     async def _tell(self) -> None:
@@ -116,7 +117,7 @@ async def connected(proxy: Proxy, port: int, more: bytes = b"") -> tuple[asyncio
 async def rest(reader: asyncio.StreamReader) -> bytes:
     """What still comes until the end."""
     found = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65536):
                 found += data
@@ -228,7 +229,7 @@ async def test_much_passes_both_ways_to_a_slow_reader(tunnels: Proxy, origin: Li
     writer.write(much + b"now")
     await origin.until(lambda: len(origin.received) == len(much) + 3)
     before = memory_bytes(tunnels)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         assert await reader.readexactly(len(much)) == much
     assert memory_bytes(tunnels) - before < 20_000_000
     writer.close()

@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.egress import waits
 from supervisor.egress.waits import wait
+from tests.fakes.waiting import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,7 @@ async def test_each_has_its_own_time_and_the_looking_ends_with_the_last() -> Non
     with pytest.raises(asyncio.CancelledError):
         await slow_wait
     assert not left()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while waits._of_loop[loop].is_looking:
             await asyncio.sleep(0)
 

@@ -21,6 +21,8 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.exceptions import ProtocolError
 
+from tests.fakes.waiting import PATIENCE_S
+
 HELLO = b"hello over h2\n"
 
 type Headers = list[tuple[bytes, bytes]]
@@ -42,13 +44,8 @@ class H2Origin:
     def untouched(self) -> bool:
         return self.connections == 0 and not self.requests
 
-    def forget(self) -> None:
-        self.connections = 0
-        for noted in (self.requests, self.received, self.trailers, self.resets):
-            noted.clear()
-
     async def until_reset(self, path: str) -> None:
-        async with asyncio.timeout(20), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: path in self.resets)
 
 

@@ -1,9 +1,12 @@
-"""Waiting for what comes of a request, on facts as the product's own waits do; no test sleeps for it."""
+"""Waiting for what comes of a request, on facts as the product's own waits do; no test sleeps for it, and no bound says how fast."""
 
 import asyncio
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.core.approvals import Request, is_settled
+
+# The end of a hang, never a measure: what takes milliseconds gets so long, on a machine that does ten other things.
+PATIENCE_S = 60.0
 
 
 async def settled(queue: ApprovalQueue, request_id: str, timeout_s: float) -> Request:

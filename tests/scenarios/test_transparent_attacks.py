@@ -15,6 +15,7 @@ from supervisor.core.sessions import Session
 from tests.egress.egress_harness import Origin, running_origin
 from tests.fakes.site import Site
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -72,7 +73,7 @@ async def attack(running: Supervised, folder: Path, name: str, *ports: int) -> t
 
 async def denied(running: Supervised, session: Session, count: int) -> Counter[str]:
     """Why, and how often, once so many denials are on record: of those that are alike the first is a line, the others a number at the session's end."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             found: Counter[str] = Counter()
             for one in running.audit("verdict_given", session=session.id, verdict="deny"):
