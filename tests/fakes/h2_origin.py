@@ -44,6 +44,11 @@ class H2Origin:
     def untouched(self) -> bool:
         return self.connections == 0 and not self.requests
 
+    def forget(self) -> None:
+        self.connections = 0
+        for noted in (self.requests, self.received, self.trailers, self.resets):
+            noted.clear()
+
     async def until_reset(self, path: str) -> None:
         async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(lambda: path in self.resets)
