@@ -37,6 +37,8 @@ from supervisor.egress.tls import GuardedTls
 IDLE_TIMEOUT_S = 600
 # How long a slow client gets to read the rest of a response; its connection counts until then.
 LINGER_S = 60.0
+# How often it is looked whether a connection that is read no further was cut off.
+LOOK_S = 0.1
 STREAM_ABOVE = "64k"
 MODE = mode_specs.ProxyMode.parse("regular")
 
@@ -158,18 +160,17 @@ class Inspector:
 async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
     """End a connection once its client has hung up too, or had time to read why it is refused: as `Held.farewell`."""
     writer.close()
-    closed = asyncio.ensure_future(writer.wait_closed())
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
             left_bytes = MOST_DROPPED_BYTES
             while left_bytes > 0 and (data := await reader.read(left_bytes)):
                 left_bytes -= len(data)
-            if left_bytes <= 0:
-                await asyncio.shield(closed)  # cut off meanwhile
+            while left_bytes <= 0 and not writer.is_closing():  # noqa: ASYNC110  # it may be cut off meanwhile, which tells nobody
+                await asyncio.sleep(LOOK_S)
     writer.transport.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(LINGER_S):
-            await closed
+            await writer.wait_closed()
 
 
 def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
