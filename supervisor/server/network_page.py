@@ -175,11 +175,17 @@ def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
     return {"session": session.id, "keeps": session.keep_bodies, "has_ended": has_ended, "error": error}
 
 
-def _waiting(parts: Parts, session_id: str) -> list[tuple[str, float, str]]:
-    """What waits for an answer, oldest first: as words, since when, and the same as a clock shows it."""
+def _waiting(parts: Parts, session_id: str) -> list[tuple[str, float, str, bool]]:
+    """What waits for an answer, oldest first: as words, since when, the same as a clock shows it, and whether a program is held for it still."""
+    now = parts.clock.now()
     waiting = parts.queue.pending_but([session_id], session_id, limit=MOST_SHOWN)
     return [
-        (parts.redactor.text(visible(title(one.action), one_line=True)), one.asked_at, clock_text(one.asked_at))
+        (
+            parts.redactor.text(visible(title(one.action), one_line=True)),
+            one.asked_at,
+            clock_text(one.asked_at),
+            (one.hold_until or 0) > now,
+        )
         for one in waiting
         if isinstance(one.action, Network)
     ]

@@ -39,11 +39,17 @@ async def test_hosts_and_exchanges_of_one_session(cli: httpx.AsyncClient, parts:
 
 async def test_what_waits_for_an_answer_is_shown_too(browser: httpx.AsyncClient, parts: FakeParts) -> None:
     action = Network(operation="connect", host="held.example.org", port=443, scheme="https")
-    request = parts.gate.ask(action, session_id="one", reason="", origin="egress")
+    request = parts.gate.ask(action, session_id="one", reason="", origin="egress", hold_s=3600)
     parts.gate.ask(Exec(command="held.sh", cwd="."), session_id="one", reason="", origin="agent_api")
     page = (await browser.get("/network?session=one")).text
     assert "held.example.org:443" in page
     assert "held.sh" not in page
+    assert '<span class="badge warn">held</span>' in page
+    gone = msgspec.structs.replace(action, host="gone.example.org")
+    late = parts.gate.ask(gone, session_id="one", reason="", origin="egress", hold_s=0)
+    page = (await browser.get("/parts/network?session=one")).text
+    assert page.count("held</span>") == page.count("the agent stopped waiting, your answer counts at its next try") == 1
+    parts.gate.resolve(late.id, "denied", by="test")
     assert "held.example.org" not in (await browser.get("/network?session=two")).text
     parts.gate.resolve(request.id, "denied", by="test")
     assert "held.example.org" not in (await browser.get("/parts/network?session=one")).text
