@@ -58,6 +58,7 @@ class Listener:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         self.connections += 1
+        self.writer = writer
         await self._tell()
         writer.write(self.greeting)
         try:
@@ -306,11 +307,14 @@ async def test_another_server_name_is_on_record_and_the_client_is_told(
 
 async def test_a_second_hello_with_another_name_is_refused(tunnels: Proxy, origin: Listener) -> None:
     origin.says = lambda data: server_hello(RETRY_RANDOM)
-    for together in (True, False):
+    for together, goes_on in ((True, False), (False, False), (False, True), (False, True)):
         origin.received.clear()
         other = client_hello("other.test")
         reader, writer = await connected(tunnels, origin.port, HELLO + (other if together else b""))
         assert (await reader.readexactly(43))[11:43] == RETRY_RANDOM
+        if goes_on:  # an answer that nobody asked for joins nothing
+            origin.writer.write(server_hello())
+            await origin.writer.drain()
         if not together:
             writer.write(other)
         await rest(reader)
