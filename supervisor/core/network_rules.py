@@ -302,7 +302,10 @@ class NetworkJudge(Judge[_Seen]):
 def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     """Whether a network lies within private space, so that naming it means its private addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
-    return network.prefixlen > 0 and (network.is_private or not network.is_global) and "public" not in ends
+    # Python takes what was once a site's own (RFC 3879) for global.
+    is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
+    is_private = is_old or network.is_private or not network.is_global
+    return network.prefixlen > 0 and is_private and "public" not in ends
 
 
 def as_literal(target: Target, address: Address) -> Target:
