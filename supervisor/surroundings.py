@@ -56,7 +56,12 @@ _CA_VARIABLES = (
     "CURL_CA_BUNDLE",
     "CARGO_HTTP_CAINFO",
     "AWS_CA_BUNDLE",
-    "UV_NATIVE_TLS_CA",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HTTPLIB2_CA_CERTS",
+    "PERL_LWP_SSL_CA_FILE",
+    "HEX_CACERTS_PATH",
+    "NIX_SSL_CERT_FILE",
     "DENO_CERT",
 )
 # Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
@@ -64,6 +69,8 @@ _JAVA_OPTIONS = " ".join(
     (
         *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
         f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
+        # Maven 3.9 has a client of its own that asks for this; Maven 4 calls it so.
+        *(f"-Daether.{name}.useSystemProperties=true" for name in ("connector.http", "transport.apache")),
     )
 )
 RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
@@ -366,6 +373,9 @@ class Surroundings:
             "NO_PROXY": "127.0.0.1,localhost,::1",
             "no_proxy": "127.0.0.1,localhost,::1",
             "NODE_USE_ENV_PROXY": "1",
+            # Yarn since its second version reads no other.
+            "YARN_HTTP_PROXY": proxy,
+            "YARN_HTTPS_PROXY": proxy,
             "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",

@@ -115,6 +115,8 @@ _NPM = 'cd /tmp && npm pack --no-update-notifier --fetch-retries 0 --registry "$
 CLIENTS = (
     Client("curl", _curl("--http1.1"), "hello from outside"),
     Client("curl h2", _curl("--http2"), "hello over h2", origin="h2"),
+    # On most systems by GnuTLS, which reads none of the variables that name authorities.
+    Client("wget", lambda url: ("wget", "-nv", "-O", "-", "--tries=1", url + "/"), "hello from outside", tunnelled="why", missing=absent("wget")),
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),
     Client("git push", _bash(_PUSH), "[new branch]", inside="403"),
     Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if PIP else "this Python has no pip"),

@@ -116,3 +116,36 @@ class TestEveryClient:
         assert asked
         assert all(record["verdict"] == "ask" for record in asked)
         assert all(one.answered_at is None for one in impatient.requests(session))
+
+
+# What curl, requests, Node, git, pip, cargo, AWS, gcloud, gRPC, httplib2, Perl, Hex, Nix, Deno and all that use OpenSSL's default or rustls read.
+AUTHORITIES = [
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HTTPLIB2_CA_CERTS",
+    "PERL_LWP_SSL_CA_FILE",
+    "HEX_CACERTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "DENO_CERT",
+    "SSL_CERT_FILE",
+]
+PROXIES = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"]
+
+
+@pytest.mark.xdist_group("clients-tunnelled")
+async def test_each_variable_that_clients_read_names_the_bundle_or_the_proxy(
+    patient: Supervised, workspace: Path
+) -> None:
+    script = 'for name; do cmp -s "${!name}" /etc/ssl/certs/ca-certificates.crt && echo "same $name"; done; env'
+    session, output = await patient.run(workspace, "bash", "-c", script, "bash", *AUTHORITIES)
+    lines = output.splitlines()
+    assert session.exit_code == 0
+    assert {line.removeprefix("same ") for line in lines if line.startswith("same ")} == set(AUTHORITIES)
+    assert {f"{name}=http://127.0.0.1:3128" for name in PROXIES} <= set(lines)
