@@ -10,6 +10,7 @@ import pytest
 from supervisor import client
 from supervisor.client import Client
 from supervisor.errors import UserError
+from tests.egress.egress_harness import nobody_at
 
 PATIENCE_S = 0.05
 
@@ -22,6 +23,7 @@ class Slow(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers = threading.Event()
+        self.answers_after_s = PATIENCE_S * 5
         self.hangs_up = False
 
 
@@ -29,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Slow
 
     def do_POST(self) -> None:
-        self.server.answers.wait(PATIENCE_S * 5)
+        self.server.answers.wait(self.server.answers_after_s)
         if self.server.hangs_up:
             self.close_connection = True
             return
@@ -61,6 +63,7 @@ def test_what_may_take_long_is_waited_for(slow: Slow) -> None:
 
 
 def test_anything_else_is_not_called_failed_where_it_only_took_long(slow: Slow) -> None:
+    slow.answers_after_s = 60.0  # not before this test is over
     with pytest.raises(UserError, match=r"didn't answer within 0\.05 s") as error:
         Client(slow.server_port, "x").post("/api/stop")
     assert "may be done all the same" in error.value.remedy
@@ -75,8 +78,5 @@ def test_a_supervisor_that_dies_meanwhile(slow: Slow) -> None:
 
 def test_nobody_there(slow: Slow) -> None:
     slow.answers.set()
-    port = slow.server_port
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as unused:
-        port = unused.server_port
-    with pytest.raises(UserError, match="doesn't answer"):
+    with nobody_at() as port, pytest.raises(UserError, match="doesn't answer"):
         Client(port, "x").get("/api/status")

@@ -65,7 +65,7 @@ def test_wait_survives_a_restart_of_the_supervisor(api: AgentApi) -> None:
         api.stop()
         api.start()
     api.resolve(ask.id, "denied")
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert answers == ["denied"]
 
 

@@ -5,6 +5,8 @@ the same port with everything it knew, as a restarted supervisor is.
 """
 
 import json
+import os
+import socketserver
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +15,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 type Json = dict[str, Any]
+# Of this machine, and of this process alone: nobody else is given the port meanwhile that it comes back to.
+ADDRESS = f"127.72.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 255}"
 ASK_ROUTES = ("/v1/exec", "/v1/files/write", "/v1/files/edit", "/v1/packages", "/v1/git", "/v1/policy-proposals")
 
 
@@ -36,7 +40,7 @@ class AgentApi:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{ADDRESS}:{self.port}"
 
     def __enter__(self) -> "AgentApi":
         self.start()
@@ -46,7 +50,7 @@ class AgentApi:
         self.stop()
 
     def start(self) -> None:
-        self._http = _Server(("127.0.0.1", self.port), _Handler)
+        self._http = _Server((ADDRESS, self.port), _Handler)
         self._http.api = self
         self.port = int(self._http.server_address[1])
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -59,7 +63,7 @@ class AgentApi:
             self.changed.notify_all()
         self._http.shutdown()
         self._http.server_close()
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=60)
 
     def resolve(self, request_id: str, status: str, **facts: Any) -> None:
         """Answer a request, as the operator would."""
@@ -67,7 +71,7 @@ class AgentApi:
             self.requests[request_id].update(status=status, **facts)
             self.changed.notify_all()
 
-    def wait_for_asks(self, count: int, timeout_s: float = 10.0) -> None:
+    def wait_for_asks(self, count: int, timeout_s: float = 60.0) -> None:
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.asks) >= count, timeout_s), self.asks
 
@@ -89,8 +93,12 @@ class AgentApi:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
     stopping = False
     api: AgentApi
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # its own class's asks for the name of the address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Cut connections are part of what is tested."""

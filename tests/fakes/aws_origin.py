@@ -103,6 +103,7 @@ def unpack_chunks(body: bytes) -> bytes:
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     origin: AwsOrigin
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -151,6 +151,7 @@ class MessagesServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     fake: MessagesServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -299,7 +299,7 @@ async def test_masked_paths_show_nowhere(sandbox: Bubblewrap, place: Place, tmp_
         readonly_binds=((place.lower, "/opt/w"),),
         limits=LIMITS,
     )
-    result = await sandbox.run_tool(spec, timeout_s=20)
+    result = await sandbox.run_tool(spec, timeout_s=60)
     assert result.stdout == b""
     assert result.stderr.count(b"No such file") == 2
     assert (data / "sessions" / "merged" / "mine").exists()
@@ -371,7 +371,7 @@ def test_it_runs_on_uvloop_too(place: Place) -> None:
 
     async def go() -> bytes:
         backend = Bubblewrap()
-        result = await backend.run_tool(place.spec("echo", "ok", ports=(3128,)), timeout_s=20)
+        result = await backend.run_tool(place.spec("echo", "ok", ports=(3128,)), timeout_s=60)
         await backend.close()
         return result.stdout
 

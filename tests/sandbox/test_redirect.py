@@ -49,7 +49,7 @@ async def test_without_it_there_is_neither_door_nor_route(sandbox: Bubblewrap, s
             workspace_merged=spec.workspace_merged,
             redirected=redirected,
         )
-        result = await sandbox.run_tool(plain, timeout_s=30)
+        result = await sandbox.run_tool(plain, timeout_s=60)
         assert (result.exit_code == 0, found in result.stderr.decode()) == (redirected, True)
 
 
@@ -78,7 +78,7 @@ async def test_where_it_does_not_lead_to_the_door_nothing_starts(
         await sandbox.start(spec, on_output=lambda block: None)
     assert not list(spec.workspace_merged.iterdir()), "the command never ran"
     monkeypatch.undo()
-    result = await sandbox.run_tool(spec, timeout_s=30)
+    result = await sandbox.run_tool(spec, timeout_s=60)
     assert result.exit_code == 0
 
 
@@ -88,7 +88,7 @@ async def test_a_machine_without_ipv6_has_the_rest(
     rules, v4, v6 = steps(DOOR_PORT)
     refused = v6._replace(packets=tuple(one._replace(data=one.data[:-8] + "ffffff7f") for one in v6.packets))
     monkeypatch.setattr(namespaces, "steps", lambda port: (rules, v4, refused))
-    result = await sandbox.run_tool(spec, timeout_s=30)
+    result = await sandbox.run_tool(spec, timeout_s=60)
     assert result.exit_code == 0
     six = Spec(
         command=("/bin/bash", "-c", "exec 3<>/dev/tcp/2001:db8::1/443"),
@@ -96,7 +96,7 @@ async def test_a_machine_without_ipv6_has_the_rest(
         workspace_merged=spec.workspace_merged,
         redirected=True,
     )
-    assert "unreachable" in (await sandbox.run_tool(six, timeout_s=30)).stderr.decode()
+    assert "unreachable" in (await sandbox.run_tool(six, timeout_s=60)).stderr.decode()
 
 
 async def test_doctor_says_what_is_missing(
