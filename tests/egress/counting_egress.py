@@ -1,4 +1,4 @@
-"""What is run in an egress process before it starts, so that a test can ask what it holds, and hold up what it dials."""
+"""What is run in an egress process before it starts, so that a test can ask what it holds."""
 
 import asyncio
 import json
@@ -7,18 +7,14 @@ from collections.abc import Callable
 from supervisor.core.egress_wire import Body, CloseListener
 from tests.egress.egress_harness import PATIENCE_S, FakeSupervisor
 
-# Of this name egress dials only once it is told to.
-SLOW = "slow.test"
-_COUNT, _DIAL = "count", "dial"
+_COUNT = "count"
 
 PREFACE = f"""
 import asyncio, json, os
 from supervisor.core.egress_wire import Body, CloseListener
 from supervisor.egress import app
-from supervisor.egress.dialler import PinnedLoop
 
-obey, dial = app.Egress._on_message, PinnedLoop.dial
-known, may_dial = [], asyncio.Event()
+obey = app.Egress._on_message
 
 def held(egress):
     questions, sessions = egress._questions, egress._sessions.all()
@@ -42,21 +38,12 @@ def say(egress, what, facts):
     egress._link.send(Body(question_id=-1, of="request", media_type=what, data=data, whole_bytes=0))
 
 def obeyed(egress, message, fds):
-    known[:] = [egress]
     if not isinstance(message, CloseListener):
         obey(egress, message, fds)
     elif message.session_id == {_COUNT!r}:
         say(egress, {_COUNT!r}, held(egress))
-    elif message.session_id == {_DIAL!r}:
-        may_dial.set() if message.listener_id else may_dial.clear()
 
-async def dialled(loop, host, port):
-    if host == {SLOW!r}:
-        say(known[0], {_DIAL!r}, {{}})
-        await may_dial.wait()
-    return await dial(loop, host, port)
-
-app.Egress._on_message, PinnedLoop.dial = obeyed, dialled
+app.Egress._on_message = obeyed
 """
 
 
@@ -81,16 +68,6 @@ async def until_held(supervisor: FakeSupervisor, wanted: Callable[[dict[str, int
     except TimeoutError:
         raise AssertionError(found) from None
     return found
-
-
-async def until_dialling(supervisor: FakeSupervisor) -> None:
-    """Until egress is about to dial the slow name."""
-    await supervisor.until_one(lambda one: isinstance(one, Body) and one.media_type == _DIAL)
-
-
-def let_dial(supervisor: FakeSupervisor, *, is_on: bool) -> None:
-    """Whether it may."""
-    supervisor.send(CloseListener(session_id=_DIAL, listener_id=int(is_on)))
 
 
 def _said(supervisor: FakeSupervisor, what: str) -> list[Body]:

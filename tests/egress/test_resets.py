@@ -20,9 +20,8 @@ import pytest_asyncio
 import trustme
 
 from supervisor.core.egress_wire import Abandoned, Answer, CloseSession, Question, Reserve, Settled, Spent
-from tests.egress.counting_egress import PREFACE, SLOW, let_dial, until_dialling, until_held
+from tests.egress.counting_egress import PREFACE, until_held
 from tests.egress.egress_harness import (
-    NAMES,
     PATIENCE_S,
     FakeSupervisor,
     Proxy,
@@ -186,17 +185,6 @@ async def the_addresses_held(place: Place) -> None:
     await place.asked(lambda question: question.after is not None)
 
 
-async def a_tunnel_not_dialled(place: Place) -> None:
-    place.looks_inside = False
-    await place.dial(connecting(place.plain, SLOW) + client_hello(SLOW))
-    await until_dialling(place.supervisor)
-
-
-async def a_request_not_dialled(place: Place) -> None:
-    await place.dial(asking(place.plain, host=SLOW))
-    await until_dialling(place.supervisor)
-
-
 async def half_a_hello_to_be_looked_into(place: Place) -> None:
     client = await place.connect(place.tls)
     client.writer.write(HELLO[:40])
@@ -232,8 +220,6 @@ NOTHING_DIALLED = [
     a_request_and_its_body_held,
     a_request_inside_held,
     the_addresses_held,
-    a_tunnel_not_dialled,
-    a_request_not_dialled,
     half_a_hello_to_be_looked_into,
     inside_and_nothing_said,
     half_a_head_inside,
@@ -403,8 +389,7 @@ _numbers = itertools.count()
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counted(data_dir: Path, upstream_ca: Path) -> AsyncIterator[FakeSupervisor]:
-    names = NAMES | {SLOW: ("127.0.0.1",)}
-    async with running_egress(data_dir, upstream_ca, names=names, hold_s=PATIENCE_S, preface=PREFACE) as supervisor:
+    async with running_egress(data_dir, upstream_ca, hold_s=PATIENCE_S, preface=PREFACE) as supervisor:
         yield supervisor
 
 
@@ -430,7 +415,6 @@ async def far_ends(authority: trustme.CA) -> AsyncIterator[tuple[Far, Far]]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def place(counted: FakeSupervisor, far_ends: tuple[Far, Far], ca_file: Path) -> AsyncIterator[Place]:
     counted.reset()
-    let_dial(counted, is_on=False)
     session_id = f"s-{next(_numbers)}"  # of another nothing is looked up that was before
     async with serving(counted, session_id) as proxy:
         place = Place(counted, proxy, *far_ends, ca_file)
@@ -488,14 +472,8 @@ async def test_a_client_that_resets_before_anything_is_dialled(
     place.client.reset()
     await until_held(place.supervisor, lambda facts: not facts["questions"])
     await answer_late(place)
-    let_dial(place.supervisor, is_on=True)
     await nothing_stays(place, before)
-    # What was held up in its dialling may reach its origin; it says nothing there.
-    assert place.plain.connections + place.tls.connections == place.plain.taken.qsize() + place.tls.taken.qsize()
-    assert place.plain.connections == 0 or "not_dialled" in state.__name__
-    assert place.tls.connections == 0
-    if place.plain.connections:
-        assert await (await place.reached(place.plain)).reader.read(1) == b""
+    assert place.plain.connections + place.tls.connections == 0
 
 
 async def answer_late(place: Place) -> None:
