@@ -45,8 +45,10 @@ ONE_NEW = "1 new connection after another"
 
 
 type Origins = dict[str, int]
-# What each way took, by its name: the latencies of each round, in seconds.
+# What each way took, by its name, in seconds: each round, or each request of those that were made one after another.
 type Taken = dict[str, list[float]]
+# What is done in a round; it tells what each request took where they were made one after another.
+type Do = Callable[[Way], Coroutine[None, None, Sequence[float]]]
 
 
 def main() -> list[Figure]:
@@ -89,17 +91,15 @@ async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
-        taken = await _in_turns(ways, do, ADDED_ROUNDS if what == ONE_NEW else ROUNDS)
+        taken, each = await _in_turns(ways, do, ADDED_ROUNDS if what == ONE_NEW else ROUNDS)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
         best = max((way.name for way in rivals), key=rates.__getitem__, default=None)
         for way in ways[1:]:
             wanted = 0.9 if way.name == best else None
             figures.append(_rate(f"unread, {what}", rates, way.name, wanted))
         if what.startswith("1 "):
-            figures += _added(
-                what, {name: statistics.median(seconds) / count * 1000 for name, seconds in taken.items()}, rivals
-            )
-    taken = await _in_turns(ways, lambda way: _large(way, origin))
+            figures += _added(what, {name: statistics.median(seconds) * 1000 for name, seconds in each.items()}, rivals)
+    taken, _ = await _in_turns(ways, lambda way: _large(way, origin))
     rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
     for way in ways[1:]:
         figures.append(_rate("unread, 100 MB", rates, way.name, 0.8 if way.name == "squid" else None, "MB/s"))
@@ -111,12 +111,12 @@ def _rate(what: str, rates: dict[str, float], against: str, wanted: float | None
 
 
 def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figure]:
-    """What a proxy adds to a request."""
+    """What a proxy adds to the median request."""
     if not rivals:
         return []
     best = min(rivals, key=lambda way: ms[way.name])
     ours, theirs = ms["ours"] - ms["direct"], ms[best.name] - ms["direct"]
-    return [Figure(f"unread, {what}: added to each", ours, "ms", theirs, best.name, 1.2)]
+    return [Figure(f"unread, {what}: added p50", ours, "ms", theirs, best.name, 1.2)]
 
 
 async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
@@ -128,7 +128,7 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
     for what, do, count in _cases(origin):
         if what.startswith("64 ") and "new" in what:
             continue  # seconds each with any
-        taken = await _in_turns(ways, do)
+        taken, _ = await _in_turns(ways, do)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
         is_kept = "kept" in what
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
@@ -168,7 +168,7 @@ async def _plain_figures(ways: Sequence[Way], origin: int) -> list[Figure]:
     ]
 
 
-def _cases(origin: int) -> list[tuple[str, Callable[[Way], Coroutine[None, None, None]], int]]:
+def _cases(origin: int) -> list[tuple[str, Do, int]]:
     """What is done, how, and how many requests that is."""
     return [
         ("1 connection kept", lambda way: _kept(way, origin, KEPT_REQUESTS), KEPT_REQUESTS),
@@ -178,17 +178,16 @@ def _cases(origin: int) -> list[tuple[str, Callable[[Way], Coroutine[None, None,
     ]
 
 
-async def _in_turns(
-    ways: Sequence[Way], do: Callable[[Way], Coroutine[None, None, None]], rounds: int = ROUNDS
-) -> Taken:
-    """The seconds that each way took in each round."""
+async def _in_turns(ways: Sequence[Way], do: Do, rounds: int = ROUNDS) -> tuple[Taken, Taken]:
+    """What each round took, and what each request did."""
     taken: Taken = {way.name: [] for way in ways}
+    each: Taken = {way.name: [] for way in ways}
     for _ in range(rounds):
         for way in ways:
             began = time.perf_counter()
-            await do(way)
+            each[way.name] += await do(way)
             taken[way.name].append(time.perf_counter() - began)
-    return taken
+    return taken, each
 
 
 def _way(ours: Ours, session: str, trust: Path) -> Way:
@@ -246,26 +245,34 @@ async def _get(client: tuple[asyncio.StreamReader, asyncio.StreamWriter], origin
         length -= len(await reader.read(min(length, 1 << 18)))
 
 
-async def _kept(way: Way, origin: int, count: int) -> None:
+async def _kept(way: Way, origin: int, count: int) -> list[float]:
+    """One connection, and what each request on it took."""
     async with _client(way, origin) as client:
-        for _ in range(count):
-            await _get(client, origin, "/small")
+        return [await _timed(_get(client, origin, "/small")) for _ in range(count)]
 
 
-async def _new(way: Way, origin: int) -> None:
-    for _ in range(NEW_CONNECTIONS):
-        await _kept(way, origin, 1)
+async def _new(way: Way, origin: int) -> list[float]:
+    """What each of several took from connecting to the end of its answer."""
+    return [await _timed(_kept(way, origin, 1)) for _ in range(NEW_CONNECTIONS)]
 
 
-async def _many(way: Way, origin: int, count: int) -> None:
+async def _many(way: Way, origin: int, count: int) -> tuple[()]:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(PARALLEL):
             tasks.create_task(_kept(way, origin, count))
+    return ()
 
 
-async def _large(way: Way, origin: int) -> None:
+async def _large(way: Way, origin: int) -> tuple[()]:
     async with _client(way, origin) as client:
         await _get(client, origin, "/large")
+    return ()
+
+
+async def _timed(what: Coroutine[None, None, object]) -> float:
+    began = time.perf_counter()
+    await what
+    return time.perf_counter() - began
 
 
 # -- what is measured --------------------------------------------------------------------------------------------------
