@@ -164,6 +164,8 @@ class Decoder:
                 if sum(map(len, parts)) >= STEP_BYTES or count % _MOST_SILENT_STEPS == 0:
                     yield b"".join(parts)
                     parts.clear()
+                    if self.why:  # refused by whoever took that step
+                        return
         except ValueError as error:
             self.why = str(error)
         yield b"".join(parts)

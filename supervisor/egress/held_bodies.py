@@ -23,9 +23,12 @@ class HeldBody:
         self._session_id = session_id
         self._held = held
         self._bytes = 0
+        self._is_over = False
 
     def may_hold(self, body_bytes: int) -> bool:
-        """Whether so much of the body may be held, beside the session's other bodies."""
+        """Whether so much of the body may be held, beside the session's other bodies. Nothing of one that was let go of, by whoever still reads it."""
+        if self._is_over:
+            return False
         others = self._held.get(self._session_id, 0) - self._bytes
         if body_bytes > MOST_BODY_BYTES or others + body_bytes > MOST_HELD_BYTES:
             return False
@@ -35,6 +38,7 @@ class HeldBody:
 
     def let_go(self) -> None:
         """The body is held no longer."""
+        self._is_over = True
         left = self._held.pop(self._session_id, 0) - self._bytes
         self._bytes = 0
         if left > 0:

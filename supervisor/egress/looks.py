@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mitmproxy import http
 from mitmproxy.proxy import commands
 
-from supervisor.egress.codings import STEP_BYTES, TOO_MANY, Decoder
+from supervisor.egress.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
 from supervisor.egress.sessions import Session
 
 # Keys of `flow.metadata`.
@@ -29,6 +29,8 @@ MOST_AT_ONCE_BYTES = 16 * 1024
 _BEGIN_ESCAPES = (b"\\", b"%", b"&")
 _ESCAPE_BYTES = 8
 SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES
+# What these make begins with bytes that no text does (RFC 1952 2.3.1, RFC 8878 3.1.1).
+_MARKED = {"gzip", "x-gzip", "zstd"}
 
 
 class Look:
@@ -131,6 +133,34 @@ def look_at(flow: http.HTTPFlow, way: str, session: Session) -> Look:
             decoder.refuse(TOO_MANY)
         look = flow.metadata[way] = Look(decoder, session.turn)
     return look
+
+
+async def said_by(flow: http.HTTPFlow, session: Session, may_hold: Callable[[int], bool]) -> bytes | None:
+    """What the body of a request says that is held whole; None where that can't be told, or where `may_hold` allows not so many bytes of both forms.
+
+    Only codings are undone that no text looks like: an origin may read a body as it is, whatever its head says of it.
+    """
+    body, coding = flow.request.raw_content or b"", _codings(flow.request.headers).lower()
+    names = {part.strip() for part in coding.split(",")} - {"", "identity"}
+    if not names:
+        return body
+    decoder = Decoder(coding)
+    if not names <= _MARKED or not session.may_unpack(decoder):
+        return None
+    said = bytearray()
+
+    def take(part: bytes) -> None:
+        if decoder.is_readable and may_hold(len(body) + len(said) + len(part)):
+            said.extend(part)
+        else:
+            decoder.refuse(TOO_MUCH)
+
+    look = Look(decoder, session.turn)
+    look.add(take)
+    await look.in_steps(body)
+    look.end()
+    may_hold(len(body))  # nothing keeps what it says for longer than it is looked at
+    return bytes(said) if decoder.is_readable else None
 
 
 def _codings(headers: http.Headers) -> str:

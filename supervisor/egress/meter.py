@@ -23,9 +23,10 @@ from supervisor.core.model_errors import (
     plain_requests_only,
 )
 from supervisor.core.usage import Usage, UsageReader
+from supervisor.egress import held_bodies
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
-from supervisor.egress.looks import DOWN, look_at
+from supervisor.egress.looks import DOWN, look_at, said_by
 from supervisor.egress.questions import Questions
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.secrets import has_any
@@ -97,7 +98,7 @@ class Meter:
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return None
-        call = self._call(flow, metered)
+        call = await self._call(flow, metered)
         if call is None:
             del flow.metadata[CALL]
             return None
@@ -160,12 +161,14 @@ class Meter:
             at_gateway=at_model_host and not is_model_host(host),
         )
 
-    def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
+    async def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
         body = flow.request.raw_content or b""
-        is_encoded = flow.request.headers.get("content-encoding", "identity").lower() != "identity"
         path = flow.request.data.path.decode("latin-1")
         if metered.api == "unmetered":
             return ModelCall(api="unmetered", body_bytes=len(body))
+        held = held_bodies.of(flow)
+        said = await said_by(flow, metered.connection.session, held.may_hold) if held is not None else None
+        body, is_encoded = (body, True) if said is None else (said, False)
         return read_call(metered.api, path, body, is_encoded=is_encoded, at_model_host=metered.is_paid)
 
 

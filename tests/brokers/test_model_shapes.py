@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import trustme
+import zstandard
 
+from supervisor.egress.held_bodies import MOST_BODY_BYTES
 from tests.brokers.conftest import Setting
 from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
 from tests.egress.egress_harness import Proxy, answer_of, server_context, status_of
@@ -150,10 +152,14 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         ("PUT /v1/messages\r\n", PLAIN, True),
         ("POST /v1/messages\r\n", PLAIN.decode().encode("utf-16"), True),
         ("POST /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
-        ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), False),
+        ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), True),
+        ("POST /v1/messages\r\nContent-Encoding: zstd\r\n", zstandard.compress(PLAIN), True),
+        ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", PLAIN, False),
+        ("POST /v1/messages\r\nContent-Encoding: br\r\n", PLAIN, False),
+        ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN + b" " * MOST_BODY_BYTES), False),
         ("POST /v1/messages\r\n", DOUBLED, False),
     ],
-    ids=["type", "path", "put", "utf-16", "chunked", "gzip", "doubled"],
+    ids=["type", "path", "put", "utf-16", "chunked", "gzip", "zstd", "not-gzip", "br", "unpacks-to-much", "doubled"],
 )
 async def test_however_a_call_is_dressed_it_is_metered(
     desk: Setting, api: ModelApi, head: str, body: bytes, is_exact: bool

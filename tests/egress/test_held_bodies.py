@@ -1,8 +1,11 @@
 """Bodies that must be seen whole: how much of them is held, and that what was refused for its length is let go of."""
 
 import asyncio
+import gzip
 
+import brotli
 import pytest
+import zstandard
 from mitmproxy import connection, http
 from mitmproxy.options import Options
 from mitmproxy.proxy.context import Context
@@ -10,8 +13,10 @@ from mitmproxy.proxy.layers.http import HTTPMode, ResponseData, SendHttp
 from mitmproxy.test import tflow
 
 from supervisor.egress import held_bodies
+from supervisor.egress.codings import STEP_BYTES
 from supervisor.egress.held_bodies import MOST_BODY_BYTES, HeldBodies, HeldBody
 from supervisor.egress.layers import GuardedStream
+from supervisor.egress.looks import said_by
 from supervisor.egress.sessions import Connection, Session
 
 
@@ -61,3 +66,39 @@ def test_one_that_is_too_long_is_refused_and_takes_nothing_from_the_next(monkeyp
         assert held_bodies.TOO_LONG.encode() in body
         assert not stream.request_body_buf
     assert held_flow(bodies, mine)[1].may_hold(10)
+
+
+def test_what_still_reads_one_that_is_gone_holds_nothing() -> None:
+    bodies, mine = HeldBodies(), of_session("one")
+    flow, held = held_flow(bodies, mine)
+    held_bodies.let_go(flow)
+    assert not held.may_hold(1)
+    others = [held_flow(bodies, mine)[1] for _ in range(3)]
+    assert all(one.may_hold(MOST_BODY_BYTES) for one in others)
+
+
+async def test_a_packed_body_is_read_only_as_far_as_it_may_be_held() -> None:
+    flow, connection = tflow.tflow(), of_session("one")
+    says = b'{"model": "x"}'
+    asked: list[int] = []
+
+    def may_hold(count: int) -> bool:
+        asked.append(count)
+        return count <= 4 * STEP_BYTES
+
+    for coding, pack in (("gzip", gzip.compress), ("zstd", zstandard.compress), ("zstd, x-gzip", twice)):
+        flow.request.headers["content-encoding"] = coding
+        flow.request.raw_content = pack(says)
+        assert await said_by(flow, connection.session, may_hold) == says
+        flow.request.raw_content = pack(says + b" " * (64 * STEP_BYTES))
+        assert await said_by(flow, connection.session, may_hold) is None
+        assert max(asked) <= 6 * STEP_BYTES
+        assert asked[-1] == len(flow.request.raw_content), "what it said is held no longer"
+    for coding, body in (("br", brotli.compress(says)), ("gzip", says), ("gzip, br", says)):
+        flow.request.headers["content-encoding"] = coding
+        flow.request.raw_content = body
+        assert await said_by(flow, connection.session, may_hold) is None
+
+
+def twice(body: bytes) -> bytes:
+    return gzip.compress(zstandard.compress(body))

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import zstandard
+
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.settings import ROOT
 from supervisor.spending import read_prices
@@ -18,7 +20,6 @@ from supervisor.spending import read_prices
 TABLE = read_prices(ROOT / "policy/prices.yaml")
 MODEL = "claude-haiku-4-5"
 AWS_STREAM = "application/vnd.amazon.eventstream"
-# A body may say that it is packed and not be.
 GZIP_MAGIC = b"\x1f\x8b"
 type Json = dict[str, Any]
 
@@ -46,8 +47,11 @@ class ModelApi:
                     0,
                 )
                 data = await _chunked(reader) if "chunked" in head.lower() else await reader.readexactly(length)
-                is_packed = "content-encoding: gzip" in head.lower() and data.startswith(GZIP_MAGIC)
-                data = gzip.decompress(data) if is_packed else data
+                # A body may say that it is packed and not be.
+                if "content-encoding: gzip" in head.lower() and data.startswith(GZIP_MAGIC):
+                    data = gzip.decompress(data)
+                elif "content-encoding: zstd" in head.lower():
+                    data = zstandard.decompress(data)
                 body = json.loads(data) if data else {}
                 self.requests.append(body)
                 if not await self._answer(writer, path, body):
