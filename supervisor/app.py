@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from supervisor import audit_lines, turns, whole_files
+from supervisor import audit_lines, whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle, write_java_store
@@ -277,7 +277,6 @@ class Supervisor:
             own = (("127.0.0.1", self.port), ("::1", self.port))
             parts.network.forbid(own)
             parts.gate.rulings.forbid_endpoints(frozenset(own))
-            turns.take_short(turns.ANSWERS_NS)
             await parts.network.start(self._tasks)
             self._write_contact()
             parts.audit.record(

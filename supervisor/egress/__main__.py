@@ -14,7 +14,6 @@ import sys
 
 import structlog
 
-from supervisor import turns
 from supervisor.clock import RealClock
 from supervisor.egress.app import Egress
 from supervisor.egress.dialler import PinnedLoop
@@ -63,7 +62,6 @@ def main() -> None:
     parser.add_argument("--channel-fd", type=int, required=True)
     channel = socket.socket(fileno=parser.parse_args().channel_fd)
     files = harden()
-    turns.take_short(turns.PASSES_ON_NS)
     configure_logging()
     if files < FEW_FILES:
         remedy = f"raise the limit before Gatehouse is started: ulimit -n {MOST_FILES}"
