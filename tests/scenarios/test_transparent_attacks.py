@@ -183,7 +183,6 @@ async def test_names_and_datagrams_are_no_way_out(running: Supervised, tmp_path:
     assert set(kinds.values()) == {(0, 0)}, "nothing but an address, which stands for the name in this sandbox alone"
     assert came["by tcp"] is True
     assert {answer for name, answer in came.items() if name.startswith("udp")} == {"ConnectionRefusedError"}
-    assert came["took_s"] < 10
     verdicts = running.audit("verdict_given", session=session.id, category="network")
     assert verdicts == [], "to know an address is no connection: nobody was asked, and nothing was looked up"
     assert site.untouched
