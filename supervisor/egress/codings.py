@@ -52,10 +52,11 @@ class _Zlib:
         self._may_be_bare = may_be_bare
         self._begun = b""
         self._inflater = zlib.decompressobj(_WITH_HEADER)
+        self._is_over = False
 
     def steps(self, piece: bytes) -> Iterator[bytes]:
         left = self._from_header(piece) if self._may_be_bare else piece
-        while left:
+        while left := self._of_member(left):
             try:
                 found = self._inflater.decompress(left, STEP_BYTES)
                 yield found
@@ -64,7 +65,7 @@ class _Zlib:
                     yield found
             except zlib.error as error:
                 raise ValueError(BROKEN) from error
-            left = self._inflater.unconsumed_tail or self._next_member()
+            left = self._inflater.unconsumed_tail or self._inflater.unused_data
 
     def _from_header(self, piece: bytes) -> bytes:
         """Many a server sends `deflate` without zlib's header (RFC 9110 8.4.1.2): the first two bytes tell. Nothing until they came."""
@@ -78,13 +79,19 @@ class _Zlib:
             self._inflater = zlib.decompressobj(_BARE)
         return self._begun
 
-    def _next_member(self) -> bytes:
-        """What follows the end where that is another member of gzip's (RFC 1952 2.2). Whatever else it is, readers pass over it."""
-        rest = self._inflater.unused_data.lstrip(b"\0") if self._inflater.eof else b""
-        if not rest.startswith(_GZIP_BEGINS):
-            return b""
-        self._inflater = zlib.decompressobj(_WITH_HEADER)
-        return rest
+    def _of_member(self, left: bytes) -> bytes:
+        """What is left, where it belongs to a member or begins another of gzip's (RFC 1952 2.2). Whatever else follows an end, readers pass over it.
+
+        INVARIANT: past its end an inflater is given nothing: it would keep all of that, and copy it with each piece.
+        """
+        if not self._inflater.eof:
+            return left
+        rest = b"" if self._is_over else left.lstrip(b"\0")
+        if rest.startswith(_GZIP_BEGINS):
+            self._inflater = zlib.decompressobj(_WITH_HEADER)
+            return rest
+        self._is_over = self._is_over or bool(rest)
+        return b""
 
 
 class _Brotli:

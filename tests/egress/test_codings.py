@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -119,6 +120,23 @@ def test_a_coding_that_makes_nothing_takes_its_turns_too() -> None:
         parts = list(Decoder(coding).decode(coded))
         assert not any(parts)
         assert len(parts) > 50
+
+
+@pytest.mark.parametrize("after", [b"z", b"\0", b"\0z"])
+def test_what_follows_the_end_is_not_kept_however_long_it_is(after: bytes) -> None:
+    """zlib keeps all that it is given past an end, and copies it with each piece: a body would fill egress, and hold it up for longer and longer."""
+    decoder, piece = Decoder("gzip"), after * (STEP_BYTES // len(after))
+    assert decoded(decoder, gzip.compress(b"short"), STEP_BYTES) == b"short"
+    tracemalloc.start()
+    try:
+        for _ in range(64):
+            assert not any(decoder.decode(piece))
+        assert tracemalloc.get_traced_memory()[0] < 8 * STEP_BYTES
+    finally:
+        tracemalloc.stop()
+    assert decoder.is_readable
+    more = b"" if b"z" in after else b"more"
+    assert decoded(decoder, gzip.compress(b"more"), STEP_BYTES) == more
 
 
 def test_few_bodies_at_once_are_packed_in_a_way_that_much_is_kept_of() -> None:
