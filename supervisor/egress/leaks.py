@@ -36,8 +36,9 @@ MOST_WAITING_BYTES = 256 * 1024
 _PIECE_BYTES = 64
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
-# RFC 9110 14.6
-_IN_RANGES = "multipart/byteranges"
+# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asked by the second header.
+_IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
+_RANGES = ("range", "request-range")
 
 # mitmproxy's word for whether, and through what, a body streams.
 type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
@@ -95,8 +96,9 @@ class Leaks:
             return None
         if back:
             # A part of what is coded can't be decoded, unless it is the first.
-            is_part = "range" in headers
-            if "," in ",".join(headers.get_all("range")).strip(","):
+            ranges = [",".join(headers.get_all(name)).strip(",") for name in _RANGES if name in headers]
+            is_part = bool(ranges)
+            if any("," in asked for asked in ranges):
                 return secrets.IN_RANGES
             headers["accept-encoding"] = "identity" if is_part else readable_only(headers.get("accept-encoding", ""))
         watch = flow.metadata[_KEY] = _Watch(

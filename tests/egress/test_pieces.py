@@ -59,6 +59,8 @@ def in_ranges(kind: str = "multipart/byteranges; boundary=x") -> bytes:
         ["range:bytes=0-15", "RANGE: bytes=16-31"],
         ["Range: bytes=0-15,16-31", "If-Range: x"],
         ["Range: bytes=0-15,,16-31"],
+        ["Request-Range: bytes=0-15,16-31"],
+        ["Range: bytes=0-31", "request-range:bytes=0-15,16-31"],
     ],
 )
 async def test_several_ranges_are_asked_of_no_host_with_a_credential(
@@ -85,7 +87,15 @@ async def test_one_range_is_and_several_are_of_other_hosts(proxy: Proxy, http: O
     assert b"Range: bytes=0-1,5-9" in http.received
 
 
-@pytest.mark.parametrize("kind", ["multipart/byteranges; boundary=x", " Multipart/ByteRanges;boundary=x"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "multipart/byteranges; boundary=x",
+        " Multipart/ByteRanges;boundary=x",
+        # Apache's, to whoever asks with `Request-Range` or calls itself `MSIE 3`.
+        "multipart/x-byteranges; boundary=x",
+    ],
+)
 @pytest.mark.parametrize("asked", ["Range: bytes=0-15", "X-Range: bytes=0-15,16-31", "Accept: */*"])
 async def test_an_answer_in_several_ranges_is_not_passed_on_whoever_asked_for_it(
     proxy: Proxy, http: Origin, kind: str, asked: str
