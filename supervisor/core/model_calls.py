@@ -53,6 +53,9 @@ _SERVER_TOOLS = (
 _FAST = frozenset({"fast", "priority"})
 MOST_CHOICES = 128
 MOST_NAME_CHARS = 200
+# Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
+MOST_MARKS = 500_000
+_MARKS = (b"{", b"[", b",", b":")
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -159,7 +162,10 @@ def read_call(
     """The call that a request makes; None where its body is no model's (some other site uses the same path).
 
     A body that is encoded, can't be read, or says a key twice (two readers may differ then) is taken for the largest there is.
+    So is one of too many values, at any host: a few packed bytes may stand for millions.
     """
+    if not is_encoded and sum(map(body.count, _MARKS)) > MOST_MARKS:
+        return ModelCall(api=api, body_bytes=len(body), beyond_body=True)
     seen = _Seen()
     root: Any = None
     if not is_encoded:

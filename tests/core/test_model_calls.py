@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.model_calls import ModelCall, api_of, is_model_host, read_call
+from supervisor.core.model_calls import MOST_MARKS, ModelCall, api_of, is_model_host, read_call
 
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
 
@@ -222,3 +222,22 @@ def test_any_body_is_read(body: object) -> None:
     found = call("chat", body)
     assert found is not None
     assert found.choices >= 1
+
+
+@pytest.mark.parametrize("value", [b"{}", b"1", b"[]", b'{"a":1}'])
+def test_of_too_many_values_none_is_read_and_the_call_is_the_largest_there_is(value: bytes) -> None:
+    """32 KB of gzip are 32 MB of these: to read them takes a gigabyte, and seconds in which egress does nothing else."""
+    marks = sum(map((value + b",").count, (b"{", b"[", b",", b":")))
+    room = MOST_MARKS - 20
+
+    def call(count: int, *, at_model_host: bool) -> ModelCall | None:
+        body = b'{"model":"m","max_tokens":5,"messages":[' + (value + b",") * count + b"1]}"
+        return read_call("chat", "/v1/chat/completions", body, at_model_host=at_model_host)
+
+    for at_model_host in (True, False):
+        read = call(room // marks, at_model_host=at_model_host)
+        assert read is not None
+        assert (read.model, read.beyond_body) == ("m", False)
+        large = call(room // marks + 20, at_model_host=at_model_host)
+        assert large is not None
+        assert (large.model, large.max_output_tokens, large.beyond_body) == ("", None, True)
