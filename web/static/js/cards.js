@@ -269,6 +269,7 @@ export function watchCards() {
       goOn(card, byPointer);
     } else if (card) {
       if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
+      else if (!pending.has(id)) want(id); // what came back was lost, and news told meanwhile that it counted
       if (!card.contains(document.activeElement)) card.focus({ preventScroll: true });
     }
     changed();

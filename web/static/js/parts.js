@@ -45,7 +45,7 @@ export function watchParts() {
       detail.shouldSwap = false;
       missed.add(wanted.elt);
       catchUp();
-    } else if (wanted.verb === "get" && wanted.elt !== target && target.matches(PART)) target.dataset.shows = wanted.path;
+    } else if (detail.shouldSwap && wanted.verb === "get" && wanted.elt !== target && target.matches(PART)) target.dataset.shows = wanted.path;
   });
   document.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
     if (focused && document.activeElement === document.body) target.querySelector(focused)?.focus({ preventScroll: true });
