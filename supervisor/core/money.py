@@ -2,13 +2,14 @@
 
 from decimal import Decimal
 
+# In picodollars, the ledger's unit.
 PICOUSD = 10**12
-_MICROUSD = 10**6
+MICROUSD = PICOUSD // 10**6
 
 
 def microusd(picousd: int) -> int:
     """Millionths of a dollar, rounded up."""
-    return -(-picousd // _MICROUSD)
+    return -(-picousd // MICROUSD)
 
 
 def dollars(picousd: int) -> str:

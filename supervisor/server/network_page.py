@@ -15,7 +15,7 @@ import supervisor
 from supervisor.core.actions import Network, title
 from supervisor.core.display import visible
 from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, Host, by_host, har, name_of
-from supervisor.core.money import PICOUSD, dollars
+from supervisor.core.money import MICROUSD, dollars
 from supervisor.errors import NotFoundError, UserError
 from supervisor.server import page_values, spend_page
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
@@ -226,7 +226,7 @@ def _call(call: CallOfModel) -> str:
     tokens = ", ".join([f"{call.input_tokens:,} tokens in", *cached, f"{call.output_tokens:,} out"])
     remarks = "".join(f"; {FLAG_WORDS.get(flag, flag)}" for flag in call.flags)
     model = visible(call.model, one_line=True) or "no model named"
-    return f"{model}: {tokens}, {dollars(call.cost_microusd * (PICOUSD // 10**6))}{remarks}"
+    return f"{model}: {tokens}, {dollars(call.cost_microusd * MICROUSD)}{remarks}"
 
 
 def size_text(size_bytes: int) -> str:

@@ -10,9 +10,11 @@ import socketserver
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.fakes.quiet_http import QuietServer
 
 type Json = dict[str, Any]
 # Of this machine, and of this process alone: nobody else is given the port meanwhile that it comes back to.
@@ -90,18 +92,13 @@ class AgentApi:
         return self.requests[request_id]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(QuietServer):
     allow_reuse_address = True
-    request_queue_size = 128
     stopping = False
     api: AgentApi
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # its own class's asks for the name of the address
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Cut connections are part of what is tested."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,7 +4,6 @@ It knows the real keys, as AWS does, and judges what arrived byte for byte; what
 """
 
 import hashlib
-import http.server
 import json
 import re
 import ssl
@@ -13,11 +12,13 @@ import threading
 import zlib
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+
+from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 _CLAIMED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<access>[^/]+)/\d{8}/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request, "
@@ -101,22 +102,12 @@ def unpack_chunks(body: bytes) -> bytes:
         content, body = content + body[:length], body[length + 2 :]
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
+class _Server(QuietServer):
     origin: AwsOrigin
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no failure."""
 
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: _Server
-    timeout = 60
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-        """Quiet."""
 
     def do_GET(self) -> None:
         self._answer()
@@ -131,14 +122,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         origin = self.server.origin
         headers = {name.lower(): value for name, value in self.headers.items()}
         origin.heads.append(f"{self.command} {self.path} {headers}")
-        body = self._body(headers)
+        body = self.body()
         why = origin.why_not(self.command, self.path, headers, body)
         if why is not None:
             origin.refused.append(why)
-            return self._send(403, "application/json", json.dumps({"message": why}).encode())
+            return self.respond(403, "application/json", json.dumps({"message": why}).encode())
         origin.taken.append(f"{self.command} {self.path.partition('?')[0]}")
         if "x-amz-target" in headers:
-            return self._send(
+            return self.respond(
                 200, "application/x-amz-json-1.0", json.dumps({"Table": {"TableName": str(len(body))}}).encode()
             )
         if self.path.endswith("/converse-stream"):
@@ -146,27 +137,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             used = {"usage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}, "metrics": {"latencyMs": 5}}
             events = [("contentBlockDelta", text), ("messageStop", {"stopReason": "end_turn"}), ("metadata", used)]
             stream = b"".join(event(kind, json.dumps(data).encode()) for kind, data in events)
-            return self._send(200, "application/vnd.amazon.eventstream", stream)
+            return self.respond(200, "application/vnd.amazon.eventstream", stream)
         if self.command == "PUT":
             is_coded = "aws-chunked" in headers.get("content-encoding", "")
             origin.objects[self.path.partition("?")[0]] = unpack_chunks(body) if is_coded else body
-            return self._send(200, "application/xml", b"")
+            return self.respond(200, "application/xml", b"")
         found = origin.objects.get(self.path.partition("?")[0], b"")
-        return self._send(200, "application/octet-stream", found)
-
-    def _body(self, headers: dict[str, str]) -> bytes:
-        if headers.get("transfer-encoding") != "chunked":
-            return self.rfile.read(int(headers.get("content-length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        return self.respond(200, "application/octet-stream", found)

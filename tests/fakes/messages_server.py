@@ -14,10 +14,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
+
+from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 type Json = dict[str, Any]
 type Step = Turn | Failure | Callable[[Json], Turn | Failure]
@@ -149,22 +150,12 @@ class MessagesServer:
         return self.follow == "conversation" and not body.get("tools")
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
+class _Server(QuietServer):
     fake: MessagesServer
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle of a reply is part of what is tested."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: _Server
-    timeout = 60
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-        """Quiet: the tests look at `requests`."""
 
     def do_HEAD(self) -> None:
         self.do_GET()

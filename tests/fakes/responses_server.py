@@ -8,13 +8,13 @@ import json
 import ssl
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from supervisor.core.model_calls import ModelCall, Tokens
 from tests.fakes.model_api import TABLE
+from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 type Json = dict[str, Any]
 
@@ -94,21 +94,12 @@ class ResponsesServer:
         ]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(QuietServer):
     fake: ResponsesServer
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that doesn't trust the certificate, or goes away, is part of what is tested."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: _Server
-    timeout = 60
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-        """Quiet: the tests look at `requests`."""
 
     def do_GET(self) -> None:
         if "upgrade" in self.headers:
@@ -137,12 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def _json(self, status: int, body: Json) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        self.respond(status, "application/json", json.dumps(body).encode())
 
 
 def _error(kind: str, message: str) -> Json:

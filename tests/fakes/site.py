@@ -7,7 +7,6 @@ temporary folder, and reaches nothing.
 import base64
 import gzip
 import hashlib
-import http.server
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 import trustme
 
+from tests.fakes.quiet_http import QuietHandler, QuietServer
 from tests.fakes.supervised import git, make_repository
 
 PACKAGE, VERSION = "gatehouse-demo", "1.0"
@@ -103,25 +103,16 @@ def trustme_context(authority: trustme.CA, *names: str) -> ssl.SSLContext:
     return context
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(QuietServer):
     site: Site
 
     def get_request(self) -> tuple[Any, Any]:
         self.site.connections += 1
         return super().get_request()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no failure."""
 
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: _Server
-    timeout = 60
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
-        """Quiet: the tests look at `requests`."""
 
     def do_GET(self) -> None:
         self._answer()
@@ -138,27 +129,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         header, value = site.locked.get(self.headers["host"].partition(":")[0], ("", ""))
         if header and self.headers[header] != value:
-            self._body()
-            return self._send(401, "text/plain", b"who are you\n")
+            self.body()
+            return self.respond(401, "text/plain", b"who are you\n")
         if path.startswith("/project.git/"):
             return self._git(site)
         found = site.page(path, f"https://{self.headers['host']}")
-        return self._send(200, *found) if found else self._send(404, "text/plain", b"nothing here\n")
-
-    def _body(self) -> bytes:
-        if self.headers.get("transfer-encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("content-length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
+        return self.respond(200, *found) if found else self.respond(404, "text/plain", b"nothing here\n")
 
     def _git(self, site: Site) -> None:
         """git's own server program, as a CGI script (git-http-backend(1))."""
         url = urlsplit(self.path)
-        body = self._body()
+        body = self.body()
         env = {
             "PATH": os.environ["PATH"],
             "GIT_PROJECT_ROOT": str(site.folder),
@@ -176,15 +157,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
-        self._send(int(fields.pop("Status", "200").split()[0]), fields.get("Content-Type", "text/plain"), content)
-
-    def _send(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.respond(int(fields.pop("Status", "200").split()[0]), fields.get("Content-Type", "text/plain"), content)
 
 
 def _wheel() -> bytes:
