@@ -33,7 +33,7 @@ from supervisor.core.rules import Policy, evaluate
 from supervisor.settings import ROOT
 
 ROUNDS = 5
-# Of new connections one after another, passed on unread: what a proxy adds is the difference of two figures, which five rounds left a tenth apart from run to run.
+# Of one connection, passed on unread: what a proxy adds is the difference of two figures, which five rounds left a tenth apart from run to run.
 ADDED_ROUNDS = 15
 KEPT_REQUESTS = 300
 NEW_CONNECTIONS = 30
@@ -41,7 +41,6 @@ PARALLEL = 64
 PARALLEL_REQUESTS = 40
 LARGE_BYTES = 100 * 1024 * 1024
 RULES = 1_000
-ONE_NEW = "1 new connection after another"
 
 
 type Origins = dict[str, int]
@@ -91,13 +90,14 @@ async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
-        taken, each = await _in_turns(ways, do, ADDED_ROUNDS if what == ONE_NEW else ROUNDS)
+        is_of_one = what.startswith("1 ")
+        taken, each = await _in_turns(ways, do, ADDED_ROUNDS if is_of_one else ROUNDS)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
         best = max((way.name for way in rivals), key=rates.__getitem__, default=None)
         for way in ways[1:]:
             wanted = 0.9 if way.name == best else None
             figures.append(_rate(f"unread, {what}", rates, way.name, wanted))
-        if what.startswith("1 "):
+        if is_of_one:
             figures += _added(what, {name: statistics.median(seconds) * 1000 for name, seconds in each.items()}, rivals)
     taken, _ = await _in_turns(ways, lambda way: _large(way, origin))
     rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
@@ -172,7 +172,7 @@ def _cases(origin: int) -> list[tuple[str, Do, int]]:
     """What is done, how, and how many requests that is."""
     return [
         ("1 connection kept", lambda way: _kept(way, origin, KEPT_REQUESTS), KEPT_REQUESTS),
-        (ONE_NEW, lambda way: _new(way, origin), NEW_CONNECTIONS),
+        ("1 new connection after another", lambda way: _new(way, origin), NEW_CONNECTIONS),
         ("64 connections kept", lambda way: _many(way, origin, PARALLEL_REQUESTS), PARALLEL * PARALLEL_REQUESTS),
         ("64 new connections at once", lambda way: _many(way, origin, 1), PARALLEL),
     ]

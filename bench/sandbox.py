@@ -15,8 +15,9 @@ from pathlib import Path
 from bench import Figure
 from supervisor.process import spawn
 from supervisor.sandbox import paths, seccomp
+from supervisor.sandbox.arguments import arguments
 from supervisor.sandbox.base import Spec
-from supervisor.sandbox.bubblewrap import BWRAP, Bubblewrap, arguments
+from supervisor.sandbox.bubblewrap import BWRAP, Bubblewrap
 from supervisor.sandbox.host import read_host
 
 ROUNDS = 60

@@ -97,7 +97,7 @@ class Parts:
             kill_switch=self.kill_switch,
             clock=self.clock,
             redactor=self.redactor,
-            own_files=(settings.policy_file, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
+            own_files=(*settings.files_it_is_told_by, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
         )
         parse_budget(settings.max_cost, "MAX_COST")
         self.spending = Spending(
@@ -196,13 +196,13 @@ class Parts:
         run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy)
         recorded = RecordedBroker(self.gate)
         self.surroundings.exec_broker = run
-        self.gate.on_ready("exec", "agent_api", run.carry_out)
-        self.gate.on_ready("git", "agent_api", recorded.carry_out)
-        self.gate.on_ready("packages", "agent_api", recorded.carry_out)
-        self.gate.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
-        self.gate.on_ready("filesystem", "agent_api", self._apply_change)
-        self.gate.on_ready("filesystem", "workspace", self._apply_change)
-        self.gate.on_ready_together("filesystem", "workspace", self._apply_changes)
+        self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
+        self.gate.handlers.on_ready("git", "agent_api", recorded.carry_out)
+        self.gate.handlers.on_ready("packages", "agent_api", recorded.carry_out)
+        self.gate.handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
+        self.gate.handlers.on_ready("filesystem", "agent_api", self._apply_change)
+        self.gate.handlers.on_ready("filesystem", "workspace", self._apply_change)
+        self.gate.handlers.on_ready_together("filesystem", "workspace", self._apply_changes)
 
     async def _apply_change(self, request: Request) -> None:
         channel = self.workspace_of(request.session_id)
@@ -265,7 +265,7 @@ class Supervisor:
         try:
             await parts.load_secrets()
             await self._tasks.__aenter__()
-            parts.gate.run_handlers_in(self._tasks)
+            parts.gate.handlers.run_in(self._tasks)
             parts.sessions.run_in(self._tasks)
             parts.tasks = self._tasks
             listener = listen(parts.settings.port)

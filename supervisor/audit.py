@@ -65,6 +65,7 @@ GENESIS = "0" * 64
 # How long lines are gathered for one flush; a disk alone may take as long for it.
 GATHER_S = 0.025
 _TAIL_BYTES = 64 * 1024
+_ENCODED_LINE = b'{"seq":%d,"at":%a,"event":"%b",%b,"prev":"%b"}'
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
@@ -121,12 +122,11 @@ class Audit:
             seq, previous, lines = self._seq, self._previous, []
             for event, fields in events:
                 seq += 1
-                head = {"seq": seq, "at": round(self._clock.now(), 6), "event": event}
-                end = {"prev": previous}
+                at = round(self._clock.now(), 6)
                 if isinstance(fields, Encoded):
-                    line = b"%b,%b,%b" % (msgspec.json.encode(head)[:-1], fields.text, msgspec.json.encode(end)[1:])
+                    line = _ENCODED_LINE % (seq, at, event.encode(), fields.text, previous.encode())
                 else:
-                    line = self._line(head, dict(fields), end)
+                    line = self._line({"seq": seq, "at": at, "event": event}, dict(fields), {"prev": previous})
                 lines.append(line + b"\n")
                 previous = line_hash(line)
             if lines:

@@ -1,7 +1,7 @@
-"""`gatehouse`: one function per verb. Each parses, calls, prints; whoever answers is the running supervisor or the engine.
+"""`gatehouse`: the words of its command line, and what their end is: an exit code, an error in one line, or a report to paste.
 
-Everything heavy is imported inside the verb that needs it, and argparse does the parsing: `gatehouse --help` starts in about
-twice the time of `python -c pass` (click alone takes four times as long).
+argparse does the parsing, and everything heavy is imported inside the verb (`verbs`) that needs it: `gatehouse --help` starts in
+about twice the time of `python -c pass` (click alone takes four times as long). It does nothing by itself.
 
 Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130 ^C. `run` and `review` give the
 agent's own exit code; 0 where MAX_UPTIME or a person ended the session.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from supervisor import __version__
+from supervisor import __version__, verbs
 from supervisor.errors import GatehouseError, UserError
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that `--help` may take.
@@ -20,9 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
-
-    from supervisor.client import Client
-    from supervisor.settings import Settings
 
     type Verb = Callable[[argparse.Namespace], int]
 
@@ -54,237 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report_bug()
 
 
-# -- running -----------------------------------------------------------------------------------------------------------
-
-
-def up(options: argparse.Namespace) -> int:
-    """Keep the supervisor and its page running until ^C."""
-    from supervisor import foreground
-
-    return foreground.keep_running(_settings(options), open_browser=options.open)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Supervise any command."""
-    if not options.command:
-        raise UserError("no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND")
-    command = options.command[1:] if options.command[0] == "--" else options.command
-    return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
-
-
-def review(options: argparse.Namespace) -> int:
-    """Run the review agent on the workspace's changes."""
-    return _supervise(options, kind="review", base=options.base)
-
-
-def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
-    from pathlib import Path
-
-    from supervisor import foreground
-
-    settings = _settings(options)
-    return foreground.supervise(
-        settings, workspace=Path(options.workspace), open_browser=options.open, stay=options.stay, **wanted
-    )
-
-
-# -- answering -----------------------------------------------------------------------------------------------------------
-
-
-def approvals(options: argparse.Namespace) -> int:
-    """List what waits; with --watch, whatever comes, until ^C."""
-    from supervisor import terminal
-
-    client = _client(options)
-    if options.watch:
-        return terminal.watch_approvals(client)
-    waiting, sets = terminal.waiting(client)
-    for request in waiting:
-        print(terminal.approval_lines(request))
-    for one in sets:
-        print(terminal.change_set_lines(one))
-    if not waiting and not sets:
-        print("nothing waits")
-    return 0
-
-
-def show(options: argparse.Namespace) -> int:
-    """Print one request whole, with the numbered changes of its file."""
-    from supervisor import card_verbs
-
-    return card_verbs.show(_client(options), _id(options.id))
-
-
-def approve(options: argparse.Namespace) -> int:
-    """Approve one request; with --always or --for, save the rule that is suggested first."""
-    from supervisor import card_verbs
-
-    if options.hunks is not None or options.drop_rest:
-        return card_verbs.approve_hunks(_client(options), _id(options.id), options)
-    request_id = _id(options.id)
-    return card_verbs.answer(_client(options), request_id, options, "approve")
-
-
-def deny(options: argparse.Namespace) -> int:
-    """Deny one request; with --always or --for, save the rule that is suggested first."""
-    from supervisor import card_verbs
-
-    request_id = _id(options.id)
-    if options.lift:
-        return card_verbs.lift(_client(options), request_id)
-    return card_verbs.answer(_client(options), request_id, options, "deny")
-
-
-def undo(options: argparse.Namespace) -> int:
-    """Take applied changes back: shows first what that does to which files, and asks."""
-    from supervisor.undo_verb import undo as take_back
-
-    return take_back(
-        _settings(options),
-        any_id=options.id,
-        session=options.session,
-        everything=options.all,
-        to=options.to,
-        merge=options.merge,
-        is_agreed=options.yes,
-    )
-
-
-def stop(options: argparse.Namespace) -> int:
-    """End a session in order."""
-    session = _client(options).post(f"/api/sessions/{_id(options.id)}/stop", reason=options.reason)
-    print(f"{session['state']}: {session['id']}")
-    return 0
-
-
-# -- rules -------------------------------------------------------------------------------------------------------------
-
-
-def rules_list(options: argparse.Namespace) -> int:
-    """Every rule in force, with its id, its source and when it last matched."""
-    from supervisor import terminal
-
-    for rule in _client(options).get("/api/rules"):
-        print(terminal.rule_line(rule))
-    return 0
-
-
-def rules_add(options: argparse.Namespace) -> int:
-    """Save a rule; prints what it would have answered of the last requests."""
-    from supervisor import terminal
-
-    client = _client(options)
-    seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
-    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts)
-    print(terminal.rule_preview_lines(seen))
-    print(f"saved with id {saved['id']}; {len(saved['also'])} waiting requests answered by it")
-    return 0
-
-
-def rules_remove(options: argparse.Namespace) -> int:
-    """Take a saved rule away."""
-    _client(options).delete(f"/api/rules/{_id(options.id)}")
-    print(f"removed {options.id}")
-    return 0
-
-
-# -- the policy lab ------------------------------------------------------------------------------------------------------
-
-
-def policy_check(options: argparse.Namespace) -> int:
-    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
-    from supervisor.lab.check import check
-
-    return check(options.policy, options.workspace)
-
-
-def policy_explain(options: argparse.Namespace) -> int:
-    """Tell of an action what each rule says, and why."""
-    from supervisor.lab.explain import explain
-
-    return explain(
-        options.action, options.policy, options.workspace, _settings(options, policy=False), as_json=options.json
-    )
-
-
-def policy_test(options: argparse.Namespace) -> int:
-    """Check a folder of case files against a policy."""
-    from supervisor.lab.cases import test
-
-    return test(options.folder, options.policy, _settings(options, policy=False))
-
-
-def policy_lint(options: argparse.Namespace) -> int:
-    """Name rules that can't match, are covered by others, expired, unused, or wider than they look."""
-    from supervisor.lab.lint import lint
-
-    return lint(options.policy, options.audit, _settings(options, policy=False), as_json=options.json)
-
-
-def policy_replay(options: argparse.Namespace) -> int:
-    """Decide a recorded audit log anew under another policy; print what changes."""
-    from supervisor.lab.replay import replay
-
-    settings = _settings(options, policy=False)
-    return replay(options.against, options.audit, settings, fail_if_wider=options.fail_if_wider, as_json=options.json)
-
-
-def policy_learn(options: argparse.Namespace) -> int:
-    """Propose the smallest policy that would have answered what was approved, and nothing that was denied."""
-    from supervisor.lab.learn import learn
-
-    return learn(options.audit, options.policy, options.session, _settings(options, policy=False))
-
-
-def policy_import(options: argparse.Namespace) -> int:
-    """Turn another tool's permission lists into a policy; name what can't be carried over."""
-    from supervisor.lab.imports import import_claude
-
-    return import_claude(options.file)
-
-
-# -- looking -----------------------------------------------------------------------------------------------------------
-
-
-def audit(options: argparse.Namespace) -> int:
-    """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
-    from supervisor import terminal
-
-    path = _settings(options).audit_log
-    if options.verify:
-        from supervisor.audit import verify
-
-        if path.exists():
-            print(f"{verify(path)} records, unbroken")
-        return 0
-    return terminal.print_audit(path, follow=options.follow, as_json=options.json)
-
-
-def sessions(options: argparse.Namespace) -> int:
-    """List the sessions, newest first."""
-    from supervisor import terminal
-
-    for session in _client(options).get("/api/sessions"):
-        print(terminal.session_line(session))
-    return 0
-
-
-def url(options: argparse.Namespace) -> int:
-    """Print a new one-time URL of the page."""
-    print(_client(options).post("/api/login-token")["url"])
-    return 0
-
-
-def doctor(options: argparse.Namespace) -> int:
-    """Check everything that Gatehouse needs of this machine; for each failure, what to do."""
-    from supervisor.doctor import report
-
-    return report(_settings(options))
-
-
-# -- parsing -----------------------------------------------------------------------------------------------------------
-
-
 class _Help(argparse.HelpFormatter):
     """A fixed width. argparse makes a formatter for every argument that is added, and asks the terminal's size each time."""
 
@@ -306,9 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gatehouse", description="Supervise AI agents that work on real code.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"gatehouse {__version__}")
     # Each `prog` is said: argparse finds it out by formatting a usage, which takes longer than all the rest of parsing.
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse")
+    words = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse")
 
-    def verb(name: str, function: Verb, within: Any = verbs) -> argparse.ArgumentParser:
+    def verb(name: str, function: Verb, within: Any = words) -> argparse.ArgumentParser:
         text = (function.__doc__ or "").strip()
         added: argparse.ArgumentParser = within.add_parser(name, help=text, description=text, allow_abbrev=False)
         added.add_argument("--data-dir", metavar="DIR", help="where Gatehouse keeps its state (GATEHOUSE_DATA)")
@@ -317,20 +83,20 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_running(verb)
     _add_answering(verb)
-    _add_rules(verbs, verb)
-    _add_policy(verbs, verb)
-    log = verb("audit", audit)
+    _add_rules(words, verb)
+    _add_policy(words, verb)
+    log = verb("audit", verbs.audit)
     log.add_argument("--follow", action="store_true", help="go on with what comes")
     log.add_argument("--json", action="store_true", help="the lines as they are")
     log.add_argument("--verify", action="store_true", help="check the chain of hashes")
-    verb("sessions", sessions)
-    verb("url", url)
-    verb("doctor", doctor)
+    verb("sessions", verbs.sessions)
+    verb("url", verbs.url)
+    verb("doctor", verbs.doctor)
     return parser
 
 
 def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    parsers = {"up": verb("up", up), "run": verb("run", run), "review": verb("review", review)}
+    parsers = {"up": verb("up", verbs.up), "run": verb("run", verbs.run), "review": verb("review", verbs.review)}
     for name, parser in parsers.items():
         parser.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
         parser.add_argument("--policy", metavar="FILE", help="the policy that sessions start with (GATEHOUSE_POLICY)")
@@ -352,9 +118,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    verb("approvals", approvals).add_argument("--watch", action="store_true", help="go on with what comes")
-    verb("show", show).add_argument("id", metavar="ID", help="of a request")
-    approving, denying = verb("approve", approve), verb("deny", deny)
+    verb("approvals", verbs.approvals).add_argument("--watch", action="store_true", help="go on with what comes")
+    verb("show", verbs.show).add_argument("id", metavar="ID", help="of a request")
+    approving, denying = verb("approve", verbs.approve), verb("deny", verbs.deny)
     approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")
     approving.add_argument("--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)")
     denying.add_argument("--lift", action="store_true", help="the reverse: what was denied may be asked again at once")
@@ -366,40 +132,40 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument("--rule", metavar="RULE", help="save this rule too")
         parser.add_argument("--for", dest="lasts", metavar="TIME", help="save the rule for 15m, 2h, or this `session`")
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
-    undoing = verb("undo", undo)
+    undoing = verb("undo", verbs.undo)
     undoing.add_argument("id", metavar="ID", nargs="?", help="a request, a whole session, or an undo")
     undoing.add_argument("--all", action="store_true", help="everything that the session applied")
     undoing.add_argument("--to", metavar="TIME", help="rewind the session to 14:05, 14:05:30, an ISO time, or 5m ago")
     undoing.add_argument("--session", metavar="ID", help="the session (the newest that applied anything)")
     undoing.add_argument("--merge", action="store_true", help="merge with what you edited since, where possible")
     undoing.add_argument("--yes", action="store_true", help="don't ask")
-    ending = verb("stop", stop)
+    ending = verb("stop", verbs.stop)
     ending.add_argument("id", metavar="ID")
     ending.add_argument("--reason", metavar="TEXT", help="what the record says")
 
 
-def _group(verbs: Any, name: str, text: str, metavar: str) -> Any:
-    added = verbs.add_parser(name, help=text)
+def _group(words: Any, name: str, text: str, metavar: str) -> Any:
+    added = words.add_parser(name, help=text)
     return added.add_subparsers(metavar=metavar, required=True, parser_class=_Parser, prog=f"gatehouse {name}")
 
 
-def _add_rules(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
-    rules = _group(verbs, "rules", "List, add and remove rules.", "list|add|remove")
-    verb("list", rules_list, rules)
-    adding = verb("add", rules_add, rules)
+def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+    rules = _group(words, "rules", "List, add and remove rules.", "list|add|remove")
+    verb("list", verbs.rules_list, rules)
+    adding = verb("add", verbs.rules_add, rules)
     adding.add_argument("effect", choices=("allow", "ask", "deny"))
     adding.add_argument("rule", metavar="RULE", help="for example 'network(*.example.org)'")
     adding.add_argument("--for", dest="lasts", metavar="TIME", default="always", help="how long it holds: 15m, 2h")
     adding.add_argument("--why", metavar="TEXT", default="", help="for whoever reads the rule later")
-    verb("remove", rules_remove, rules).add_argument("id", metavar="ID")
+    verb("remove", verbs.rules_remove, rules).add_argument("id", metavar="ID")
 
 
-def _add_policy(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
     text = "Ask what a policy says, would have said, or should say."
-    lab = _group(verbs, "policy", text, "check|explain|test|lint|replay|learn|import")
-    checking, explaining = verb("check", policy_check, lab), verb("explain", policy_explain, lab)
-    testing, linting = verb("test", policy_test, lab), verb("lint", policy_lint, lab)
-    replaying, learning = verb("replay", policy_replay, lab), verb("learn", policy_learn, lab)
+    lab = _group(words, "policy", text, "check|explain|test|lint|replay|learn|import")
+    checking, explaining = verb("check", verbs.policy_check, lab), verb("explain", verbs.policy_explain, lab)
+    testing, linting = verb("test", verbs.policy_test, lab), verb("lint", verbs.policy_lint, lab)
+    replaying, learning = verb("replay", verbs.policy_replay, lab), verb("learn", verbs.policy_learn, lab)
     for parser in (explaining, testing, linting, learning):
         parser.add_argument("--policy", metavar="FILE", help="the policy (what a session would start with now)")
     checking.add_argument("--policy", metavar="FILE", help="may be left out where each line carries its own")
@@ -422,49 +188,9 @@ def _add_policy(verbs: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
     for parser in (replaying, learning):
         parser.add_argument("audit", nargs="?", metavar="AUDIT", help="an audit log (this installation's)")
     learning.add_argument("--session", metavar="ID", help="of one session only")
-    importing = verb("import", policy_import, lab)
+    importing = verb("import", verbs.policy_import, lab)
     importing.add_argument("tool", choices=("claude",))
     importing.add_argument("file", metavar="SETTINGS.json", help="the other tool's settings")
-
-
-def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
-    """The environment's settings, with what the command line says instead. Not `policy`: there `--policy` means another file."""
-    from pathlib import Path
-
-    from supervisor.core.duration import parse_duration
-    from supervisor.settings import copy_mode, from_environment, network_mode, port_number
-
-    settings = from_environment()
-    if getattr(options, "copy", None):
-        settings = settings._replace(copy_mode=copy_mode(options.copy, "--copy"))
-    if getattr(options, "network", None):
-        settings = settings._replace(network_mode=network_mode(options.network, "--network"))
-    if options.data_dir:
-        settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
-    if policy and getattr(options, "policy", None):
-        settings = settings._replace(policy_file=Path(options.policy).expanduser().absolute())
-    if getattr(options, "max_uptime", None):
-        settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))
-    if getattr(options, "budget", None):
-        settings = settings._replace(max_cost=",".join(options.budget))
-    settings = settings._replace(include_ignored=settings.include_ignored or getattr(options, "include_ignored", False))
-    settings = settings._replace(keep_bodies=settings.keep_bodies or getattr(options, "keep_bodies", False))
-    if getattr(options, "port", None):
-        settings = settings._replace(port=port_number(options.port, "--port"))
-    return settings
-
-
-def _client(options: argparse.Namespace) -> Client:
-    from supervisor.client import must_find
-
-    return must_find(_settings(options).data_dir)
-
-
-def _id(text: str) -> str:
-    """An id as it may stand in a URL's path."""
-    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
-        raise UserError(f"`{text}` is not an id", "copy it from `gatehouse approvals`, `sessions` or `rules list`")
-    return text
 
 
 def _complain(text: str) -> None:

@@ -21,11 +21,14 @@ class Clock(Protocol):
 class RealClock:
     """The machine's clock."""
 
-    def now(self) -> float:
-        return time.time()
+    # As they are: each verdict looks at the clock several times.
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+
+def worked_s() -> float:
+    """Seconds of processor time that this thread has had."""
+    return time.thread_time()
 
 
 # A kernel's tick is 1 to 10 ms. A time further ahead than that is of another clock, as of a file server's.

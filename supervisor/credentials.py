@@ -54,7 +54,7 @@ class NamedSecrets:
     async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
         """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used."""
         for binding in _bindings(file):
-            value = check_secret(binding.name, await _value(binding, folder), signs=binding.signs)
+            value = check_secret(binding.name, await _value(binding, folder, file.parent), signs=binding.signs)
             for part in (value, *(value.split(":", 2) if binding.signs else ())):
                 redactor.add(part)
             if binding.asks and not binding.hosts:
@@ -86,21 +86,21 @@ def _bindings(file: Path) -> tuple[Binding, ...]:
     return parse_credentials(text, str(file))
 
 
-async def _value(binding: Binding, folder: Path) -> str:
+async def _value(binding: Binding, folder: Path, told_in: Path) -> str:
     if binding.source == "env":
         found = environment.inherited(binding.where).get(binding.where)
         if not found:
             raise UserError(f"the credential `{binding.name}`: `{binding.where}` is not set", "set it, and start again")
         return found
     if binding.source == "cmd":
-        return await _of_command(binding)
+        return await _of_command(binding, told_in)
     return _of_file(binding, folder / binding.where)
 
 
 def _of_file(binding: Binding, path: Path) -> str:
     """The content of a file that nobody else can read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise UserError(
             f"the credential `{binding.name}`: {path}: {error.strerror}", f"write the secret into {path}"
@@ -112,9 +112,20 @@ def _of_file(binding: Binding, path: Path) -> str:
         return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
 
 
-async def _of_command(binding: Binding) -> str:
+async def _of_command(binding: Binding, told_in: Path) -> str:
+    """INVARIANT: never run in the folder that Gatehouse is started in, which is often a workspace: its own settings of tools (`.npmrc`, `mise.toml`) would count."""
     words = shlex.split(binding.where)
-    done = await run(words, env=environment.everything(), timeout_s=COMMAND_S, output_limit_bytes=MOST_BYTES)
+    try:
+        done = await run(
+            words, env=environment.everything(), cwd=told_in, timeout_s=COMMAND_S, output_limit_bytes=MOST_BYTES
+        )
+    except UserError as error:
+        raise UserError(f"the credential `{binding.name}`: {error.message}", error.remedy) from None
+    if done.timed_out:
+        raise UserError(
+            f"the credential `{binding.name}`: `{words[0]}` took more than {COMMAND_S:g} s",
+            "run the command by hand and look: it must ask for nothing",
+        )
     if not done.ok:
         # Not what it wrote: that may be half of a secret.
         raise UserError(f"the credential `{binding.name}`: `{words[0]}` failed", "run the command by hand and look")
@@ -122,10 +133,10 @@ async def _of_command(binding: Binding) -> str:
 
 
 async def _host_of(binding: Binding) -> str:
-    """The host that a package manager of this machine is set up with: Gatehouse names none by itself."""
+    """The host that a package manager of this machine, not of the folder that Gatehouse is started in, is set up with: Gatehouse names none by itself."""
     command = _HOST_OF[binding.asks]
     try:
-        done = await run(command, env=environment.everything(), timeout_s=COMMAND_S)
+        done = await run(command, env=environment.everything(), cwd="/", timeout_s=COMMAND_S)
         host = urlsplit(done.stdout.decode("utf-8", "replace").strip()).hostname if done.ok else None
     except UserError:
         host = None

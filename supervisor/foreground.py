@@ -316,6 +316,7 @@ def _in_loop(main: Any) -> int:
     _set_up_logs()
     _leave_no_core_dump()
     try:
+        # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then the number may be that of a file in one of our threads.
         with asyncio.Runner() as runner:
             code: int = runner.run(main)
             return code

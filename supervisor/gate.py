@@ -7,13 +7,12 @@
                         that was judged
     settle   what came of it -> audit record
 
-Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries nothing out itself: channels
-register what to do with a request that became ready (`on_ready`), and `offer_ready` offers what a crash left behind.
+Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries nothing out itself: what became
+ready goes to the `handlers` that channels register, and `offer_ready` offers what a crash left behind.
 """
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,19 +21,20 @@ import structlog
 
 from supervisor import audit_lines
 from supervisor.approval_queue import ApprovalQueue
-from supervisor.asking import Asking
 from supervisor.audit import Audit
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, Category, category_of, fingerprint
+from supervisor.core.actions import Action, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.redact import Redactor
 from supervisor.core.refusals import INBOX_FULL
 from supervisor.core.rules import Verdict
 from supervisor.errors import NotFoundError, StorageError, UserError
 from supervisor.grants import Grant, Refused, taken, unanswered
+from supervisor.handlers import Handlers
 from supervisor.kill_switch import KillSwitch
 from supervisor.policy_files import PolicyFiles
 from supervisor.repeats import Repeats
+from supervisor.request_terms import Terms
 from supervisor.rulings import Rulings
 from supervisor.unwritten import Unwritten
 from supervisor.verdict_lines import VerdictLines
@@ -43,8 +43,6 @@ __all__ = ["Gate", "Grant", "Refused"]
 
 log = structlog.get_logger("gate")
 
-type ReadyHandler = Callable[[Request], Awaitable[None]]
-type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
 type Outcome = Literal["done", "failed"]
 
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers")
@@ -75,38 +73,13 @@ class Gate:
         self.audit = audit
         self._clock = clock
         self.redactor = redactor
-        self._handlers: dict[tuple[Category, Origin], ReadyHandler] = {}
-        self._group_handlers: dict[tuple[Category, Origin], GroupHandler] = {}
         self._actions: dict[str, Action] = {}
         self._begun: set[str] = set()
         self._unwritten = Unwritten(queue, clock)
+        self.handlers = Handlers(redactor, self._unwritten.settle)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._lines = VerdictLines(audit, redactor)
         self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open)
-        self._tasks: asyncio.TaskGroup | None = None
-
-    # -- wiring -----------------------------------------------------------------------------------------------------
-
-    def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
-        """What carries out several requests of one session that became ready at once, as all or nothing."""
-        self._group_handlers[category, origin] = handler
-
-    def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
-        """What carries out requests of this kind once they are allowed or approved."""
-        self._handlers[category, origin] = handler
-
-    def run_handlers_in(self, tasks: asyncio.TaskGroup) -> None:
-        """The task group that handlers run in; before it is known, ready requests wait for `offer_ready`."""
-        self._tasks = tasks
-
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a channel's own loop beside the handlers. Where it fails it ends, and takes nobody along."""
-        if self._tasks is None:
-            work.close()
-            raise RuntimeError("the gate has no task group yet")
-        task = self._tasks.create_task(_logged(work, name), name=name)
-        task.add_done_callback(lambda _: work.close())  # cancelled before it began, nothing else would
-        return task
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -119,7 +92,7 @@ class Gate:
     def record_refusal(self, action: Action, session_id: str, why: str) -> None:
         """A channel refused by itself, before any rule: it is on record like a verdict. Never raises."""
         with contextlib.suppress(StorageError):
-            self._record_verdict(action, session_id, Verdict(decision="deny", why=why), by="gatehouse")
+            self._lines.write(action, Verdict(decision="deny", why=why), session_id, by="gatehouse")
 
     def ask(
         self,
@@ -152,10 +125,10 @@ class Gate:
         superseding: str = SUPERSEDED,
     ) -> list[Request]:
         """`ask` for each, in one write to the record and one to the database. Where either fails, all are denied."""
-        asking = Asking(session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s)
-        requests, _ = self._ask_all(actions, asking, superseding)
+        terms = Terms(session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s)
+        requests, _ = self._ask_all(actions, terms, superseding)
         # What was approved before is offered again, too: its grant may have been refused (a full disk, all stopped).
-        self._offer_all([one for one in requests if status(one) in ("approved", "allowed")])
+        self.handlers.offer([one for one in requests if status(one) in ("approved", "allowed")])
         return requests
 
     def ask_and_claim_all(
@@ -163,30 +136,30 @@ class Gate:
     ) -> tuple[list[Request], dict[str, Grant]]:
         """`ask_all`, and in the same two writes `claim_all` of what rules allow now: these requests are used, and their grants are
         given by id. The caller carries out what is ready, these and others."""
-        return self._ask_all(actions, Asking(session_id, reason, origin, claims=True), SUPERSEDED)
+        return self._ask_all(actions, Terms(session_id, reason, origin, claims=True), SUPERSEDED)
 
     def _ask_all(
-        self, actions: Sequence[Action], asking: Asking, superseding: str
+        self, actions: Sequence[Action], terms: Terms, superseding: str
     ) -> tuple[list[Request], dict[str, Grant]]:
-        session_id = asking.session_id
+        session_id = terms.session_id
         found: dict[int, Request] = {}
         new: dict[int, Request] = {}
         verdicts = self.rulings.verdicts(actions, session_id, used=self._unwritten.count)
         marks = {at: fingerprint(actions[at]) for at, verdict in enumerate(verdicts) if verdict.decision == "ask"}
         earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
-        room = self.queue.room(session_id, asking.origin) if marks else 0
+        room = self.queue.room(session_id, terms.origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:
-                if known := self.repeats.known(action, session_id, earlier.get(marks[at]), asking.hold_until):
+                if known := self.repeats.known(action, session_id, earlier.get(marks[at]), terms.hold_until):
                     found[at] = known
-                    if status(known) == "denied" and asking.origin != "workspace":
+                    if status(known) == "denied" and terms.origin != "workspace":
                         self.record_refusal(action, session_id, explanation(known))
                     continue
                 room -= 1
                 verdict = verdict if room >= 0 else FULL
             if verdict.rule_id is not None and verdict.decision != "allow":
                 self._unwritten.count(verdict.rule_id)
-            new[at] = asking.request(action, verdict, self.redactor, self._clock.now())
+            new[at] = terms.request(action, verdict, self.redactor, self._clock.now())
         recorded = dict(zip(new, self._record_requests(list(new.values()), superseding), strict=True))
         for at, request in recorded.items():
             if request.decision != "deny":
@@ -203,8 +176,7 @@ class Gate:
         verdict = self._on_record(action, session_id, verdict)
         if verdict.decision == "deny":
             return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy)
-        mark = fingerprint(action)
-        return Grant(session_id=session_id, bound_to=mark, request_id=None, rule=verdict.rule, why=verdict.why)
+        return Grant(session_id=session_id, bound_to=action, request_id=None, rule=verdict.rule, why=verdict.why)
 
     async def decide(
         self, action: Action, *, session_id: str, reason: str = "", origin: Origin = "agent_api", hold_s: float
@@ -374,7 +346,7 @@ class Gate:
 
     def offer_ready(self) -> None:
         """Offer every request that may be carried out and wasn't to its channel: at start-up, after a crash."""
-        self._offer_all([request for request in self.queue.ready() if self.rulings.is_open(request.session_id)])
+        self.handlers.offer([request for request in self.queue.ready() if self.rulings.is_open(request.session_id)])
 
     def write_hits(self) -> None:
         """Put what isn't in the database yet into it (see `Unwritten.write`); called now and then, and at the end."""
@@ -452,48 +424,15 @@ class Gate:
         for request in answered:
             if request.answer == "denied":
                 self._actions.pop(request.id, None)
-        self._offer_all([request for request in answered if request.answer == "approved"])
+        self.handlers.offer([request for request in answered if request.answer == "approved"])
         return answered
-
-    def _offer_all(self, requests: Sequence[Request]) -> None:
-        """Give each kind of request to its handler: together, where it takes several of a session at once."""
-        groups: dict[tuple[Category, Origin, str], list[Request]] = {}
-        for request in requests:
-            groups.setdefault((category_of(request.action), request.origin, request.session_id), []).append(request)
-        for (category, origin, _), group in groups.items():
-            together, each = self._group_handlers.get((category, origin)), self._handlers.get((category, origin))
-            if self._tasks is None:
-                continue
-            if together is not None and len(group) > 1:
-                self._tasks.create_task(self._carry_out(together(group), group), name=f"carry-out-{group[0].id}")
-            elif each is not None:
-                for request in group:
-                    self._tasks.create_task(self._carry_out(each(request), [request]), name=f"carry-out-{request.id}")
-
-    async def _carry_out(self, work: Awaitable[None], requests: Sequence[Request]) -> None:
-        try:
-            await work
-        except Exception as error:  # a channel that fails must not take the others along
-            log.exception("carrying out failed", requests=[request.id for request in requests])
-            facts = {"ok": False, "error": f"carrying it out failed: {self.redactor.text(str(error))[:500]}"}
-            self._unwritten.settle({request.id: facts for request in requests})
 
     def _on_record(self, action: Action, session_id: str, verdict: Verdict, *, is_use: bool = True) -> Verdict:
         """The verdict, once it is on record and counted; a denial where that can't be."""
         try:
-            self._record_verdict(action, session_id, verdict)
+            self._lines.write(action, verdict, session_id)
         except StorageError as error:
             return Verdict(decision="deny", why=error.message, remedy=error.remedy)
         if verdict.rule_id is not None and is_use:
             self._unwritten.count(verdict.rule_id)
         return verdict
-
-    def _record_verdict(self, action: Action, session_id: str, verdict: Verdict, by: str | None = None) -> None:
-        self._lines.write(action, verdict, session_id, by)
-
-
-async def _logged(work: Coroutine[Any, Any, None], name: str) -> None:
-    try:
-        await work
-    except Exception:
-        log.exception("a loop ended", loop=name)

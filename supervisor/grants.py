@@ -50,7 +50,10 @@ def taken(request: Request) -> Refused:
 class Grant:
     """The right to do exactly one action once. Only `Gate` makes one."""
 
-    def __init__(self, *, session_id: str, bound_to: str, request_id: str | None, rule: str | None, why: str) -> None:
+    def __init__(
+        self, *, session_id: str, bound_to: Action | str, request_id: str | None, rule: str | None, why: str
+    ) -> None:
+        """`bound_to` is the action that was judged, or its fingerprint."""
         self.session_id = session_id
         self.request_id = request_id
         self.rule = rule
@@ -71,7 +74,11 @@ class Grant:
         if self._spent:
             raise RefusedError("this grant was used before", "ask again", request_id=self.request_id)
         self._spent = True
-        if fingerprint(action) != self._bound_to:
+        bound_to = self._bound_to
+        # That very object: an action is frozen.
+        if action is bound_to:
+            return
+        if fingerprint(action) != (bound_to if isinstance(bound_to, str) else fingerprint(bound_to)):
             raise RefusedError(
                 f"`{title(action)}` is not the action that was judged", "ask again", request_id=self.request_id
             )

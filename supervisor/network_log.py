@@ -62,7 +62,7 @@ class NetworkLog:
         """The beginning of a body of an open exchange. Of all that are kept the oldest go where there are too many."""
         self._catch_up()
         session_id, number = self._open.get(body.question_id, ("", 0))
-        if not session_id:
+        if number not in self._sessions.get(session_id, {}):
             return
         key = (session_id, number)
         text = self._redactor.text(_as_text(self._redactor.body(body.data)))[:MOST_BODY_CHARS]
@@ -72,8 +72,7 @@ class NetworkLog:
         self._bodies[key] = msgspec.structs.replace(self._bodies.get(key, NO_BODIES), **{body.of: kept})
         self._bodies_chars += len(text)
         while self._bodies_chars > MOST_BODIES_CHARS:
-            _, gone = self._bodies.popitem(last=False)
-            self._bodies_chars -= sum(len(one.text) for one in (gone.request, gone.response) if one is not None)
+            self._drop_bodies(next(iter(self._bodies)))
 
     def answered(self, question: Question, answer: Answer) -> None:
         """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange.
@@ -172,12 +171,18 @@ class NetworkLog:
         found = self._sessions.setdefault(exchange.session_id, OrderedDict())
         found[kept.number] = kept
         if len(found) > MOST_EXCHANGES:
-            found.popitem(last=False)
+            self._drop_bodies((exchange.session_id, found.popitem(last=False)[0]))
             self._cut[exchange.session_id] += 1
         if len(self._sessions) > MOST_SESSIONS:
             session_id, gone = self._sessions.popitem(last=False)
+            for number in gone:
+                self._drop_bodies((session_id, number))
             self._cut[session_id] += len(gone)
         return kept
+
+    def _drop_bodies(self, key: tuple[str, int]) -> None:
+        gone = self._bodies.pop(key, NO_BODIES)
+        self._bodies_chars -= sum(len(one.text) for one in (gone.request, gone.response) if one is not None)
 
     def _change(self, question_id: int, **facts: object) -> None:
         self._change_exchange(self._open.get(question_id, ("", 0)), **facts)
@@ -197,7 +202,7 @@ def _of_charge(model: str, charge: Charge) -> CallOfModel:
         input_tokens=tokens.input,
         output_tokens=tokens.output,
         cache_read_tokens=tokens.cache_read,
-        cache_write_tokens=tokens.cache_write + tokens.cache_write_long,
+        cache_write_tokens=tokens.written,
         cost_microusd=microusd(charge.cost_picousd),
         flags=charge.flags,
     )

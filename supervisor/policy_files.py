@@ -204,8 +204,8 @@ class PolicyFiles:
         self._refresh(is_saved=True)
 
     def _refresh(self, *, is_saved: bool = False) -> None:
-        changed = [file.refresh() for file in (self._base, self._saved)]
-        if not any(changed):
+        is_base_new, is_saved_new = self._base.refresh(), self._saved.refresh()
+        if not (is_base_new or is_saved_new):
             return
         policies = [file.policy for file in (self._base, self._saved)]
         try:

@@ -7,7 +7,7 @@ It must never take a string to be split, inherit the environment, or leave a tre
 
 Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large heap) rather than
 the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child. Waiting uses a pidfd, so an end is never
-missed, a signal never hits a recycled pid, and any event loop will do.
+missed, and a signal never hits a recycled pid.
 """
 
 import asyncio

@@ -125,6 +125,12 @@ class Settings(NamedTuple):
         return self.data_dir / "secrets"
 
     @property
+    def files_it_is_told_by(self) -> tuple[Path, ...]:
+        """The person's own files that say what is allowed, what it costs, to whom secrets go (and by which commands they are read) and who vouches for hosts."""
+        named = (self.policy_file, self.prices_file, self.credentials_file, self.upstream_ca)
+        return tuple(one for one in named if one is not None)
+
+    @property
     def audit_log(self) -> Path:
         return self.data_dir / "audit.log"
 

@@ -119,6 +119,11 @@ class Spending:
                         "use the Messages, chat completions, responses, invoke or converse API",
                     )
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
+            elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
+                return Refusal(
+                    "this call has the provider use a tool whose cost can't be metered, and a budget is set",
+                    "leave out image generation, the code interpreter, and web_search_options",
+                )
             wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)
             over = first_over(limits, used, wanted)
             if over is not None:
@@ -146,9 +151,8 @@ class Spending:
                 model=OTHER if call.api == "unmetered" else call.model,
                 reserved=msgspec.to_builtins(reserved),
                 cost=wanted.cost,
-                tokens=wanted.tokens,
+                tokens=reserved.tokens,
                 bytes_out=call.body_bytes,
-                counts=msgspec.to_builtins(reserved.tokens),
                 flags=[*reserved.flags],
             )
         self._notice(session_id)
@@ -162,7 +166,7 @@ class Spending:
             if not found:
                 return None
             cost = self._cost(found[0], usage)
-            facts = {"counts": msgspec.to_builtins(cost.tokens), "flags": list(cost.flags)}
+            facts: dict[str, object] = {"flags": list(cost.flags)}
             if usage is not None and usage.model and found[0].call["api"] != "unmetered":
                 facts["model"] = usage.model
             store.settle(
@@ -170,7 +174,7 @@ class Spending:
                 reservation_id,
                 settled_at=self._clock.now(),
                 cost=cost.cost_picousd,
-                tokens=cost.tokens.total,
+                tokens=cost.tokens,
                 **facts,
             )
         try:

@@ -1,14 +1,11 @@
-"""What stands around one session: its sandbox's plan, its channels, its doors. Part of the composition root, beside `app`.
+"""What stands around one session: its channels, its doors, the sockets that are lent. Part of the composition root, beside `app`.
 
 `session_manager` says when; this says with which parts. It decides nothing about actions: that is the gate's.
 """
 
 import asyncio
 import contextlib
-import re
-import secrets
 import socket
-import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -17,62 +14,32 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
+from supervisor import workspace_git
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.brokers.exec import ExecBroker
 from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_settled
 from supervisor.core.budget import format_budget, parse_budget
-from supervisor.core.egress_wire import Credential, Listener
+from supervisor.core.egress_wire import Listener
 from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
-from supervisor.process import Completed, run
-from supervisor.sandbox.base import CA_BUNDLE, DOOR_PORT, HOME, JAVA_STORE, MERGED, NAMES_PORT, Limits, Spec
+from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.programs import find_program
 from supervisor.session_manager import StartSession
+from supervisor.session_sandboxes import AGENT_PORT, PROXY_PORT, SessionSandboxes, Within
 from supervisor.settings import ROOT, Settings
 from supervisor.spending import Spending
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.private_copy import make_private_copy
 from supervisor.workspace.undo import Undo, reopened
 
-PROXY_PORT = 3128
-AGENT_PORT = 3701
 # What serves programs that know no proxy, where the session's network is transparent.
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
-INSIDE = "/opt/gatehouse"
-GIT_S = 30.0
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-_CA_VARIABLES = (
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "NODE_EXTRA_CA_CERTS",
-    "GIT_SSL_CAINFO",
-    "PIP_CERT",
-    "CURL_CA_BUNDLE",
-    "CARGO_HTTP_CAINFO",
-    "AWS_CA_BUNDLE",
-    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-    "HTTPLIB2_CA_CERTS",
-    "PERL_LWP_SSL_CA_FILE",
-    "HEX_CACERTS_PATH",
-    "NIX_SSL_CERT_FILE",
-    "DENO_CERT",
-)
-# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
-_JAVA_OPTIONS = " ".join(
-    (
-        *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
-        f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
-        # Maven 3.9 has a client of its own that asks for this; Maven 4 calls it so.
-        *(f"-Daether.{name}.useSystemProperties=true" for name in ("connector.http", "transport.apache")),
-    )
-)
 RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
 MODEL_RULE_WHY = "the model of this session's review"
 NO_GIT_NOTICE = "the workspace is no git repository: the review has no diff, and git features are off"
@@ -111,14 +78,12 @@ class Surroundings:
         self._network = network
         self._spending = spending
         self._named_secrets = named_secrets
-        self._ca_bundle = ca_bundle
-        self._java_store = java_store
         self._serve_agent = serve_agent
         self._parts: dict[str, SessionParts] = {}
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # The default one too, where another is used: it may hold another supervisor's token and the key of its authority.
         self._data_folders = tuple(dict.fromkeys((settings.data_dir, DEFAULT_DATA)))
-        self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
+        self._sandboxes = SessionSandboxes(settings, named_secrets, ca_bundle, java_store, self._data_folders)
         self.exec_broker: ExecBroker | None = None
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
@@ -159,7 +124,7 @@ class Surroundings:
         """The facts of a session that its kind brings; `UserError` where it can't be started so."""
         limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
         common = {
-            "remotes": await self._remotes(wanted.workspace),
+            "remotes": await workspace_git.remotes(wanted.workspace),
             "budget": format_budget(limits),
             "network": wanted.network or self._settings.network_mode,
             "keep_bodies": self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies,
@@ -170,7 +135,7 @@ class Surroundings:
             find_program(wanted.command[0], environment.search_path(), Path.home())
             return common
         notices = []
-        base = await self._checked_base(wanted.workspace, wanted.base)
+        base = await workspace_git.checked_base(wanted.workspace, wanted.base)
         if base is None:
             notices.append(NO_GIT_NOTICE)
         recorded = not self._settings.anthropic_api_key
@@ -181,29 +146,17 @@ class Surroundings:
             "command": ("gatehouse-review", "--base", base or "none"),
             "base": base,
             "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
-            "policy_text": "" if recorded else _model_policy(self._model_url()),
+            "policy_text": "" if recorded else _model_policy(self._sandboxes.model_url),
             "notices": tuple(notices),
         }
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """The agent's sandbox."""
-        command, binds = self._program(session)
-        door = f"http://127.0.0.1:{AGENT_PORT}"
-        env = self._environment(session) | {
-            "GATEHOUSE_URL": door,
-            "GATEHOUSE_TOKEN": token,
-            "GATEHOUSE_SESSION": session.id,
-        }
-        if self._settings.anthropic_api_key:
-            env["ANTHROPIC_API_KEY"] = self._placeholder
-        env |= self._named_secrets.variables
-        return self._base_spec(session, command, env, binds, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
+        return self._sandboxes.of_agent(session, token, self._within(session), tty=tty)
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
-        """The sandbox of one command: no token, no key, no agent's door."""
-        command = ("/bin/bash", "-c", action.command)
-        spec = self._base_spec(session, command, self._environment(session), (), ports=(PROXY_PORT,), tty=False)
-        return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
+        """The sandbox of one command."""
+        return self._sandboxes.of_tool(session, action, self._within(session))
 
     def open(self, session: Session) -> None:
         """Judge its actions, and be ready to apply its changes."""
@@ -241,9 +194,8 @@ class Surroundings:
         parts = self._parts[session.id]
         parts.listeners = tuple(listeners.values())
         await parts.channel.start()
-        credentials = self._credentials() if self._settings.anthropic_api_key else ()
-        named = self._named_secrets.credentials
-        await self._network.open_session(session.id, listeners[PROXY_PORT], (*credentials, *named))
+        credentials = (*self._sandboxes.model_credentials(), *self._named_secrets.credentials)
+        await self._network.open_session(session.id, listeners[PROXY_PORT], credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
             if port in listeners:
@@ -318,152 +270,13 @@ class Surroundings:
     def _open_requests(self, session_id: str) -> list[Request]:
         return [request for request in self._queue.of_session(session_id) if not is_settled(request)]
 
-    def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-        if session.kind == "review":
-            return _reviewer(session.base)
-        path, binds = find_program(session.command[0], environment.search_path(), Path.home())
-        return (path, *session.command[1:]), binds
-
-    def _base_spec(
-        self,
-        session: Session,
-        command: tuple[str, ...],
-        env: dict[str, str],
-        binds: tuple[tuple[Path, str], ...],
-        *,
-        ports: tuple[int, ...],
-        tty: bool,
-    ) -> Spec:
-        settings = self._settings
-        return Spec(
-            command=command,
-            workspace_lower=Path(session.workspace),
-            workspace_merged=settings.sessions_dir / session.id / "merged",
-            env=env,
-            masked=self._data_folders,
-            readonly_binds=binds,
-            ca_bundle=self._ca_bundle,
-            java_store=self._java_store,
-            ports=ports,
-            redirected=session.network == "transparent",
-            limits=Limits(
-                cpu_s=int(settings.cpu_s),
-                memory_bytes=settings.memory_bytes,
-                processes=settings.processes,
-                output_bytes=settings.output_bytes,
-            ),
-            tty=tty,
-            within=parts.channel.within if (parts := self._parts.get(session.id)) is not None else None,
-        )
-
-    def _environment(self, session: Session) -> dict[str, str]:
-        proxy = f"http://127.0.0.1:{PROXY_PORT}"
-        env = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-            "HOME": HOME,
-            "USER": "agent",
-            "LOGNAME": "agent",
-            "SHELL": "/bin/bash",
-            "LANG": "C.UTF-8",
-            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
-            "HTTP_PROXY": proxy,
-            "HTTPS_PROXY": proxy,
-            "http_proxy": proxy,
-            "https_proxy": proxy,
-            "NO_PROXY": "127.0.0.1,localhost,::1",
-            "no_proxy": "127.0.0.1,localhost,::1",
-            "NODE_USE_ENV_PROXY": "1",
-            # Yarn since its second version reads no other.
-            "YARN_HTTP_PROXY": proxy,
-            "YARN_HTTPS_PROXY": proxy,
-            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "IS_SANDBOX": "1",
-        }
-        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
-        if self._settings.anthropic_base_url:
-            env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
-        env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
-        if session.kind == "review":
-            env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
-            env["GATEHOUSE_REVIEW_MODEL"] = self._settings.review_model
-        return env
-
-    def _model_url(self) -> str:
-        return self._settings.anthropic_base_url or "https://api.anthropic.com"
-
-    def _credentials(self) -> tuple[Credential, ...]:
-        """The model's key, in either of the headers that clients of the Messages API send it in."""
-        scheme, _, rest = self._model_url().partition("://")
-        host = rest.split("/")[0]
-        return tuple(
-            Credential(
-                placeholder=self._placeholder,
-                secret=self._settings.anthropic_api_key,
-                header=header,
-                hosts=(host,),
-                scheme="http" if scheme == "http" else "https",
-            )
-            for header in ("x-api-key", "authorization")
-        )
-
-    async def _remotes(self, workspace: Path) -> tuple[str, ...]:
-        """The names and URLs of the remotes that the host's repository knows; empty outside one."""
-        listed = await _git(workspace, "config", "--null", "--get-regexp", r"^remote\..*\.url$")
-        found: dict[str, None] = {}
-        for entry in listed.stdout.decode(errors="replace").split("\0"):
-            key, _, url = entry.partition("\n")
-            if url:
-                # Without `user:password@`: this is stored and shown, and nothing that an agent asks for needs the password.
-                found |= {key.removeprefix("remote.").removesuffix(".url"): None, _CREDENTIALS.sub("", url): None}
-        return tuple(found)
-
-    async def _checked_base(self, workspace: Path, base: str | None) -> str | None:
-        """The base revision, `auto` where none was given, None outside a git repository."""
-        inside = await _git(workspace, "rev-parse", "--git-dir")
-        if not inside.ok:
-            if base not in (None, "none"):
-                raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
-            return None
-        if base in (None, "auto", "none"):
-            return base or "auto"
-        found = await _git(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
-        if not found.ok:
-            raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
-        return base
-
-
-async def _git(workspace: Path, *words: str) -> Completed:
-    """Ask git about the host's repository: nothing that the repository configures is run."""
-    env = environment.inherited("PATH") | {
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "safe.directory",
-        "GIT_CONFIG_VALUE_0": "*",
-    }
-    harmless = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-    return await run(("git", "-C", str(workspace), *harmless, *words), env=env, timeout_s=GIT_S)
+    def _within(self, session: Session) -> Within:
+        parts = self._parts.get(session.id)
+        return parts.channel.within if parts is not None else None
 
 
 def _is_change(request: Request) -> bool:
     return category_of(request.action) == "filesystem"
-
-
-def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """The review agent's command, and the Python and libraries that it needs, shown read-only."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    prefix = Path(sys.base_prefix).resolve()
-    libraries = Path(sys.prefix) / "lib" / version / "site-packages"
-    binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
-    python = f"/usr/bin/{version}"
-    if not prefix.is_relative_to("/usr"):
-        # At its own place: a Python that is built with a shared library looks for it by the path that it was installed to.
-        binds.append((prefix, str(prefix)))
-        python = f"{prefix}/bin/{version}"
-    elif prefix != Path("/usr"):
-        python = f"{prefix}/bin/{version}"
-    return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)
 
 
 def _model_policy(url: str) -> str:

@@ -1,9 +1,11 @@
 """The values of named secrets: where they come from, and that an error shows none."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from supervisor import credentials
 from supervisor.core.credentials import parse_credentials
 from supervisor.core.redact import Redactor
 from supervisor.credentials import Named, NamedSecrets
@@ -78,6 +80,30 @@ async def test_a_command_that_fails_shows_nothing_that_it_wrote(tmp_path: Path, 
     assert SECRET not in str(caught.value)
 
 
+async def test_a_command_that_is_not_installed_is_named_with_its_credential(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="credential `it`: can't start `no-such-program-at-all`"):
+        await load(tmp_path, "{preset: openai, cmd: no-such-program-at-all x}")
+
+
+async def test_a_command_that_does_not_end_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "COMMAND_S", 0.05)
+    with pytest.raises(UserError, match=r"credential `it`: `sleep` took more than 0.05 s"):
+        await load(tmp_path, "{preset: openai, cmd: sleep 1000}")
+
+
+@pytest.mark.parametrize("said", ["two\\nlines-0123456789", "nul\\0-0123456789", "%70000d"])
+async def test_what_a_command_says_must_be_one_word(tmp_path: Path, said: str) -> None:
+    with pytest.raises(UserError, match="credential `it`"):
+        await load(tmp_path, f"{{preset: openai, cmd: \"printf '{said}' 1\"}}")
+
+
+async def test_a_file_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    os.mkfifo(tmp_path / "secrets" / "it", 0o600)
+    with pytest.raises(UserError, match="no file of yours"):
+        await load(tmp_path, "{preset: openai}")
+
+
 async def test_a_value_that_is_none_is_not_shown(tmp_path: Path) -> None:
     write(tmp_path, text="two words\n")
     with pytest.raises(UserError) as caught:
@@ -98,6 +124,28 @@ async def test_a_registry_is_the_one_of_the_package_manager(tmp_path: Path, monk
     npm.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(UserError, match="names no host"):
         await load(tmp_path, "{preset: npm}")
+
+
+async def test_the_folder_that_gatehouse_is_started_in_has_no_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is often the workspace: npm reads its `.npmrc`, and the token would be bound to whatever host stands there."""
+    write(tmp_path)
+    programs, workspace = tmp_path / "programs", tmp_path / "workspace"
+    programs.mkdir()
+    workspace.mkdir()
+    npm = programs / "npm"
+    npm.write_text("#!/bin/sh\n[ -f .npmrc ] && exec cat .npmrc\necho https://packages.example.org/npm/\n")
+    npm.chmod(0o755)
+    (workspace / ".npmrc").write_text("https://evil.example.org/\n")
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.chdir(workspace)
+    found, _ = await load(tmp_path, "{preset: npm}")
+    assert {credential.hosts for credential in found.credentials} == {("packages.example.org",)}
+    (workspace / "token").write_text("of-the-workspace")
+    (tmp_path / "token").write_text(SECRET)
+    found, _ = await load(tmp_path, "{preset: openai, cmd: cat token}")
+    assert found.credentials[0].secret == SECRET
 
 
 def test_the_example_of_the_readme_is_one() -> None:

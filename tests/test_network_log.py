@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+import pytest
 
 from supervisor import network_log
 from supervisor.core.actions import Network
@@ -143,6 +144,25 @@ def test_of_too_many_bodies_the_oldest_go() -> None:
         desk.ask(number)
         desk.log.body(body(number, b"y" * MOST_BODY_CHARS))
     assert list(desk.log.bodies("one")) == list(range(4, fit + 4))
+
+
+def test_bodies_go_with_their_exchanges_also_those_that_nothing_can_be_shown_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or a session that sends what is no text would fill the memory, a little with each request."""
+    monkeypatch.setattr(network_log, "MOST_EXCHANGES", 20)
+    monkeypatch.setattr(network_log, "MOST_SESSIONS", 2)
+    desk = Desk()
+    for number in range(1, 61):
+        desk.ask(number)
+        desk.log.body(body(number, b"\0" if number % 2 else b"text"))
+    assert list(desk.log.bodies("one")) == list(range(41, 61))
+    desk.log.body(body(1, b"late"))
+    for number in (101, 102):
+        desk.ask(number, session=f"s{number}")
+        desk.log.body(body(number, b"text"))
+    assert set(desk.log._bodies) == {("s101", 61), ("s102", 62)}
+    assert desk.log._bodies_chars == len("text") * 2
 
 
 def test_what_is_only_noted_keeps_its_time_and_its_place_and_is_bounded() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -151,6 +152,17 @@ def test_what_cant_be_metered_goes_out_only_without_a_budget_of_money(make) -> N
     assert place.spending.settle(reserved, usage()).cost_picousd == 0
     assert isinstance(place.spending.reserve("two", "h", call), Refusal)
     assert isinstance(place.spending.reserve("three", "h", call), str)
+
+
+def test_a_tool_that_costs_more_than_tokens_goes_out_only_without_a_budget_of_money(make) -> None:  # type: ignore[no-untyped-def]
+    place = make()
+    call = msgspec.structs.replace(HAIKU, bills_more=True)
+    for name, budget, is_let_out in (("one", "", True), ("two", "5usd", False), ("three", "5M-tokens", True)):
+        place.spending.open_session(session(name, budget))
+        found = place.spending.reserve(name, "h", call)
+        assert isinstance(found, str) is is_let_out
+        if is_let_out:
+            assert place.spending.settle(found, usage()).flags == ("bills_more",)
 
 
 def test_an_ended_session_spends_nothing(make) -> None:  # type: ignore[no-untyped-def]

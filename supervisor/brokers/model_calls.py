@@ -95,17 +95,18 @@ class ModelCalls:
         except StorageError as error:  # what was handed out for it goes on counting
             log.error("traffic not recorded", error=str(error), session=used.session_id)
 
-    def lose_all(self) -> None:
-        """Egress is gone: what its calls used, and what it sent, isn't known."""
+    def lose_all(self) -> list[tuple[Spent, Charge | None]]:
+        """Egress is gone: what its calls used, and what it sent, isn't known. Gives what each of the calls counts as."""
         self._untold.clear()
         self._told.set()
-        for question_id in list(self._reservations):
-            self.spent(Spent(question_id=question_id, usage=None))
+        ends = [Spent(question_id=question_id, usage=None) for question_id in self._reservations]
+        lost = [(end, self.spent(end)) for end in ends]
         if self._spending is not None:
             try:
                 self._spending.traffic.lose()
             except StorageError as error:
                 log.error("traffic not recorded", error=str(error))
+        return lost
 
     async def _reserve(self, wanted: Reserve, spending: Spending) -> Answer:
         found = await self._fit(wanted, spending, lambda: spending.reserve(wanted.session_id, wanted.host, wanted.call))

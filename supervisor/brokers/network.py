@@ -56,6 +56,8 @@ from supervisor.spending import Spending
 log = structlog.get_logger("network")
 
 READY_TIMEOUT_S = 30.0
+# Without the folder that it runs in on its path (-P): Gatehouse's own may be a workspace, and what an agent may add there is no module of egress.
+EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 # A process that lived this long was well: the next pause is the first again.
 WELL_AFTER_S = 30.0
@@ -116,7 +118,7 @@ class NetworkBroker:
         model_hosts: Sequence[str] = (),
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
-        command: Sequence[str] = (sys.executable, "-m", "supervisor.egress"),
+        command: Sequence[str] = EGRESS,
     ) -> None:
         self.ca_certificate_path = ca_certificate
         self.starts = 0
@@ -340,8 +342,9 @@ class NetworkBroker:
         if run is not None:
             self._settle(run)
             run.questions.settle_all("egress ended")
+            for spent, charge in run.calls.lose_all():
+                self._log.called(spent, charge)
             self._log.egress_ended()
-            run.calls.lose_all()
             run.channel.close()
 
     async def _reap(self) -> None:

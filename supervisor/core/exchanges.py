@@ -14,6 +14,8 @@ import msgspec
 from supervisor.core.actions import Network
 
 Verdict = Literal["allow", "deny", "ask_timeout"]
+# Of a length that every reader of JSON takes.
+_MOST_DIGITS = 16
 
 
 class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +105,8 @@ def name_of(action: Network) -> str:
 def _sum(host: str, found: list[Exchange]) -> Host:
     allowed = [one for one in found if one.verdict == "allow"]
     # Bytes are counted by client connection: requests inside of a CONNECT repeat those of the connection.
-    carrying = [one for one in allowed if one.action.operation == "connect"] or allowed
+    connected = {one.action.port for one in allowed if one.action.operation == "connect"}
+    carrying = [one for one in allowed if one.action.operation == "connect" or one.action.port not in connected]
     return Host(
         host=host,
         connections=sum(one.action.operation == "connect" for one in allowed),
@@ -154,8 +157,8 @@ def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
             "httpVersion": "unknown",
             "cookies": [],
             "headers": _headers(one.response_headers),
-            "content": _content(bodies.response),
-            "redirectURL": next((value for name, value in one.response_headers if name.lower() == "location"), ""),
+            "content": _content(one, bodies.response),
+            "redirectURL": _header(one.response_headers, "location"),
             "headersSize": -1,
             "bodySize": -1,
         },
@@ -170,6 +173,11 @@ def _model_call(call: CallOfModel | None) -> dict[str, Any]:
     return {} if call is None else {"_modelCall": msgspec.to_builtins(call)}
 
 
+def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
+    """The first value of this name; empty where there is none."""
+    return next((value for name, value in headers if name.lower() == wanted), "")
+
+
 def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in headers]
 
@@ -180,10 +188,13 @@ def _query(path: str) -> list[dict[str, str]]:
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    return {} if body is None else {"postData": {"mimeType": body.media_type, "params": [], "text": body.text}}
+    return {} if body is None else {"postData": {"mimeType": body.media_type, "text": body.text}}
 
 
-def _content(body: KeptBody | None) -> dict[str, Any]:
+def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
+    """Of a body that wasn't kept what the response's head says of it."""
     if body is None:
-        return {"size": -1, "mimeType": ""}
+        length = _header(one.response_headers, "content-length")
+        is_length = length.isascii() and length.isdigit() and len(length) < _MOST_DIGITS
+        return {"size": int(length) if is_length else 0, "mimeType": _header(one.response_headers, "content-type")}
     return {"size": body.whole_bytes, "mimeType": body.media_type, "text": body.text}

@@ -33,6 +33,7 @@ from supervisor.core.git_refs import (
 )
 from supervisor.core.prefixes import Prefixes
 from supervisor.core.verdicts import (
+    CONTRADICTS_ITSELF,
     Context,
     Entry,
     Forced,
@@ -176,9 +177,7 @@ class GitJudge(Judge[_Seen]):
         if action.command is not None and not action.operation and not action.flags:
             action = parse_command(action.command, action.cwd)
         elif not agrees(action):
-            return Verdict(
-                "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
-            )
+            return CONTRADICTS_ITSELF
         unread, remotes = why_unread(action), _remotes(action)
         if unread is not None:
             return _Seen(action, remotes, unread, tuple(_rough(action)))

@@ -27,7 +27,18 @@ from supervisor.core.packages import (
     rough_actions,
 )
 from supervisor.core.prefixes import Prefixes
-from supervisor.core.verdicts import Context, Entry, Forced, Judge, Rule, Verdict, by_rules, combine, verdict_of
+from supervisor.core.verdicts import (
+    CONTRADICTS_ITSELF,
+    Context,
+    Entry,
+    Forced,
+    Judge,
+    Rule,
+    Verdict,
+    by_rules,
+    combine,
+    verdict_of,
+)
 from supervisor.core.words import fits, is_star, split_pattern
 from supervisor.errors import PolicyError
 
@@ -150,9 +161,7 @@ class PackageJudge(Judge[_Seen]):
         if action.command is not None and not action.operation and not action.flags:
             action = parse_command(action.command, action.cwd)
         elif not agrees(action):
-            return Verdict(
-                "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
-            )
+            return CONTRADICTS_ITSELF
         rough = _rough(action) if any(flag.startswith(UNREAD) for flag in action.flags) else ()
         action = canonical_action(action)
         forced = forced_of(action)

@@ -11,6 +11,7 @@ base64 from each of the three places in a group that it can begin at, its hexade
 
 import base64
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from supervisor.core.writings import (
     MOST_BYTES_EACH,
@@ -128,9 +129,10 @@ class SecretForms:
             shown_to = max(shown_to, end)
         return b"".join([*pieces, text[shown_to:]])
 
-    def is_begun(self, end: bytes, least: int = _LEAST_BEGUN) -> bool:
-        """Whether the text, of which `end` is the end, ends in the beginning of one."""
-        return not self._is_empty and next(self._torn(end, least), None) is not None
+    def begun_bytes(self, end: bytes, least: int = _LEAST_BEGUN) -> int:
+        """How long the beginning of one is, as it is written, that a text ends in, of which `end` is the end; 0 where it ends in none."""
+        begins = [] if self._is_empty else list(self._torn(end, least))
+        return min(self.reach, len(end)) - min(begins) if begins else 0
 
     def _searched(
         self, text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
@@ -159,23 +161,33 @@ class SecretForms:
                     yield reading.origin(start, start + 1)[0]
 
 
+class Begun(NamedTuple):
+    """The beginning of a secret that something ends in: where it begins, and how long it is."""
+
+    at: int
+    length_bytes: int
+
+
 class SecretSearch:
     """Looks for secrets in what comes piece by piece, wherever it is cut. It keeps no more than the longest form of one may take."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._forms = forms
         self._tail = b""
+        self._seen_bytes = 0
 
     def finds(self, piece: bytes) -> bool:
         """Whether what came so far holds one."""
         text = self._tail + piece
+        self._seen_bytes += len(piece)
         self._tail = text[max(0, len(text) - self._forms.reach) :]
         return self._forms.is_in(text)
 
     @property
-    def is_begun(self) -> bool:
-        """Whether what came so far ends in the beginning of one."""
-        return self._forms.is_begun(self._tail)
+    def begun(self) -> Begun | None:
+        """The beginning of one that what came so far ends in."""
+        found = self._forms.begun_bytes(self._tail)
+        return Begun(self._seen_bytes - found, found) if found else None
 
 
 def _as_it_reads(secret: bytes) -> set[bytes]:

@@ -17,8 +17,10 @@ from supervisor.core.usage import Usage
 
 # What providers add to a prompt by themselves: the words around tools, roles and pictures.
 ADDED_TOKENS = 2048
+# The most that a picture counts as, however few bytes it is: Anthropic's pages on vision.
+PICTURE_TOKENS = 5000
 
-Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost"]
+Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more"]
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,19 +32,32 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound(call: ModelCall, table: PriceTable) -> Charge:
-    """The most that a call can be billed."""
-    price, is_known = table.find(call.model)
-    in_body = call.body_bytes + ADDED_TOKENS
+    """The most that a call can be billed, by the dearest of the models that may answer, and with those that it asks beside."""
+    most = max((_most(call, name, table) for name in (call.model, *call.others)), key=lambda one: one.cost_picousd)
+    parts = [most, *(_most(call, name, table) for name in call.advisors)]
+    flags: list[Flag] = ["unknown_model"] if any(part.flags for part in parts) else []
+    flags += ["bills_more"] if call.bills_more else []
+    return Charge(
+        tokens=sum((part.tokens for part in parts), start=Tokens()),
+        cost_picousd=sum(part.cost_picousd for part in parts),
+        flags=tuple(flags),
+    )
+
+
+def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
+    """The most of one model."""
+    price, is_known = table.find(model)
+    in_body = call.body_bytes + ADDED_TOKENS + call.pictures * PICTURE_TOKENS
     prompt = price.context_tokens if call.beyond_body else min(in_body, price.context_tokens)
     most = price.max_output_tokens
     output = (
         min(call.max_output_tokens, most) if call.max_output_tokens and is_known else call.max_output_tokens or most
     ) * call.choices
-    splits = [Tokens(input=prompt, output=output)]
+    splits = [Tokens(input=prompt, output=output, searches=call.searches)]
     if call.writes_cache:
-        splits.append(Tokens(cache_write=prompt, output=output))
+        splits.append(Tokens(cache_write=prompt, output=output, searches=call.searches))
     if call.writes_long_cache:
-        splits.append(Tokens(cache_write_long=prompt, output=output))
+        splits.append(Tokens(cache_write_long=prompt, output=output, searches=call.searches))
     costs = [(table.cost_picousd(price, tokens, call), tokens) for tokens in splits]
     cost, tokens = max(costs, key=lambda one: one[0])
     return Charge(tokens=tokens, cost_picousd=cost, flags=() if is_known else ("unknown_model",))
@@ -51,11 +66,14 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
     """What a call cost. Where the response names another model than the request did, the dearer of the two."""
     tokens, is_estimated = _filled(call, usage, reserved.tokens)
-    found = [table.find(name) for name in (call.model, usage.model) if name]
-    known = [price for price, is_known in found if is_known]
-    prices: list[Price] = known or [table.highest]
+    # Who didn't say which of several models answered may have had the dearest, also one that has no price.
+    is_any = bool(call.others) and not usage.model
+    names = (call.model, *call.others) if is_any else tuple(filter(None, (call.model, usage.model)))
+    found = [table.find(name) for name in names]
+    is_known = any(one.is_known for one in found)
+    prices: list[Price] = [one.price for one in found if one.is_known or is_any] or [table.highest]
     flags: list[Flag] = []
-    if not known and tokens.total:
+    if not is_known and tokens.total:
         flags.append("unknown_model")
     if is_estimated:
         flags.append("estimated")
@@ -63,9 +81,17 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         flags.append("cut_off")
     if usage.failed:
         flags.append("failed")
+    elif call.bills_more:
+        flags.append("bills_more")
     served = msgspec.structs.replace(call, fast=call.fast or usage.fast)
     cost = max(table.cost_picousd(price, tokens, served) for price in prices)
-    return Charge(tokens=tokens, cost_picousd=cost, flags=tuple(flags))
+    for beside in usage.beside:
+        price = table.find(beside.model or usage.model or call.model).price
+        cost += table.cost_picousd(price, beside.tokens, served)
+        tokens += beside.tokens
+    # Of those that were asked beside, only the end of an answer says anything.
+    least = reserved.cost_picousd if is_estimated and call.advisors else 0
+    return Charge(tokens=tokens, cost_picousd=max(cost, least, usage.cost_picousd), flags=tuple(flags))
 
 
 def lost(reserved: Charge) -> Charge:
@@ -81,6 +107,9 @@ def _filled(call: ModelCall, usage: Usage, most: Tokens) -> tuple[Tokens, bool]:
             tokens, input=most.input, cache_write=most.cache_write, cache_write_long=most.cache_write_long
         )
     if not usage.has_output:
-        seen = min(usage.content_bytes, most.output) if call.shows_output else most.output
-        tokens = msgspec.structs.replace(tokens, output=max(tokens.output, seen))
+        is_seen = call.shows_output and usage.content_bytes is not None
+        seen = min(usage.content_bytes or 0, most.output) if is_seen else most.output
+        tokens = msgspec.structs.replace(
+            tokens, output=max(tokens.output, seen), searches=max(tokens.searches, most.searches)
+        )
     return tokens, not (usage.has_input and usage.has_output)

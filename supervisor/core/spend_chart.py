@@ -8,7 +8,9 @@ more. Amounts of money are pico-dollars; lengths are units of the picture's own,
 from collections import defaultdict
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
+
+from supervisor.core.model_calls import Tokens
 
 MOST_COLUMNS = 48
 MOST_MODELS = 5
@@ -32,7 +34,7 @@ class Part(NamedTuple):
     column: int
     model: str
     calls: int
-    tokens: int
+    tokens: Tokens
     cost: int
 
 
@@ -43,7 +45,7 @@ class Series(NamedTuple):
     model: str
     is_others: bool
     calls: int
-    tokens: int
+    tokens: Tokens
     cost: int
 
 
@@ -64,7 +66,13 @@ class Column(NamedTuple):
     width: float
     bars: tuple[Bar, ...]
     calls: int
-    tokens: int
+    tokens: Tokens
+    cost: int
+
+
+class _Sums(TypedDict):
+    calls: int
+    tokens: Tokens
     cost: int
 
 
@@ -119,8 +127,12 @@ def _series(by_model: dict[str, list[Part]]) -> tuple[Series, ...]:
     )
 
 
-def _sums(parts: list[Part]) -> dict[str, int]:
-    return {kind: sum(getattr(part, kind) for part in parts) for kind in ("calls", "tokens", "cost")}
+def _sums(parts: list[Part]) -> _Sums:
+    return {
+        "calls": sum(part.calls for part in parts),
+        "tokens": sum((part.tokens for part in parts), start=Tokens()),
+        "cost": sum(part.cost for part in parts),
+    }
 
 
 def _column(number: int, count: int, parts: list[Part], ranks: dict[str, int], highest: int) -> Column:

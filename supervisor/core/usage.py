@@ -7,31 +7,51 @@ anywhere. Sources: the API references of Anthropic, OpenAI and Amazon Bedrock.
 
 import base64
 import binascii
+import math
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 
 from supervisor.core.frames import AwsEvents, Event, ServerSent
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, Tokens
+from supervisor.core.money import PICOUSD
 
 MOST_BODY_BYTES = 8 * 1024 * 1024
 # No call uses more; what says so says nothing.
 MOST_COUNT = 10**9
+MOST_COST_USD = 10**6
+MOST_ITERATIONS = 100
 _OK = range(200, 300)
+# Whoever stands before the provider waited no longer (RFC 9110 15.6.5; 499 and 524 are nginx's and Cloudflare's): what it made meanwhile is billed.
+_GIVEN_UP = frozenset({408, 499, 504, 524})
+# What OpenAI bills by the piece, as items of an answer.
+_SEARCH_CALLS = ("web_search_call", "file_search_call")
 _WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"bytes"')
+
+
+class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was used beside the answer itself. `model` is empty where it is the answer's."""
+
+    model: str
+    tokens: Tokens
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end.
 
-    `fast`: it was served by a tier that costs more, whether the call asked for that or not. `content_bytes` is what came of the answer: where `has_output` is False, and nothing was left out of it, it holds no more tokens than that.
+    `fast`: it was served by a tier that costs more, whether the call asked for that or not. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
+    `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
+    `cost_picousd` is what the provider says that it bills, which may be more than its tokens cost.
     """
 
     tokens: Tokens = Tokens()
     model: str = ""
     has_input: bool = False
     has_output: bool = False
-    content_bytes: int = 0
+    content_bytes: int | None = 0
+    cost_picousd: int = 0
+    beside: tuple[Beside, ...] = ()
     failed: bool = False
     cut_off: bool = False
     fast: bool = False
@@ -64,6 +84,7 @@ class UsageReader:
         """`counted`: input and output as Bedrock says them in headers (`x-amzn-bedrock-input-token-count`)."""
         self._api = api
         self._is_ok = status in _OK
+        self._is_given_up = status in _GIVEN_UP
         kind = content_type.partition(";")[0].strip().lower()
         self._frames: ServerSent | AwsEvents | None = None
         if kind == "text/event-stream":
@@ -80,6 +101,8 @@ class UsageReader:
         self._content_bytes = 0
         self._failed = False
         self._fast = False
+        self._cost_picousd = 0
+        self._beside: tuple[Beside, ...] = ()
 
     def feed(self, chunk: bytes) -> None:
         """Take in the next decoded bytes."""
@@ -95,13 +118,15 @@ class UsageReader:
             self._is_long = True
             self._body.clear()
 
-    def end(self, *, complete: bool) -> Usage:
-        """What was used. `complete` False: one side hung up before the end."""
+    def end(self, *, complete: bool, was_read: bool = True) -> Usage:
+        """What was used. `complete` False: one side hung up before the end. `was_read` False: not all that came could be decoded."""
         if self._is_ok and self._frames is not None:
             for event in self._frames.end():
                 self._event(event)
         elif self._is_ok and complete and not self._is_long:
             self._json(bytes(self._body))
+        if self._is_given_up:
+            return Usage(content_bytes=None, failed=True)
         if not self._is_ok:
             # Nothing was answered: providers bill no failed call.
             return Usage(has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True)
@@ -111,7 +136,9 @@ class UsageReader:
             has_input=self._has_input,
             # A count that was still growing when one side hung up is none.
             has_output=self._has_output and (complete or self._is_final),
-            content_bytes=self._content_bytes,
+            content_bytes=self._content_bytes if was_read and (complete or self._frames is not None) else None,
+            cost_picousd=self._cost_picousd,
+            beside=self._beside,
             failed=self._failed,
             cut_off=not complete,
             fast=self._fast,
@@ -144,11 +171,12 @@ class UsageReader:
         model = holder.get("model")
         if isinstance(model, str) and not self._model:
             self._model = model[:MOST_NAME_CHARS]
-        self._fast = self._fast or holder.get("service_tier") == "priority"
+        self._fast = self._fast or _is_fast(holder)
         self._searches(holder.get("output"))
         self._metrics(root.get("amazon-bedrock-invocationMetrics"))
         usage = holder.get("usage")
         if isinstance(usage, dict):
+            self._costs(usage)
             is_start = root.get("type") == "message_start"
             self._is_final = self._frames is None or _ends(root)
             if self._api in ("messages", "invoke"):
@@ -162,7 +190,7 @@ class UsageReader:
         """OpenAI bills each search that it made: they are items of the answer."""
         if isinstance(output, list):
             kinds = [item.get("type") for item in output if isinstance(item, dict)]
-            self._counts.take("searches", kinds.count("web_search_call"))
+            self._counts.take("searches", sum(kinds.count(kind) for kind in _SEARCH_CALLS))
 
     def _anthropic(self, usage: dict[str, Any], *, is_start: bool) -> None:
         """Input without what was cached; the output of `message_start` is only its beginning."""
@@ -174,15 +202,41 @@ class UsageReader:
             self._counts.take("cache_write", parts.get("ephemeral_5m_input_tokens"))
             self._counts.take("cache_write_long", parts.get("ephemeral_1h_input_tokens"))
         else:
-            long = self._counts.seen.get("cache_write_long", 0)
-            whole = usage.get("cache_creation_input_tokens")
-            if not (isinstance(whole, int) and whole <= long + self._counts.seen.get("cache_write", 0)):
-                self._counts.take("cache_write", whole)
+            self._written(usage.get("cache_creation_input_tokens"))
         if self._counts.take("output", usage.get("output_tokens")) and not is_start:
             self._has_output = True
+        self._iterations(usage.get("iterations"))
         tools = usage.get("server_tool_use")
         if isinstance(tools, dict):
             self._counts.take("searches", tools.get("web_search_requests"))
+
+    def _iterations(self, iterations: object) -> None:
+        """What Anthropic's own sums leave out: the pages on compaction and on the advisor tool."""
+        if not isinstance(iterations, list):
+            return
+        found = []
+        for part in iterations[:MOST_ITERATIONS]:
+            if isinstance(part, dict) and part.get("type") != "message":
+                reader = UsageReader("messages", 200, "")
+                reader._anthropic({**part, "iterations": None}, is_start=False)
+                model = part.get("model")
+                name = model[:MOST_NAME_CHARS] if isinstance(model, str) else ""
+                found.append(Beside(model=name, tokens=reader._counts.tokens()))
+        self._beside = tuple(found)
+
+    def _written(self, whole: object) -> None:
+        """A sum of what was written to the cache. Where its kinds were told apart before, it says nothing new."""
+        known = self._counts.seen.get("cache_write", 0) + self._counts.seen.get("cache_write_long", 0)
+        if isinstance(whole, int) and not isinstance(whole, bool) and whole > known:
+            self._counts.take("cache_write", whole - self._counts.seen.get("cache_write_long", 0))
+
+    def _costs(self, usage: dict[str, Any]) -> None:
+        """OpenRouter says what it bills, and what is billed by whoever's key it used: its page on usage accounting."""
+        details = usage.get("cost_details")
+        said = [usage.get("cost"), details.get("upstream_inference_cost") if isinstance(details, dict) else None]
+        found = [one for one in said if isinstance(one, int | float) and not isinstance(one, bool)]
+        found = [one for one in found if 0 <= one <= MOST_COST_USD]
+        self._cost_picousd = max(self._cost_picousd, sum(math.ceil(Fraction(one) * PICOUSD) for one in found))
 
     def _openai(self, usage: dict[str, Any]) -> None:
         """Input with what was cached in it, which is taken out here."""
@@ -203,7 +257,13 @@ class UsageReader:
         self._has_input = self._counts.take("input", usage.get("inputTokens"))
         self._has_output = self._counts.take("output", usage.get("outputTokens"))
         self._counts.take("cache_read", usage.get("cacheReadInputTokens"))
-        self._counts.take("cache_write", usage.get("cacheWriteInputTokens"))
+        details = usage.get("cacheDetails")
+        for part in details if isinstance(details, list) else ():
+            if isinstance(part, dict):
+                self._counts.take(
+                    "cache_write_long" if part.get("ttl") != "5m" else "cache_write", part.get("inputTokens")
+                )
+        self._written(usage.get("cacheWriteInputTokens"))
 
     def _metrics(self, metrics: object) -> None:
         """Bedrock's own count, at the end of a stream of any model."""
@@ -212,7 +272,17 @@ class UsageReader:
             self._has_input = self._counts.take("input", metrics.get("inputTokenCount")) or self._has_input
             self._has_output = self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
             self._counts.take("cache_read", metrics.get("cacheReadInputTokenCount"))
-            self._counts.take("cache_write", metrics.get("cacheWriteInputTokenCount"))
+            self._written(metrics.get("cacheWriteInputTokenCount"))
+
+
+def _is_fast(holder: dict[str, Any]) -> bool:
+    """Whether an answer says that it was served by a tier that costs more: OpenAI, Anthropic, Bedrock."""
+    usage, tier = holder.get("usage"), holder.get("serviceTier")
+    return (
+        holder.get("service_tier") == "priority"
+        or (isinstance(usage, dict) and usage.get("speed") == "fast")
+        or (isinstance(tier, dict) and tier.get("type") == "priority")
+    )
 
 
 def _ends(event: dict[str, Any]) -> bool:

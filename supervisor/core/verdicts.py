@@ -57,6 +57,12 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
 
 
+# Of an action that came both as fields and as a command line.
+CONTRADICTS_ITSELF = Verdict(
+    "deny", "the fields of this action and its command don't say the same", remedy="send one of them"
+)
+
+
 class Passing(NamedTuple):
     """Of an allowed connection. `looks_inside`: a rule speaks of requests to its host, so it is decrypted. `is_limited`: the rule that allowed
     it ends at some time, or after some uses."""

@@ -15,13 +15,14 @@ of any other part ends in a refusal.
     secrets    credentials in place of placeholders         app        puts it together and obeys the supervisor
     redirected where a client that knows no proxy meant to go    names      the addresses that stand for names at its door
     connect_head  the head of an ordinary CONNECT, read at once (pure); h11 reads every other
-    leftovers  what is left to do of connections that are over: not while another waits
+    put_off    what is left to do of connections that are over: not while another waits
     name_server  gives those addresses; with dnspython, which is imported with the first session that has one
 
 Only these import mitmproxy, and they are imported when the first connection is to be looked into:
 
     inspector  mitmproxy, put together                      layers     its HTTP layers, refusing by default
     guard      the addon that asks and lifts the refusal    tls        TLS of both sides
+    fail_closed  what becomes of whatever a hook of ours raises at
     websockets their messages, bounded                      leaks      placeholders and credentials behind a head
     meter      model calls: reserved, read, settled         sigv4      requests to AWS signed anew (pure)
     hooks      mitmproxy's hooks, straight to the addons

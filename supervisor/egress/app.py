@@ -109,6 +109,8 @@ class Egress:
 
     def _on_end(self, why: str) -> None:
         log.info("the channel ended", why=why)
+        # INVARIANT: at once. This is also how a person stops everything (`NetworkBroker.end_connections`).
+        self._sessions.cut_what_goes_on()
         if self._questions is not None:
             self._questions.deny_all()
         self._sessions.stop_listening()

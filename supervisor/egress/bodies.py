@@ -4,7 +4,6 @@ It decides only how much of a body is kept, and takes out what must never be see
 for them. It never holds a body back, changes none, and what fails in it loses a body, not a request.
 """
 
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -13,7 +12,7 @@ from mitmproxy import http
 
 from supervisor.core.egress_wire import Body
 from supervisor.core.redact import MARK
-from supervisor.egress.codings import readable_only
+from supervisor.egress.codings import beginning, readable_only
 from supervisor.egress.failures import where
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import Session
@@ -106,8 +105,8 @@ class Bodies:
     def _send(self, both: _Both, of: Literal["request", "response"], headers: http.Headers, taken: _Taken) -> None:
         if not taken.whole_bytes:
             return
-        encoding = headers.get("content-encoding", "").strip().lower()
-        data = both.session.hides.without(_readable(_decoded(bytes(taken.data), encoding)), MARK.encode())
+        said = beginning(bytes(taken.data), headers.get("content-encoding", ""), MOST_BYTES + MARGIN_BYTES)
+        data = both.session.hides.without(_readable(said), MARK.encode())
         self._questions.body(
             Body(
                 question_id=both.question_id,
@@ -117,18 +116,6 @@ class Bodies:
                 whole_bytes=taken.whole_bytes,
             )
         )
-
-
-def _decoded(data: bytes, encoding: str) -> bytes:
-    """The beginning of a body as its reader sees it; nothing of one that can't be read."""
-    if encoding in ("", "identity"):
-        return data
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        return b""
-    try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, MOST_BYTES + MARGIN_BYTES)
-    except zlib.error:
-        return b""
 
 
 def _readable(data: bytes) -> bytes:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 MOST_HELLO_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 2**14
+# Clients send it in one or two records, with some twenty extensions; thousands of either are only work.
+MOST_RECORDS, MOST_EXTENSIONS = 256, 256
 _HEADER_BYTES = 5
 _CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = 20, 21, 22, 23
 _TLS_MAJOR = 3
@@ -49,7 +51,7 @@ class HelloReader:
 
     def __init__(self, *, is_second: bool = False) -> None:
         self._is_second = is_second
-        self._at = 0
+        self._at = self._records = 0
         self._message = bytearray()
 
     def read(self, data: bytearray) -> ClientHello | None:
@@ -91,6 +93,9 @@ class HelloReader:
         if kind == _CHANGE_CIPHER_SPEC and body != b"\x01":
             raise HelloError("this is not TLS")
         self._at = end
+        self._records += 1
+        if self._records > MOST_RECORDS:
+            raise HelloError("the ClientHello is cut into too many records")
         return b"" if says_nothing else body
 
 
@@ -148,6 +153,8 @@ def _extension_of_name(body: bytes, at: int) -> bytes | None:
         if kind in kinds:
             raise HelloError("an extension of the ClientHello comes twice")
         kinds.add(kind)
+        if len(kinds) > MOST_EXTENSIONS:
+            raise HelloError("the ClientHello has too many extensions")
         if kind == _SERVER_NAME:
             found = body[at - length : at]
     return found

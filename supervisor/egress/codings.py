@@ -6,6 +6,7 @@ and never makes more than a step at once: a few bytes may stand for a gigabyte, 
 
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Protocol
 
 import brotli
@@ -19,6 +20,10 @@ MOST_CODINGS = 3
 # What stays as it is under a coding's name: S3's frames around pieces of a body, and a charset that stands there by mistake.
 _PLAIN = ("", "identity", "aws-chunked", "utf-8")
 _OFFERED = ("gzip", "deflate", "identity")
+# What a beginning is read of in one go: the name of old (RFC 9110 8.4.1.3), too, and never one coding on top of another. So many steps of it take
+# about a millisecond, and are more than anybody is shown.
+_READ_AT_ONCE = (*_OFFERED, "x-gzip", "")
+_STEPS_AT_ONCE = 4
 # zlib's words for a header of gzip's or zlib's, whichever comes, and for none.
 _WITH_HEADER, _BARE = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
 _HEADER_BYTES = 2
@@ -198,6 +203,16 @@ class Decoder:
                 raise ValueError(TOO_MUCH)
             yield b""
             yield from self._through(part, number + 1)
+
+
+def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
+    """What the beginning of a body says, as far as `_STEPS_AT_ONCE` go and at most so many bytes of it; nothing of one that can't be read like this."""
+    name = coding.strip().lower()
+    if name not in _READ_AT_ONCE:
+        return b""
+    decoder = Decoder(name)
+    said = b"".join(islice(decoder.decode(body), _STEPS_AT_ONCE))
+    return said[:most_bytes] if decoder.is_readable else b""
 
 
 def readable_only(accepted: str) -> str:

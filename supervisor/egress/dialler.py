@@ -72,12 +72,18 @@ class PinnedLoop(uvloop.Loop):
     async def hold[One: asyncio.BaseProtocol](
         self, protocol_factory: Callable[[], One], sock: socket.socket
     ) -> tuple[asyncio.BaseTransport, One]:
-        """Give a socket that was dialled to a protocol. It is the transport's from here on."""
+        """Give a socket that was dialled to a protocol. It is the transport's from here on.
+
+        INVARIANT: and nobody else's. uvloop keeps the socket beside its own handle: of a connection that is collected as garbage both would close the
+        descriptor, and the second time its number may be another client's.
+        """
         try:
-            return await super().create_connection(protocol_factory, sock=sock)  # type: ignore[return-value]
+            held = await super().create_connection(protocol_factory, sock=sock)
         except BaseException:
             sock.close()
             raise
+        sock.detach()
+        return held  # type: ignore[return-value]
 
     async def _connected(self, address: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET

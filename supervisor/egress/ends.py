@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from supervisor.egress import leftovers
+from supervisor.egress import put_off
 from supervisor.egress.failures import where
 from supervisor.egress.waits import wait
 
@@ -363,7 +363,7 @@ class Tunnel:
         """One side says no more; when both do, it is over. Nobody waits for what is left to do then, but others may for their turn."""
         if self._up.is_at_end and self._down.is_at_end:
             self._why = self._why or "closed"
-            leftovers.later(self._close)
+            put_off.later(self._close)
 
     def lost(self, error: Exception | None) -> None:
         """One end is gone: what waits for the other is still sent, unless it went in anger."""

@@ -28,6 +28,7 @@ from supervisor.egress.failures import where
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
 from supervisor.egress.sessions import Connection, Session, Sessions
+from supervisor.egress.share import Share
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
 log = structlog.get_logger("egress")
@@ -108,7 +109,7 @@ class Front:
 
     async def _find_way(self, client: Held, connection: Connection) -> None:
         try:
-            head = await _first_head(client)
+            head = await _first_head(client, connection.session.share)
         except (RefusedError, GoneError):
             if client.data:
                 self._admission.refused_nameless(connection)
@@ -206,7 +207,7 @@ class Front:
             await inspector.serve(connection, client)
 
 
-async def _first_head(client: Held) -> checks.Head:
+async def _first_head(client: Held, share: Share) -> checks.Head:
     """The head of the first request. What came behind a CONNECT stays in `client.data`; of another, all that came."""
     by = in_s(HEAD_TIMEOUT_S)
     try:
@@ -217,7 +218,7 @@ async def _first_head(client: Held) -> checks.Head:
             head, length = ordinary
             del client.data[:length]
             return head
-        return await _any_head(client, by)
+        return await _any_head(client, share, by)
     except h11.RemoteProtocolError as error:
         refusal = Refusal(why="this is not a request that can be read", remedy=_A_PROXY)
         raise RefusedError(refusal, error.error_status_hint) from None
@@ -225,15 +226,18 @@ async def _first_head(client: Held) -> checks.Head:
         raise RefusedError(Refusal(why="no request came in time", remedy=_A_PROXY), 408) from None
 
 
-async def _any_head(client: Held, by: float) -> checks.Head:
+async def _any_head(client: Held, share: Share, by: float) -> checks.Head:
     """The same, by h11, whatever comes."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=checks.MOST_HEAD_BYTES)
     read_bytes = 0
-    while (event := parser.next_event()) is h11.NEED_DATA:
+    event: object = h11.NEED_DATA
+    while event is h11.NEED_DATA:
         if len(client.data) == read_bytes:
             await client.more(by)
-        parser.receive_data(bytes(client.data[read_bytes:]))
-        read_bytes = len(client.data)
+        async with share:  # it may have thousands of lines
+            parser.receive_data(bytes(client.data[read_bytes:]))
+            read_bytes = len(client.data)
+            event = parser.next_event()
     if not isinstance(event, h11.Request):
         raise GoneError
     if event.method == b"CONNECT":

@@ -2,16 +2,11 @@
 
     request -> checks -> credentials -> question (in a CONNECT: with its addresses; else as for a CONNECT, see `front`) -> go on
 
-Each hook runs inside `closes`, which turns whatever is raised into a refusal: mitmproxy itself would log it and let the
-request go through (`addonmanager.safecall`; so does `hooks`, by which they are called).
+Each hook runs inside `closes`, which turns whatever is raised into a refusal (`fail_closed`).
 """
 
 import asyncio
-import contextlib
 import functools
-import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import structlog
 from mitmproxy import connection as mitm_connection
@@ -27,14 +22,23 @@ from supervisor.egress import checks, held_bodies, refusals, secrets, tls_failur
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
-from supervisor.egress.failures import where
+from supervisor.egress.fail_closed import (
+    closes,
+    drop_message,
+    kill_flow,
+    kill_http,
+    refuse_client,
+    refuse_flow,
+    refuse_layer,
+    refuse_server,
+)
 from supervisor.egress.layers import (
     ALLOWED,
     AUTHORITY,
+    GAVE_UP,
     LEAVE,
     REFUSAL,
     TUNNEL,
-    RefuseLayer,
     next_layer_for,
 )
 from supervisor.egress.leaks import WATCHED, WHOLE_BYTES, Leaks
@@ -58,71 +62,6 @@ ACTION = "gatehouse_action"
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
 
-def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Any]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for nothing stays plain (`hooks`)."""
-
-    def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
-        @functools.wraps(hook)
-        async def run(self: S, data: T) -> None:
-            with _closing(hook, refuse, data):
-                await hook(self, data)
-
-        @functools.wraps(hook)
-        def run_plain(self: S, data: T) -> None:
-            with _closing(hook, refuse, data):
-                hook(self, data)
-
-        return run if inspect.iscoroutinefunction(hook) else run_plain
-
-    return decorate
-
-
-@contextlib.contextmanager
-def _closing[T](hook: Callable[..., Any], refuse: Callable[[T], None], data: T) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        refuse(data)
-        log.error("hook failed", hook=hook.__name__, error=where(error))
-    except BaseException:
-        refuse(data)
-        raise
-
-
-def _refuse_flow(flow: http.HTTPFlow) -> None:
-    flow.metadata[ALLOWED] = False
-    flow.metadata[REFUSAL] = refusals.BROKEN
-
-
-def _kill_flow(flow: mitm_flow.Flow) -> None:
-    flow.metadata[ALLOWED] = False
-    if flow.killable:
-        flow.kill()  # type: ignore[no-untyped-call]
-
-
-def _drop_message(flow: http.HTTPFlow) -> None:
-    _kill_flow(flow)
-    if flow.websocket is not None and flow.websocket.messages:
-        flow.websocket.messages[-1].drop()  # type: ignore[no-untyped-call]
-
-
-def _kill_http(flow: http.HTTPFlow) -> None:
-    _kill_flow(flow)
-
-
-def _refuse_client(client: mitm_connection.Client) -> None:
-    client.error = "refused"
-
-
-def _refuse_server(data: server_hooks.ServerConnectionHookData) -> None:
-    PIN.set(None)
-    data.server.error = "nothing was allowed to be dialled here"
-
-
-def _refuse_layer(data: mitm_layer.NextLayer) -> None:
-    data.layer = RefuseLayer(data.context)
-
-
 class Guard:
     """See the module's text."""
 
@@ -139,26 +78,29 @@ class Guard:
 
     # -- before anything is let through -----------------------------------------------------------------------------
 
-    @closes(_refuse_client)
+    @closes(refuse_client)
     def client_connected(self, client: mitm_connection.Client) -> None:
         if self._sessions.of_client(client.id) is None:
-            _refuse_client(client)
+            refuse_client(client)
 
-    @closes(_refuse_layer)
+    @closes(refuse_layer)
     def next_layer(self, data: mitm_layer.NextLayer) -> None:
-        data.layer = next_layer_for(data.context, data.data_client())  # type: ignore[no-untyped-call]
+        connection = self._sessions.of_client(data.context.client.id)
+        if connection is None:
+            raise LookupError("a client of no session")
+        data.layer = next_layer_for(data.context, data.data_client(), connection.up)  # type: ignore[no-untyped-call]
 
-    @closes(_refuse_flow)
+    @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:
         # The front has answered the CONNECT that a connection began with; one behind another request is nobody's business.
-        _refuse_flow(flow)
+        refuse_flow(flow)
         self._refuse(
             flow, Refusal(why="a CONNECT comes first on its connection", remedy="open a new connection for it")
         )
 
-    @closes(_refuse_flow)
+    @closes(refuse_flow)
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
-        _refuse_flow(flow)
+        refuse_flow(flow)
         connection = self._connection(flow)
         if flow.error is not None:
             self._admission.refused_nameless(connection)
@@ -217,7 +159,7 @@ class Guard:
         if connection.session.keep_bodies and not is_upgrade:
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
 
-    @closes(_refuse_flow)
+    @closes(refuse_flow)
     async def request(self, flow: http.HTTPFlow) -> None:
         try:
             await self._requested(flow)
@@ -267,33 +209,33 @@ class Guard:
         action = Network(operation="connect", host=host, port=port, sni=data.context.client.sni)
         self._admission.refused(connection, action, f"{refusal.why}; {refusal.remedy}")
 
-    @closes(_refuse_server)
+    @closes(refuse_server)
     def server_connect(self, data: server_hooks.ServerConnectionHookData) -> None:
         PIN.set(None)
         connection = self._sessions.of_client(data.client.id)
         address = data.server.address
         pin = connection.pins.get((address[0], address[1])) if connection is not None and address is not None else None
         if pin is None or data.server.via is not None or data.server.transport_protocol != "tcp":
-            _refuse_server(data)
+            refuse_server(data)
             return
         # mitmproxy dials in this same task, so that the pin is seen by `PinnedLoop.create_connection` and by nothing else.
         PIN.set(pin)
 
-    @closes(_kill_flow)
+    @closes(kill_flow)
     def tcp_start(self, flow: mitm_flow.Flow) -> None:
-        _kill_flow(flow)
+        kill_flow(flow)
 
-    @closes(_kill_flow)
+    @closes(kill_flow)
     def udp_start(self, flow: mitm_flow.Flow) -> None:
-        _kill_flow(flow)
+        kill_flow(flow)
 
-    @closes(_kill_flow)
+    @closes(kill_flow)
     def dns_request(self, flow: mitm_flow.Flow) -> None:
-        _kill_flow(flow)
+        kill_flow(flow)
 
     # -- after ------------------------------------------------------------------------------------------------------
 
-    @closes(_kill_http)
+    @closes(kill_http)
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         response = flow.response
         if response is None:
@@ -314,13 +256,13 @@ class Guard:
         await piece.look.in_steps(piece.data)
         piece.is_seen = True
 
-    @closes(_drop_message)
+    @closes(drop_message)
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         if flow.websocket is not None:
             self._leaks.said(flow, flow.websocket.messages[-1])
             flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
 
-    @closes(_kill_http)
+    @closes(kill_http)
     def response(self, flow: http.HTTPFlow) -> None:
         self._leaks.ended(flow)
         status = flow.response.status_code if flow.response is not None else None
@@ -337,9 +279,11 @@ class Guard:
         held_bodies.let_go(flow)
         self._meter.end(flow, complete=False)
         why = "the connection ended before the response"
-        if flow.error is not None:
+        if flow.metadata.get(GAVE_UP):
+            why = "the client went away before it had all of the response"
+        elif flow.error is not None:
             host, port = flow.request.data.host, flow.request.data.port
-            refusal = tls_failures.of_origin(flow.error.msg, host, port)
+            refusal = tls_failures.of_origin(flow.error.msg, host, port, has_begun=flow.response is not None)
             flow.metadata[REFUSAL] = refusal  # where the layer still has a response to give
             why = refusal.why
         self._settle(flow, "failed", {"error": why})

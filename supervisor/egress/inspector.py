@@ -6,6 +6,7 @@ imports knows of mitmproxy. It decides nothing: `guard` asks, and `layers` refus
 
 import asyncio
 import contextlib
+import gc
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 from mitmproxy import options
 from mitmproxy.addons import core, proxyserver
+from mitmproxy.connection import ConnectionState
 from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events, mode_specs
 from mitmproxy.proxy.layers import modes
@@ -20,7 +22,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
-from supervisor.egress import websockets
+from supervisor.egress import http1, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
@@ -65,11 +67,25 @@ class Handler(ProxyConnectionHandler):
                 self.counted.down_bytes += len(event.data)
             elif not await self._is_covered(self.counted, len(event.data)):
                 return
-        await super().server_event(event)
+        await self._in_steps(event)
         if self.counted is not None and isinstance(event, events.DataReceived) and event.connection is self.client:
             await self.counted.up.wait()  # its client is read no further meanwhile
         elif self.counted is not None and isinstance(event, events.DataReceived):
             await self.counted.down.wait()  # nor is its origin
+
+    async def _in_steps(self, event: events.Event) -> None:
+        """Tell the layers, in the session's share; of what came a part at a time, unless they end the connection meanwhile."""
+        assert self.counted is not None
+        share = self.counted.session.share
+        if not isinstance(event, events.DataReceived):
+            async with share:
+                await super().server_event(event)
+            return
+        for part in share.parts(event.data):
+            async with share:
+                await super().server_event(events.DataReceived(event.connection, part))
+            if not event.connection.state & ConnectionState.CAN_READ:
+                return
 
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""
@@ -134,6 +150,8 @@ class Inspector:
         guard = Guard(sessions, admission, clock, meter, Bodies(questions), Signer(held_bodies))
         master = _build(configure, sessions, guard)
         await master.running()
+        # All that was imported stays: to look through it for what could go takes 50 ms now and then, in which nobody gets anything.
+        gc.freeze()
         return cls(master, sessions, admission.allowances)
 
     async def stop(self) -> None:
@@ -180,18 +198,20 @@ def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     client.transport.set_protocol(protocol)
     protocol.connection_made(client.transport)
+    # INVARIANT: before the reader has something: where that is much, it reads no further until it was taken.
+    if not (client.is_gone or client.transport.is_closing()):
+        client.transport.resume_reading()
     if client.data:
         reader.feed_data(client.take())
     if client.is_gone:
         reader.feed_eof()
-    elif not client.transport.is_closing():
-        client.transport.resume_reading()
     return reader, _Writer(client.transport, protocol, reader, loop)
 
 
 def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
     websockets.install()
+    http1.install()
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
     addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]

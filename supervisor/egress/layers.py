@@ -5,7 +5,7 @@ refused request streams. Here the refusal is the layer's own: a stream goes on o
 is answered 403 with the reason that lies beside it otherwise, before its body is read and before anything is dialled. So a hook that
 raises, was forgotten or never ran ends in a refusal (law 3).
 
-The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests/egress/test_layers.py` fails when a newer
+The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests/egress/test_failures.py` fails when a newer
 mitmproxy no longer calls them.
 """
 
@@ -13,15 +13,13 @@ import asyncio
 import re
 from typing import Any
 
-import h11
 import msgspec
-from h11._readers import ChunkedReader
 from mitmproxy import flow, http
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http1, _http2
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http2
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -32,18 +30,19 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
-from mitmproxy.proxy.layers.http._http1 import Http1Server, make_error_response
 from mitmproxy.proxy.layers.http._http2 import Http2Server
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
 from supervisor.egress import held_bodies
 from supervisor.egress.bucket import Bucket
-from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
+from supervisor.egress.http1 import BoundedHttp1Server
 from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
+from supervisor.egress.sessions import Room
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -53,6 +52,8 @@ AUTHORITY = "gatehouse_authority"
 TUNNEL = "gatehouse_tunnel"
 # What to call when the client gives a request up while a hook looks at it.
 LEAVE = "gatehouse_leave"
+# Whether what ended it before its end came from its client.
+GAVE_UP = "gatehouse_gave_up"
 # Whether it was cut off in its midst.
 CUT = "gatehouse_cut"
 TLS_PREFIX_BYTES = 3
@@ -122,8 +123,7 @@ class GuardedStream(HttpStream):
         look = self.flow.metadata.get(way)
         if not isinstance(look, Look):
             return True
-        if not look.takes_steps(data):
-            look.now(data)
+        if look.try_at_once(data):
             return True
         piece = Piece(look, data)
         yield BodyPieceHook(piece)
@@ -175,6 +175,7 @@ class GuardedStream(HttpStream):
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
         """An origin that gave no response is answered for, with the reason that the addon finds."""
+        self.flow.metadata[GAVE_UP] = isinstance(event, RequestProtocolError)
         is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
         if self.refused or not is_ours or self.client_state == self.state_errored:
             yield from super().handle_protocol_error(event)
@@ -210,33 +211,6 @@ class GuardedStream(HttpStream):
                 yield commands.CloseConnection(self.context.client)
 
 
-class TrailerlessReader(ChunkedReader):
-    """A chunked body without what follows its last chunk, which mitmproxy can't pass on and would hang for (`_http1.read_body`).
-
-    Who takes the chunks apart may drop it: RFC 9112 7.1.2.
-    """
-
-    def __call__(self, buf: Any) -> Any:
-        event = super().__call__(buf)
-        return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
-
-
-# mitmproxy gives no way to choose the reader; both of its ends, to the client and to the origin, find it by this name.
-_http1.ChunkedReader = TrailerlessReader  # type: ignore[attr-defined]
-
-
-class BoundedHttp1Server(Http1Server):
-    """HTTP/1 from the client, its head bounded (mitmproxy reads on for ever)."""
-
-    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        yield from super().read_headers(event)
-        if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
-            self.buf.maybe_extract_at_most(len(self.buf))
-            self.state = self.done
-            yield commands.SendData(self.conn, make_error_response(431, "the request's head is too long"))
-            yield commands.CloseConnection(self.conn)
-
-
 class BoundedHttp2Server(Http2Server):
     """HTTP/2 from the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other
     sessions no time (CVE-2023-44487)."""
@@ -256,18 +230,44 @@ class BoundedHttp2Server(Http2Server):
 
 
 class GuardedHttpLayer(HttpLayer):
-    """`HttpLayer` with our streams."""
+    """`HttpLayer` with our streams. What a client says too early waits in `room`."""
+
+    def __init__(self, context: Context, mode: HTTPMode, room: Room) -> None:
+        super().__init__(context, mode)
+        self._room = room
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):
-            server = BoundedHttp2Server if self.context.client.alpn == b"h2" else BoundedHttp1Server
-            self.connections[self.context.client] = server(self.context.fork())
+            context, is_h2 = self.context.fork(), self.context.client.alpn == b"h2"
+            server = BoundedHttp2Server(context) if is_h2 else BoundedHttp1Server(context, self._room)
+            self.connections[self.context.client] = server
         yield from super()._handle_event(event)
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         stream = GuardedStream(self.context.fork(), stream_id)
         self.streams[stream_id] = stream
         yield from self.event_to_child(stream, events.Start())
+
+
+class BoundedClientTLS(ClientTLSLayer):
+    """TLS from the client, whose hello is read as that of a tunnel is: mitmproxy keeps up to 16 MB of one, and begins anew with each piece."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._hello = HelloReader()
+        self._held = bytearray()
+
+    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+        if not self.client_hello_parsed:
+            self._held += data
+            try:
+                if self._hello.read(self._held) is None:
+                    return False, None
+            except HelloError as error:
+                return False, f"Cannot parse ClientHello: {error}"  # by these words mitmproxy knows what it is
+            data = bytes(self._held)
+            self._held.clear()
+        return (yield from super().receive_handshake_data(data))
 
 
 class RefuseLayer(layer.Layer):
@@ -278,22 +278,22 @@ class RefuseLayer(layer.Layer):
             yield commands.CloseConnection(self.context.client)
 
 
-def next_layer_for(context: Context, data: bytes) -> layer.Layer | None:
+def next_layer_for(context: Context, data: bytes, room: Room) -> layer.Layer | None:
     """Which protocol comes next, from the first bytes of the client; None until there are enough of them.
 
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
     ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
-        return GuardedHttpLayer(context, HTTPMode.regular)
+        return GuardedHttpLayer(context, HTTPMode.regular, room)
     if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
-        return GuardedHttpLayer(context, HTTPMode.transparent)
+        return GuardedHttpLayer(context, HTTPMode.transparent, room)
     if len(data) >= TLS_PREFIX_BYTES and starts_like_tls_record(data):
         server = ServerTLSLayer(context)
-        server.child_layer = ClientTLSLayer(context)
+        server.child_layer = BoundedClientTLS(context)
         return server
     if _HTTP_START.match(data):
-        return GuardedHttpLayer(context, HTTPMode.transparent)
+        return GuardedHttpLayer(context, HTTPMode.transparent, room)
     if _UNDECIDED.fullmatch(data):
         return None
     return RefuseLayer(context)

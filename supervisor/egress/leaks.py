@@ -24,7 +24,7 @@ from supervisor.egress.codings import Decoder, readable_only
 from supervisor.egress.layers import CUT
 from supervisor.egress.looks import DOWN, UP, Look, look_at
 from supervisor.egress.secrets import BodyScan, Swap
-from supervisor.egress.sessions import Connection
+from supervisor.egress.sessions import Connection, Wait
 from supervisor.egress.websockets import PASSES
 
 # A body up to this is looked through before any of it is sent.
@@ -101,6 +101,8 @@ class Leaks:
             if any("," in asked for asked in ranges):
                 return secrets.IN_RANGES
             headers["accept-encoding"] = "identity" if is_part else readable_only(headers.get("accept-encoding", ""))
+            if session.beginnings.are_guesses:
+                return secrets.GUESSED
         watch = flow.metadata[_KEY] = _Watch(
             connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
         )
@@ -179,15 +181,22 @@ class Leaks:
         INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
         it (an echo of what it sent) would have it up to its last byte, and could guess that. What waits is bounded: an origin that has
         every piece end so is cut off.
+
+        That a piece waits tells such an agent that it guessed right what the credential begins with: `Beginnings` counts that.
         """
         waits = _Waiting()
+        wait = Wait(watch.connection.session.beginnings)
 
         def passed(piece: bytes) -> list[bytes]:
             if watch.down.found or look.why:
                 self._cut(flow, watch, secrets.ECHOED if watch.down.found else secrets.UNREADABLE)
             elif not waits.takes(piece):
                 self._cut(flow, watch, secrets.BEGUN)
-            if watch.connection.cut_for or (piece and watch.down.is_begun):
+            begun = watch.down.begun if piece else ()
+            wait.goes_on(begun, is_whole=watch.down.found)
+            if watch.connection.session.beginnings.are_guesses:
+                self._cut(flow, watch, secrets.GUESSED)
+            if watch.connection.cut_for or begun:
                 return []
             if not piece:
                 look.end()

@@ -47,25 +47,22 @@ class Look:
     def why(self) -> str:
         return self._decoder.why
 
-    def takes_steps(self, piece: bytes) -> bool:
-        """Whether looking at the next piece, after those before it, takes long enough for others to have their turn meanwhile."""
-        self._at_once += 1
-        self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
-        if self._decoder.is_coded or self._at_once_bytes > MOST_AT_ONCE_BYTES or self._at_once >= MOST_AT_ONCE:
-            self._at_once = self._at_once_bytes = 0
-            return True
-        return False
-
     def add(self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None) -> None:
         """Show what the body says to `read`, and to `raw` what it is, where that is something else."""
         self._read.append(read)
         if raw is not None and self._decoder.is_coded:
             self._raw.append(raw)
 
-    def now(self, piece: bytes) -> None:
-        """Look at a piece that takes no steps."""
-        for see in self._read:
-            see(piece)
+    def try_at_once(self, piece: bytes) -> bool:
+        """Look at the next piece here and now, and say so; unless that takes, after those before it, long enough for others to have their
+        turn meanwhile: then it is for `in_steps`."""
+        self._at_once += 1
+        self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
+        if self._decoder.is_coded or self._at_once_bytes > MOST_AT_ONCE_BYTES or self._at_once >= MOST_AT_ONCE:
+            self._at_once = self._at_once_bytes = 0
+            return False
+        self._show(piece)
+        return True
 
     async def in_steps(self, piece: bytes) -> None:
         """Look at any piece."""
@@ -86,8 +83,12 @@ class Look:
                 yield True
             for part in self._decoder.decode(step):
                 for short in _short(part):
-                    self.now(short)
+                    self._show(short)
                     yield True
+
+    def _show(self, said: bytes) -> None:
+        for see in self._read:
+            see(said)
 
     def end(self) -> None:
         """No more of it comes."""

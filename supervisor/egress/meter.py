@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from mitmproxy import http
 
+from supervisor.core.call_bodies import read_call
 from supervisor.core.egress_wire import Answer
-from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host, read_call
+from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host
 from supervisor.core.model_errors import (
     NO_WEBSOCKET,
     PLAIN_REQUESTS,
@@ -26,7 +27,7 @@ from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress import held_bodies
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
-from supervisor.egress.looks import DOWN, look_at, said_by
+from supervisor.egress.looks import DOWN, Look, look_at, said_by
 from supervisor.egress.questions import Questions
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.secrets import has_any
@@ -51,6 +52,7 @@ class Metered:
     question_id: int
     answer: Answer | None = None
     reader: UsageReader | None = None
+    look: Look | None = None
     reported: bool = False
 
 
@@ -122,7 +124,8 @@ class Meter:
         counted = (_count(headers, "input"), _count(headers, "output"))
         metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
         response.stream = True
-        look_at(flow, DOWN, metered.connection.session).add(metered.reader.feed)
+        metered.look = look_at(flow, DOWN, metered.connection.session)
+        metered.look.add(metered.reader.feed)
 
     def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:
         """The answer is over, or never came."""
@@ -130,7 +133,7 @@ class Meter:
         if not isinstance(metered, Metered):
             return
         if metered.reader is not None:
-            self._report(metered, metered.reader.end(complete=complete))
+            self._report(metered, _end_of(metered, complete=complete))
         elif flow.server_conn.timestamp_tcp_setup is None:
             self._report(metered, NOTHING)
         else:
@@ -139,7 +142,7 @@ class Meter:
     def client_left(self, connection: Connection) -> None:
         """The client's connection is over: whatever of it wasn't reported yet is now."""
         for metered in list(self._open.get(connection, ())):
-            self._report(metered, None if metered.reader is None else metered.reader.end(complete=False))
+            self._report(metered, _end_of(metered, complete=False))
 
     def _report(self, metered: Metered, usage: Usage | None) -> None:
         if metered.answer is None or metered.reported:
@@ -152,14 +155,9 @@ class Meter:
         self._questions.spent(metered.answer, usage)
 
     def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
+        path = flow.request.data.path.decode("latin-1")
         at_model_host = self.is_model_host(host)
-        return api_of(
-            flow.request.method,
-            flow.request.data.path.decode("latin-1"),
-            is_upgrade=is_upgrade,
-            at_model_host=at_model_host,
-            at_gateway=at_model_host and not is_model_host(host),
-        )
+        return api_of(flow.request.method, path, host, is_upgrade=is_upgrade, at_model_host=at_model_host)
 
     async def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
         body = flow.request.raw_content or b""
@@ -169,7 +167,24 @@ class Meter:
         held = held_bodies.of(flow)
         said = await said_by(flow, metered.connection.session, held.may_hold) if held is not None else None
         body, is_encoded = (body, True) if said is None else (said, False)
-        return read_call(metered.api, path, body, is_encoded=is_encoded, at_model_host=metered.is_paid)
+        return read_call(
+            metered.api,
+            path,
+            body,
+            host=metered.host,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1")) for name, value in flow.request.headers.fields
+            ),
+            is_encoded=is_encoded,
+            at_model_host=metered.is_paid,
+        )
+
+
+def _end_of(metered: Metered, *, complete: bool) -> Usage | None:
+    """What a call used, as far as its answer said; None where there was none."""
+    if metered.reader is None or metered.look is None:
+        return None
+    return metered.reader.end(complete=complete, was_read=not metered.look.why)
 
 
 def _count(headers: http.Headers, kind: str) -> int | None:

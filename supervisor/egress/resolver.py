@@ -1,14 +1,18 @@
 """Names to addresses: looked up once for a session and a name, and then used for the verdict and for dialling alike.
 
 A second look-up could answer differently (DNS rebinding), so the answer is kept for the session: what was judged is what
-is dialled, and a later try of a request that waited for its approval is the same action. It decides nothing.
+is dialled, and a later try of a request that waited for its approval is the same action. It decides nothing but how many look-ups one session has under
+way: each takes a thread for as long as the name's server likes. INVARIANT: names that nobody answers for keep no other session's waiting.
 """
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import socket
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from weakref import WeakValueDictionary
 
 from supervisor.clock import Clock
 
@@ -16,6 +20,9 @@ LOOKUP_TIMEOUT_S = 10.0
 KEEP_S = 600.0
 MOST_KEPT = 4096
 MOST_ADDRESSES = 16
+# Look-ups under way, and those of one session. One that takes too long is given up, but its thread is its own until the C library gives up, too.
+MOST_AT_ONCE = 64
+MOST_OF_SESSION = 8
 
 
 class Resolver:
@@ -25,13 +32,16 @@ class Resolver:
         self._clock = clock
         self._names = names
         self._kept: OrderedDict[tuple[str, str], tuple[float, tuple[str, ...]]] = OrderedDict()
+        # Not the loop's own threads, which start what looks inside.
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "names")
+        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
         """The addresses of a canonical host, as literals, sorted within each family, IPv4 first; () where there are none."""
         known = self.known(session_id, host)
         if known:
             return known
-        found = await self._look_up(host)
+        found = await self._look_up(session_id, host)
         if found:
             self._kept[session_id, host] = (self._clock.monotonic() + KEEP_S, found)
             if len(self._kept) > MOST_KEPT:
@@ -50,18 +60,27 @@ class Resolver:
         """The addresses don't answer: look the name up anew next time."""
         self._kept.pop((session_id, host), None)
 
-    async def _look_up(self, host: str) -> tuple[str, ...]:
+    async def _look_up(self, session_id: str, host: str) -> tuple[str, ...]:
         if self._names is not None:
             return self._names.get(host, ())
-        loop = asyncio.get_running_loop()
+        places = self._places.setdefault(session_id, asyncio.Semaphore(MOST_OF_SESSION))
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
-                # In a thread, by the C library: the loop's own look-up is switched off (`dialler`).
-                answers = await loop.run_in_executor(None, socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
+                await places.acquire()
+                # By the C library: the loop's own look-up is switched off (`dialler`).
+                asked = self._threads.submit(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
+                asked.add_done_callback(functools.partial(_leave, asyncio.get_running_loop(), places))
+                answers = await asyncio.wrap_future(asked)
         except (TimeoutError, OSError, UnicodeError):
             return ()
         found = {(family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers}
         return tuple(address for _, address in sorted(found))[:MOST_ADDRESSES]
+
+
+def _leave(loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore, asked: Future[object]) -> None:
+    """Its thread is free again, or it never had one."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(places.release)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,13 +9,14 @@ message to the supervisor.
 import base64
 import binascii
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
-from supervisor.core.secret_forms import SecretForms, SecretSearch
+from supervisor.core.hosts import is_shared_by_strangers
+from supervisor.core.secret_forms import Begun, SecretForms, SecretSearch
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
 from supervisor.egress.checks import DEFAULT_PORTS, Head, split_authority
@@ -31,6 +32,14 @@ IN_RANGES = (
 )
 BEGUN = (
     "each piece of the answer ends in what the credential begins with, so that all of it would have to wait for its end"
+)
+GUESSED = (
+    "answers to this session ended in what a credential begins with again and again, each time in more of it, as if somebody tried letter by letter what it is; "
+    "until the session ends nothing more goes to hosts that a credential belongs to"
+)
+FOR_ANOTHER_SERVICE = (
+    "the names of this host's service are anybody's (`*.` in the credential's hosts), and the request is signed for another service, which would take that "
+    "signature from whoever has this name; only requests that are signed for the host's own service go there"
 )
 PRESIGNED = (
     "the address was signed beforehand (`X-Amz-Signature` in its query) with the placeholder of a credential for AWS; only a request that is signed in its header "
@@ -86,12 +95,20 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
             value = _swapped(request, credential)
             if value is None:
                 return [], f"a placeholder is only replaced where it is all of the header {where}"
-            if not _bound(credential, request.scheme, host, port):
-                return [], f"the credential for `{credential.header}` doesn't belong to `{host}`"
-            if not _covers(credential, request):
-                return [], f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
+            why = _why_not(credential, request, host, port)
+            if why is not None:
+                return [], why
             found.append(Swap(credential.header, value, credential.signs))
     return found, None
+
+
+def _why_not(credential: Credential, request: Head, host: str, port: int) -> str | None:
+    """Why a credential isn't for this request."""
+    if not _bound(credential, request.scheme, host, port):
+        return f"the credential for `{credential.header}` doesn't belong to `{host}`"
+    if not _covers(credential, request):
+        return f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
+    return None if not credential.signs or _signs_for_it(credential, request, host, port) else FOR_ANOTHER_SERVICE
 
 
 def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
@@ -117,15 +134,30 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
     return None
 
 
+def _signs_for_it(credential: Credential, request: Head, host: str, port: int) -> bool:
+    """Whether a request is signed for the service that a host belongs to, where that may be a stranger's: a function of anybody's gets the signature that its
+    caller sent. What is signed for S3 is of use at its own bucket only."""
+    signed = sigv4.parse(request.values(credential.header.lower().encode())[0])
+    names = [text.removeprefix(_EVERY).partition(":")[0] for text in _binding(credential, host, port)]
+    is_of_strangers = all(text != host and is_shared_by_strangers(text) for text in names)
+    if signed is None or signed.service in sigv4.OF_S3 or not is_of_strangers:
+        return signed is not None
+    return any(f"{label}-".startswith(f"{signed.service}-") for text in names for label in text.split("."))
+
+
 def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
+    return scheme == credential.scheme and next(_binding(credential, host, port), None) is not None
+
+
+def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
+    """Those of a credential's hosts that this one is, or is one of."""
     for text in credential.hosts:
         parts = split_authority(text.removeprefix(_EVERY))
         if parts is None or (parts[1] or DEFAULT_PORTS[credential.scheme]) != port:
             continue
         # As in a rule: names at any depth below it, and not itself.
         if host.endswith(f".{parts[0]}") if text.startswith(_EVERY) else host == parts[0]:
-            return scheme == credential.scheme
-    return False
+            yield text
 
 
 def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
@@ -184,9 +216,9 @@ class BodyScan:
         self.found = False
 
     @property
-    def is_begun(self) -> bool:
-        """Whether the body so far ends in the beginning of one."""
-        return self._says.is_begun or self._is.is_begun
+    def begun(self) -> tuple[Begun, ...]:
+        """The beginnings of one that the body so far ends in."""
+        return tuple(one for one in (self._says.begun, self._is.begun) if one is not None)
 
     def see(self, part: bytes) -> None:
         """A part of what the body says."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
-from supervisor.core.secret_forms import SecretForms
+from supervisor.core.secret_forms import Begun, SecretForms
 from supervisor.egress.codings import Decoder
 from supervisor.egress.dialler import Pin
 from supervisor.egress.ends import MOST_HELD_BYTES
 from supervisor.egress.names import Names
+from supervisor.egress.share import Share
 
 MOST_CONNECTIONS_PER_SESSION = 512
 # The client's descriptor, its origin's, and one more that is on its way to either; a tenth of all is kept for what isn't a connection.
@@ -25,6 +26,8 @@ _FILES_EACH = 3
 _KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
+# Of so many lengths, each longer than what is known of a credential anyway, one could learn a dozen letters in a million requests.
+MOST_BEGINNINGS = 4
 _MOST_FORMS = 64
 # Each may take 16 MB.
 _MOST_WIDE = 8
@@ -48,6 +51,43 @@ class Starting:
         self.is_closed = True
 
 
+class Beginnings:
+    """How long the beginnings of credentials were that answers to a session ended a piece in, and that didn't become one.
+
+    By chance there is one now and then, in a text that speaks of such credentials, as long as what all of them begin with. An agent that
+    has an origin repeat its guesses sees of each whether it was right, since that piece waits, and goes on with a longer one.
+    """
+
+    def __init__(self) -> None:
+        self.lengths_bytes: set[int] = set()
+
+    @property
+    def are_guesses(self) -> bool:
+        """Whether there are more than chance makes."""
+        return len(self.lengths_bytes) > MOST_BEGINNINGS
+
+
+class Wait:
+    """One answer, whose pieces wait where they end so."""
+
+    def __init__(self, beginnings: Beginnings) -> None:
+        self._lengths = beginnings.lengths_bytes
+        self._places: tuple[int, ...] = ()
+        self._new: set[int] = set()
+
+    def goes_on(self, begun: tuple[Begun, ...], *, is_whole: bool) -> None:
+        """A piece came that ends in these. One that goes on as the credential does tells nothing yet: only as far as it went in the end.
+
+        INVARIANT: counted before the piece waits, or hanging up would be a way to look without being seen.
+        """
+        places = tuple(one.at for one in begun)
+        if is_whole or places == self._places:
+            self._lengths -= self._new
+        self._new = {one.length_bytes for one in begun} - self._lengths
+        self._lengths |= self._new
+        self._places = places
+
+
 @dataclass(eq=False)
 class Session:
     """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its own.
@@ -55,7 +95,8 @@ class Session:
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
     it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
     the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `wide` are the bodies on their way of
-    which much is kept to decode them. Whoever looks at one of its bodies holds `turn` (`looks`).
+    which much is kept to decode them. Whoever looks at one of its bodies holds `turn` (`looks`); whoever reads what came over one
+    of its connections works in its `share`.
     """
 
     id: str
@@ -72,6 +113,8 @@ class Session:
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     wide: weakref.WeakSet[Decoder] = field(default_factory=weakref.WeakSet)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    beginnings: Beginnings = field(default_factory=Beginnings)
+    share: Share = field(default_factory=Share)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
@@ -206,7 +249,11 @@ class Sessions:
 
     def get(self, session_id: str) -> Session:
         """The session of this id, made where it is new."""
-        return self._sessions.setdefault(session_id, Session(session_id))
+        session = self._sessions.get(session_id)
+        if session is None:
+            session = self._sessions[session_id] = Session(session_id)
+            session.share = Share(lambda: self._open_connections > len(session.connections))
+        return session
 
     def all(self) -> list[Session]:
         """Every session."""
@@ -267,6 +314,13 @@ class Sessions:
         """Take no more clients, of any session."""
         for session in self._sessions.values():
             session.stop_listening()
+
+    def cut_what_goes_on(self) -> None:
+        """End every connection on which what was allowed goes on; who only waits for an answer may still read it."""
+        for session in self._sessions.values():
+            for connection in list(session.connections):
+                if connection.unsettled and not connection.waiting:
+                    connection.cut()
 
     def close_all(self) -> None:
         """Close every session."""

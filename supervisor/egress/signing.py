@@ -20,7 +20,7 @@ _IN_PIECES = Refusal(
 )
 _UNREADABLE = Refusal(
     why="what is signed of this request can't be told from it, so that it can't be signed anew",
-    remedy="sign it with Signature Version 4, its date in `x-amz-date`",
+    remedy="sign it with Signature Version 4, its date in `x-amz-date`, `host` among the headers that are signed",
 )
 
 

@@ -21,7 +21,7 @@ HASH = "x-amz-content-sha256"
 # The one kind of body in pieces of which no piece has a signature of its own; what AWS's libraries send to S3 over https.
 _UNSIGNED_PIECES = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 # Their paths are signed as they are written.
-_OF_S3 = frozenset({"s3", "s3express", "s3-object-lambda", "s3-outposts"})
+OF_S3 = frozenset({"s3", "s3express", "s3-object-lambda", "s3-outposts"})
 
 
 class Keys(NamedTuple):
@@ -70,20 +70,27 @@ def resign(
 ) -> dict[str, str] | None:
     """The headers to set. `headers` are the request's by lower-case name; `body` None where it isn't at hand.
 
-    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is signed piece by piece.
+    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is signed piece by piece; or the host isn't signed,
+    and the signature would be as good at any other.
     """
     changed = {_SESSION: keys.token} if keys.token else {}
     now = {name: value for name, value in headers.items() if name != _SESSION} | changed
     named = sorted({name for name in signed.headers if name != _SESSION} | set(changed))
     stamp = now.get("x-amz-date", "")
     digest = now.get(HASH) or (hashlib.sha256(body).hexdigest() if body is not None else "")
-    if not digest or is_in_pieces(now) or not stamp.startswith(signed.date) or not set(named) <= set(now):
+    if (
+        "host" not in named
+        or not digest
+        or is_in_pieces(now)
+        or not stamp.startswith(signed.date)
+        or not set(named) <= set(now)
+    ):
         return None
     path, _, query = target.partition("?")
     canonical = "\n".join(
         [
             method,
-            path if signed.service in _OF_S3 else quote(path, safe="/" + _UNRESERVED),
+            path if signed.service in OF_S3 else quote(path, safe="/" + _UNRESERVED),
             _canonical_query(query),
             *(f"{name}:{' '.join(now[name].split())}" for name in named),
             "",

@@ -15,8 +15,10 @@ _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
 _WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
 _CLOSED = ("connection closed", "server closed connection")
 _MOST_SHOWN = 200
-# Where mitmproxy quotes what an origin said. INVARIANT: it is never repeated, since it may be the credential that the origin was sent.
-_QUOTED = re.compile(r"(?:bytearray\(|\bb)?['\"]|\\")
+# mitmproxy says so of both sides' resets.
+_OF_EITHER = "stream reset by client"
+# Where mitmproxy quotes what an origin said, or shows an event of HTTP/2 with it (`<ConnectionTerminated ...>`, in hexadecimal). INVARIANT: it is never repeated, since it may be the credential that the origin was sent.
+_QUOTED = re.compile(r"<|(?:bytearray\(|\bb)?['\"]|\\")
 
 
 def tunnel_rule(host: str, port: int) -> str:
@@ -37,10 +39,13 @@ def of_client(error: str, host: str, port: int) -> Refusal:
     return Refusal(why=why, remedy=f"a rule for the host alone, {tunnel_rule(host, port)}")
 
 
-def of_origin(error: str, host: str, port: int) -> Refusal:
-    """The origin, or TLS with it, failed before it gave a response."""
+def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> Refusal:
+    """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`, all of it."""
     remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"
-    if error.startswith("Certificate verify failed"):
+    said = _QUOTED.split(error, maxsplit=1)[0].replace(_OF_EITHER, "stream reset").rstrip(": ")[:_MOST_SHOWN]
+    if has_begun:
+        why, remedy = f"`{host}` port {port} broke off its response: {said}", "try again"
+    elif error.startswith("Certificate verify failed"):
         why = f"the certificate of `{host}` can't be trusted: {error.partition(': ')[2][:_MOST_SHOWN]}"
         remedy = f"the operator can name its authority in GATEHOUSE_UPSTREAM_CA; {remedy}, for the client to judge it"
     elif any(alert in error for alert in _WANTS_CERTIFICATE):
@@ -50,8 +55,5 @@ def of_origin(error: str, host: str, port: int) -> Refusal:
     elif error in _CLOSED:
         why = f"`{host}` hung up without a response: it may want a certificate of the client, which can't be shown while it is looked into"
     else:
-        why, remedy = (
-            f"`{host}` port {port} gave no response: {_QUOTED.split(error, maxsplit=1)[0].rstrip(': ')[:_MOST_SHOWN]}",
-            "check host and port, or try again",
-        )
+        why, remedy = f"`{host}` port {port} gave no response: {said}", "check host and port, or try again"
     return Refusal(error="unreachable", why=why, remedy=remedy)

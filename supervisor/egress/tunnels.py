@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer
-from supervisor.egress import checks, leftovers, refusals
+from supervisor.egress import checks, put_off, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
@@ -66,7 +66,7 @@ class Tunnels:
             raise
         # Only now, when the origin has something to do: what a transport takes to be made would keep it waiting.
         _, origin = await _loop().hold(Held, sock)
-        leftovers.clear()
+        put_off.clear()
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:

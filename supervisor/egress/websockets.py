@@ -167,10 +167,7 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
         assert self.flow.websocket is not None
         message = self.flow.websocket.messages[-1]
         look = self.flow.metadata.get(UP if message.from_client else DOWN)
-        if not isinstance(look, Look):
-            return
-        if not look.takes_steps(message.content):
-            look.now(message.content)
+        if not isinstance(look, Look) or look.try_at_once(message.content):
             return
         piece, session = Piece(look, message.content), self.flow.metadata[SESSION]
         session.message_bytes += len(piece.data)

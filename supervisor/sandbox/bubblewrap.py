@@ -1,7 +1,7 @@
-"""The bubblewrap backend: a Spec becomes an argument list (`arguments`, pure), and the list a running sandbox (`Bubblewrap`).
+"""The bubblewrap backend: what `arguments` makes of a Spec becomes a running sandbox.
 
-It decides what an agent can see and touch of this machine. It is separate from what runs inside, and must never start
-anything weaker than `arguments` says: whatever can't be had (a namespace, the filter, a bound, a socket) is a SandboxError.
+It decides when what is to run may begin. It is separate from what runs inside, and must never start anything weaker than
+`arguments` says: whatever can't be had (a namespace, the filter, a bound, a socket) is a SandboxError.
 
 How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that only we hold) says
 that it is there, under the filter already, and waits. Then, from outside, the bounds are set on the two processes there are,
@@ -17,19 +17,15 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.errors import SandboxError, UserError
 from supervisor.process import Child, children, spawn
 from supervisor.sandbox import paths, seccomp
+from supervisor.sandbox.arguments import PATH, arguments
 from supervisor.sandbox.base import (
-    CA_BUNDLE,
     DOOR_PORT,
-    HOME,
-    JAVA_STORE,
-    LOWER,
-    MERGED,
     OnListeners,
     OnOutput,
     Spec,
@@ -37,95 +33,20 @@ from supervisor.sandbox.base import (
 )
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.findings import Finding
-from supervisor.sandbox.host import GID, UID, Host, read_host
+from supervisor.sandbox.host import Host, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
 from supervisor.sandbox.running import BubblewrapRunning, Budget, Capture
 
 BWRAP = "/usr/bin/bwrap"
-# The places where programs write that nobody keeps.
-TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
 # The host's own device files, which bubblewrap binds into /dev.
 DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 START_S = 20.0
-PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 INFO_BYTES = 64 * 1024
 # The gate: says that it is there, waits for a whole line (end of input is no line), gives up the socket, becomes the command.
 GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 # With a terminal: it becomes the input, and (setsid -c) the controlling terminal of a new session.
 GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
-
-
-def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
-    """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
-
-    Mounts are laid one over another, so the order is the policy: (1) programs and /etc, read-only; (2) /proc with what
-    tells of the host covered, a minimal /dev; (3) empty, bounded tmpfs where programs write; (4) the caller's binds; (5)
-    the workspace read-only; (6) covers over everything that must not show through 1 to 5 (`covers`: path inside, is it a
-    directory); (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed for writing,
-    so that every writable place has a bound or is the copy.
-    """
-    size = str(spec.limits.tmpfs_bytes)
-    tmpfs = [word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)]
-    binds = [word for source, inside in spec.readonly_binds for word in ("--ro-bind", str(source), inside)]
-    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
-    trust = [word for file, inside in trusted if file is not None for word in ("--ro-bind", str(file), inside)]
-    return [
-        *_isolation(spec),
-        *_programs(host),
-        *("--ro-bind", str(host.etc), "/etc"),
-        *trust,
-        *_kernel(host),
-        *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
-        *tmpfs,
-        *binds,
-        *("--dir", "/workspace", "--ro-bind", str(spec.workspace_lower), LOWER),
-        *(word for path, is_directory in covers for word in _cover(path, is_directory)),
-        *("--bind", str(spec.workspace_merged), MERGED),
-        *("--remount-ro", "/dev", "--remount-ro", "/"),
-        *("--chdir", spec.cwd),
-        *_environment(spec),
-    ]
-
-
-def _isolation(spec: Spec) -> list[str]:
-    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup"]
-    options += ["--disable-userns", "--uid", str(UID), "--gid", str(GID), "--hostname", spec.hostname]
-    options += ["--cap-drop", "ALL", "--die-with-parent"]
-    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself has a session of its
-    # own in any case (process.spawn), so the supervisor's terminal is out of reach either way.
-    return options if spec.tty else [*options, "--new-session"]
-
-
-def _programs(host: Host) -> Iterator[str]:
-    yield from ("--ro-bind", "/usr", "/usr")
-    for name, target in host.links:
-        yield from ("--symlink", target, f"/{name}")
-    for name in host.directories:
-        yield from ("--ro-bind", f"/{name}", f"/{name}")
-
-
-def _kernel(host: Host) -> Iterator[str]:
-    yield from ("--proc", "/proc")
-    for name in host.proc_files:
-        yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
-    for name in host.proc_directories:
-        yield from _cover(f"/proc/{name}", is_directory=True)
-    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox whose owner is root.
-    yield from ("--remount-ro", "/proc")
-
-
-def _cover(path: str, is_directory: bool) -> tuple[str, ...]:
-    """Hide a path under something empty that can't be written."""
-    if is_directory:
-        return ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)
-    return ("--ro-bind", "/dev/null", path)
-
-
-def _environment(spec: Spec) -> Iterator[str]:
-    yield "--clearenv"
-    for name, value in {"PATH": PATH, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", **spec.env}.items():
-        yield from ("--setenv", name, value)
 
 
 class Bubblewrap:

@@ -1,12 +1,16 @@
 """What the sandbox takes from this machine's file system, read once: where programs lie, and a small /etc made for it.
 
-It is separate from `bubblewrap.arguments`, which is pure. The /etc is a directory of our own, bound read-only in one
+It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound read-only in one
 mount: copies of the few files that programs need, and users, hosts and name services that know only the sandbox.
-It must never copy what names this machine or its users, or holds a credential.
+It must never copy what names this machine or its users, or holds a credential: of what is listed here only what everybody on this
+machine may read, whoever Gatehouse runs as; and no file that such a program is told its passwords in (`maven/settings.xml`, `npmrc`,
+`pip.conf`, `gitconfig`, `R/Renviron.site`).
 """
 
 import os
 import shutil
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -18,23 +22,37 @@ GID = 1000
 
 # Public by nature: how programs are linked, time zones, types, fonts, terminal and TLS settings.
 ETC = (
+    "R/Makeconf",
+    "R/Renviron",
+    "R/ldpaths",
+    "R/repositories",
+    "X11/rgb.txt",
     "alternatives",
     "crypto-policies",
     "debian_version",
+    "dotnet",
     "fonts",
+    "groff",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
+    "locale.alias",
     "localtime",
     "magic",
+    "manpath.config",
+    "maven/logging",
+    "maven/m2.conf",
     "mime.types",
     "os-release",
     "perl",
     "protocols",
     "rpc",
     "services",
+    "sgml",
     "ssl/openssl.cnf",
     "terminfo",
+    "timezone",
+    "xml",
 )
 ETC_PATTERNS = ("java*", "python3*")
 # Where programs of different families look for authorities: each becomes a link to the one bundle.
@@ -77,9 +95,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     proc_directories: tuple[str, ...]
 
 
-def read_host(etc: Path) -> Host:
-    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an earlier call."""
-    _make_etc(etc)
+def read_host(etc: Path, of: Path = Path("/etc")) -> Host:
+    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an earlier call, with what is in `of`."""
+    _make_etc(etc, of)
     found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
     return Host(
         etc=etc,
@@ -90,14 +108,14 @@ def read_host(etc: Path) -> Host:
     )
 
 
-def _make_etc(etc: Path) -> None:
+def _make_etc(etc: Path, of: Path) -> None:
     # Made beside and moved into place, so that a sandbox never sees half of it.
     fresh = etc.with_name(f"{etc.name}.{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True, mode=0o755)
-    names = set(ETC) | {path.name for pattern in ETC_PATTERNS for path in Path("/etc").glob(pattern)}
+    names = set(ETC) | {path.name for pattern in ETC_PATTERNS for path in of.glob(pattern)}
     for name in sorted(names):
-        _copy(Path("/etc", name), fresh / name)
+        _copy(of / name, fresh / name)
     for name, text in _texts().items():
         (fresh / name).write_text(text)
     bundle = fresh / CA_TARGET
@@ -112,15 +130,31 @@ def _make_etc(etc: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy what can be read; links stay links (most point into /usr, which is there too)."""
+    """Copy what everybody can read; links stay links (most point into /usr, which is there too)."""
+    if source.name in _closed(str(source.parent), [source.name]):
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         if source.is_symlink() or source.is_file():
             shutil.copy2(source, target, follow_symlinks=False)
         elif source.is_dir():
-            shutil.copytree(source, target, symlinks=True, ignore_dangling_symlinks=True)
+            shutil.copytree(source, target, symlinks=True, ignore=_closed)
     except (OSError, shutil.Error):
         return  # a convenience that this machine doesn't let us read
+
+
+def _closed(folder: str, names: Iterable[str]) -> set[str]:
+    """Which of a folder's names aren't there for everybody: Java's `jmxremote.password` is such a one."""
+    found = set()
+    for name in names:
+        try:
+            mode = Path(folder, name).lstat().st_mode
+        except OSError:
+            found.add(name)
+            continue
+        if not (stat.S_ISLNK(mode) or mode & stat.S_IROTH):
+            found.add(name)
+    return found
 
 
 def _texts() -> dict[str, str]:

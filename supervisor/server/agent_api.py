@@ -66,7 +66,7 @@ _FILES = {
 }
 
 
-class _Asking:
+class _KeyedCalls:
     """Asks, but not anew for a call that is sent again with its `Idempotency-Key` because its answer was lost."""
 
     def __init__(self, calls: AgentCalls) -> None:
@@ -104,32 +104,32 @@ class _Asking:
 
 def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
     """Every JSON route of the agent's door, for one session."""
-    asking = _Asking(calls)
-    return [*_asks(calls, asking), *_file_asks(calls, asking), *_reads(calls), _report(calls)]
+    keyed = _KeyedCalls(calls)
+    return [*_asks(calls, keyed), *_file_asks(calls, keyed), *_reads(calls), _report(calls)]
 
 
-def _asks(calls: AgentCalls, asking: _Asking) -> list[ControllerRouterHandler]:
+def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
 
     @post("/v1/exec", status_code=200, responses=_ASKED, summary="Run a command")
     async def ask_exec(request: AnyRequest, data: JSONBody[ExecBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.exec, data)
+        return await keyed.once(request, calls.exec, data)
 
     @post("/v1/packages", status_code=200, responses=_ASKED, summary="Run a package manager")
     async def ask_packages(request: AnyRequest, data: JSONBody[PackagesBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.packages, data)
+        return await keyed.once(request, calls.packages, data)
 
     @post("/v1/git", status_code=200, responses=_ASKED, summary="Run a git operation")
     async def ask_git(request: AnyRequest, data: JSONBody[GitBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.git, data)
+        return await keyed.once(request, calls.git, data)
 
     @post("/v1/policy-proposals", status_code=200, responses=_ASKED, summary="Propose a rule")
     async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.propose, data)
+        return await keyed.once(request, calls.propose, data)
 
     return [ask_exec, ask_packages, ask_git, propose]
 
 
-def _file_asks(calls: AgentCalls, asking: _Asking) -> list[ControllerRouterHandler]:
+def _file_asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
 
     @post(
         "/v1/files/write",
@@ -139,7 +139,7 @@ def _file_asks(calls: AgentCalls, asking: _Asking) -> list[ControllerRouterHandl
         request_max_body_size=FILE_BODY_BYTES,
     )
     async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.write, data)
+        return await keyed.once(request, calls.write, data)
 
     @post(
         "/v1/files/edit",
@@ -149,15 +149,15 @@ def _file_asks(calls: AgentCalls, asking: _Asking) -> list[ControllerRouterHandl
         request_max_body_size=FILE_BODY_BYTES,
     )
     async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.edit, data)
+        return await keyed.once(request, calls.edit, data)
 
     @post("/v1/files/delete", status_code=200, responses=_FILES, summary="Delete a file")
     async def ask_delete(request: AnyRequest, data: JSONBody[DeleteBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.delete, data)
+        return await keyed.once(request, calls.delete, data)
 
     @post("/v1/files/move", status_code=200, responses=_FILES, summary="Move a file")
     async def ask_move(request: AnyRequest, data: JSONBody[MoveBody]) -> Response[AgentRequest]:
-        return await asking.once(request, calls.move, data)
+        return await keyed.once(request, calls.move, data)
 
     return [ask_write, ask_edit, ask_delete, ask_move]
 

@@ -23,7 +23,7 @@ from supervisor.server.operator_bodies import Done, KeepBodiesBody
 from supervisor.server.page_actions import Form
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
-from supervisor.server.spend_views import FLAG_WORDS
+from supervisor.server.spend_views import CALL_WORDS
 from supervisor.server.time_words import clock_text, duration_text
 from supervisor.server.views import shown_data
 
@@ -212,11 +212,11 @@ def _exchange(parts: Parts, one: Exchange) -> dict[str, Any]:
         "down": size_text(one.down_bytes),
         "badge_class": _CLASS[one.verdict],
         "verdict": _WORD[one.verdict],
-        "call": _call(one.call) if one.call is not None else "",
+        "call": call_words(one.call) if one.call is not None else "",
     }
 
 
-def _call(call: CallOfModel) -> str:
+def call_words(call: CallOfModel) -> str:
     """What a call of a model used and cost, in words."""
     cached = [
         f"{count:,} {words}"
@@ -224,7 +224,7 @@ def _call(call: CallOfModel) -> str:
         if count
     ]
     tokens = ", ".join([f"{call.input_tokens:,} tokens in", *cached, f"{call.output_tokens:,} out"])
-    remarks = "".join(f"; {FLAG_WORDS.get(flag, flag)}" for flag in call.flags)
+    remarks = "".join(f"; {CALL_WORDS.get(flag, flag)}" for flag in call.flags)
     model = visible(call.model, one_line=True) or "no model named"
     return f"{model}: {tokens}, {dollars(call.cost_microusd * MICROUSD)}{remarks}"
 

@@ -32,7 +32,7 @@ from supervisor.core.spend_chart import (
 from supervisor.server import page_values
 from supervisor.server.operator_api import AnyRequest, parts_of
 from supervisor.server.parts import Parts
-from supervisor.server.spend_views import notice
+from supervisor.server.spend_views import TokensOfModel, by_kind, notice
 from supervisor.spending import Standing
 from supervisor.store.spending import OfTime
 
@@ -43,12 +43,11 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "day": "today", "to
 _MOST_LABELS = 8
 
 
-class SpendOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls of one model cost; that of all but the dearest is one, named `all others`."""
+class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
+    """What calls of one model used and cost; that of all but the dearest is one, named `all others`."""
 
     model: str
     calls: int
-    tokens: int
     cost_microusd: int
 
 
@@ -110,12 +109,17 @@ def spend_over_time(request: AnyRequest, session: FromQuery[str] = "", span: Fro
         calls=chart.calls,
         cost_microusd=microusd(chart.cost),
         times=[
-            SpendOfTime(at=window.at(one.number), calls=one.calls, tokens=one.tokens, cost_microusd=microusd(one.cost))
+            SpendOfTime(
+                at=window.at(one.number), calls=one.calls, tokens=one.tokens.total, cost_microusd=microusd(one.cost)
+            )
             for one in chart.columns
         ],
         models=[
             SpendOfModel(
-                model=_model(parts, one.model), calls=one.calls, tokens=one.tokens, cost_microusd=microusd(one.cost)
+                model=_model(parts, one.model),
+                calls=one.calls,
+                cost_microusd=microusd(one.cost),
+                **by_kind(one.tokens),
             )
             for one in chart.series
         ],

@@ -3,6 +3,7 @@
 import msgspec
 
 from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
+from supervisor.core.model_calls import Tokens
 from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.server.parts import Parts
@@ -15,17 +16,31 @@ FLAG_WORDS = {
     "cut_off": "cut off before the end of the answer",
     "failed": "failed",
     "lost": "whose end nobody saw, at what was reserved",
+    "bills_more": "with a tool of the provider's that costs more than tokens, which isn't counted",
+}
+# The same of one call, where it is said in another way.
+CALL_WORDS = FLAG_WORDS | {
+    "lost": "an estimate that stands: the call's end was lost, so it costs what was reserved for it"
 }
 
 
-class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
+class TokensOfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model's calls used: all `tokens`, and each in one kind only."""
+
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+
+
+class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
     """One model's part."""
 
     model: str
     calls: int
     cost: str
     cost_microusd: int
-    tokens: int
 
 
 class SpendView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +77,7 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
                 calls=one.calls,
                 cost=dollars(one.cost),
                 cost_microusd=microusd(one.cost),
-                tokens=one.tokens,
+                **by_kind(one.tokens),
             )
             for one in found.by_model
         ],
@@ -72,6 +87,17 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
             for flag, count in found.flags.items()
         ],
     )
+
+
+def by_kind(tokens: Tokens) -> dict[str, int]:
+    """The fields of `TokensOfModel`."""
+    return {
+        "tokens": tokens.total,
+        "input_tokens": tokens.input,
+        "output_tokens": tokens.output,
+        "cache_read_tokens": tokens.cache_read,
+        "cache_write_tokens": tokens.written,
+    }
 
 
 def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:

@@ -2,11 +2,15 @@
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, insert, literal, select, update
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Integer, Row, case, cast, func, insert, literal, select, update
 
 from supervisor.core.budget import Amounts, Kind, Scope
+from supervisor.core.model_calls import Tokens
 from supervisor.store import traffic
-from supervisor.store.tables import budget_raises, spending
+from supervisor.store.tables import TOKEN_KINDS, budget_raises, spending
+
+_KIND_SUMS = [func.sum(spending.c[kind]).label(kind) for kind in TOKEN_KINDS]
 
 
 class Unsettled(NamedTuple):
@@ -24,7 +28,7 @@ class OfModel(NamedTuple):
     model: str
     calls: int
     cost: int
-    tokens: int
+    tokens: Tokens
 
 
 class OfTime(NamedTuple):
@@ -33,13 +37,13 @@ class OfTime(NamedTuple):
     when: int | str
     model: str
     calls: int
-    tokens: int
+    tokens: Tokens
     cost: int
 
 
-def add(connection: Connection, **facts: object) -> None:
+def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
     """A call that is about to go out, at what is reserved for it."""
-    connection.execute(insert(spending).values(**facts))
+    connection.execute(insert(spending).values(**facts, **_columns(tokens)))
 
 
 def unsettled(connection: Connection, reservation_id: str | None = None) -> list[Unsettled]:
@@ -51,10 +55,11 @@ def unsettled(connection: Connection, reservation_id: str | None = None) -> list
     return [Unsettled(*row) for row in connection.execute(query)]
 
 
-def settle(connection: Connection, reservation_id: str, **facts: object) -> bool:
+def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts: object) -> bool:
     """Record a call's end, once; whether this was it."""
     where = (spending.c.id == reservation_id) & spending.c.settled_at.is_(None)
-    return connection.execute(update(spending).where(where).values(**facts)).rowcount == 1
+    values = facts | _columns(tokens)
+    return connection.execute(update(spending).where(where).values(**values)).rowcount == 1
 
 
 def used(connection: Connection, scope: Scope, key: str) -> Amounts:
@@ -70,12 +75,12 @@ def by_model(connection: Connection, session_id: str) -> list[OfModel]:
     """A session's spending, the dearest model first."""
     cost = func.sum(spending.c.cost)
     query = (
-        select(spending.c.model, func.count(), cost, func.sum(spending.c.tokens))
+        select(spending.c.model, func.count(), cost, *_KIND_SUMS)
         .where(spending.c.session_id == session_id)
         .group_by(spending.c.model)
         .order_by(cost.desc(), spending.c.model)
     )
-    return [OfModel(row[0], int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)]
+    return [OfModel(row[0], int(row[1]), int(row[2]), _tokens(row)) for row in connection.execute(query)]
 
 
 def first_at(connection: Connection, session_id: str | None = None) -> float | None:
@@ -102,8 +107,8 @@ def over_time(
     named = connection.execute(dearest.order_by(cost.desc(), spending.c.model).limit(models)).scalars().all()
     model = case((spending.c.model.in_(named), spending.c.model), else_=literal(others))
     when = spending.c.day if width_s is None else cast(func.floor((spending.c.asked_at - since) / width_s), Integer)
-    query = select(when, model, func.count(), func.sum(spending.c.tokens), cost).where(where).group_by(when, model)
-    return [OfTime(row[0], row[1], int(row[2]), int(row[3]), int(row[4])) for row in connection.execute(query)]
+    query = select(when, model, func.count(), cost, *_KIND_SUMS).where(where).group_by(when, model)
+    return [OfTime(row[0], row[1], int(row[2]), _tokens(row), int(row[3])) for row in connection.execute(query)]
 
 
 def flags(connection: Connection, session_id: str) -> dict[str, int]:
@@ -132,6 +137,14 @@ def add_raise(
     """Record that a person added to a budget."""
     values = {"id": raise_id, "scope": scope, "scope_key": key, "kind": kind, "amount": by, "raised_at": now}
     connection.execute(insert(budget_raises).values(values))
+
+
+def _columns(tokens: Tokens) -> dict[str, int]:
+    return {"tokens": tokens.total} | msgspec.structs.asdict(tokens)
+
+
+def _tokens(row: Row[Any]) -> Tokens:
+    return Tokens(**{kind: int(row._mapping[kind]) for kind in TOKEN_KINDS})
 
 
 def _of(scope: Scope, key: str) -> ColumnElement[bool] | None:

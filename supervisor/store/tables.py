@@ -2,7 +2,11 @@
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
 
+from supervisor.core.model_calls import Tokens
+
 metadata = MetaData()
+# The columns of `spending` for tokens are named as the counts are.
+TOKEN_KINDS: tuple[str, ...] = Tokens.__struct_fields__
 
 sessions = Table(
     "sessions",
@@ -84,8 +88,8 @@ rule_hits = Table(
     Column("last_at", Float, nullable=False),
 )
 
-# One row for each model call. Until it is settled `cost`, `tokens` and `counts` are what was reserved: so that sums need no cases, and a call
-# that a crash cut off counts as reserved. Money is pico-dollars.
+# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens are what was reserved: so that sums need no cases, and a
+# call that a crash cut off counts as reserved. `tokens` is all of them that a budget counts. Money is pico-dollars.
 spending = Table(
     "spending",
     metadata,
@@ -100,12 +104,12 @@ spending = Table(
     Column("cost", BigInteger, nullable=False),
     Column("tokens", BigInteger, nullable=False),
     Column("bytes_out", BigInteger, nullable=False),
-    Column("counts", JSON, nullable=False),
     Column("flags", JSON, nullable=False),
     Column("settled_at", Float),
+    *(Column(kind, BigInteger, nullable=False, server_default=text("0")) for kind in TOKEN_KINDS),
     Index("ix_spending_session", "session_id", "cost", "tokens", "bytes_out"),
     Index("ix_spending_day", "day", "cost", "tokens", "bytes_out"),
-    Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", "tokens"),
+    Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", *TOKEN_KINDS),
 )
 
 # What a session sent on a day. What is held was handed out to egress and not used yet: it counts, so that a crash can't make more of it.

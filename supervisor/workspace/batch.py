@@ -20,10 +20,10 @@ from supervisor.core.changes import Seen, name_of, names_of
 from supervisor.core.undoing import CHANGES_WITHIN, MADE_FOLDER, Held, is_mode_of_folder, lets_in
 from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.apply import Applier, Staged, Use
+from supervisor.workspace.crash_leftovers import clean_leftovers
 from supervisor.workspace.history import History
 from supervisor.workspace.host_errors import StaleError, stale
 from supervisor.workspace.journal import BatchBegun, Intent, decode_name, encode_name
-from supervisor.workspace.leftovers import clean_leftovers
 from supervisor.workspace.placing import Applied
 from supervisor.workspace.restore import Restorer
 from supervisor.workspace.sides import Sides

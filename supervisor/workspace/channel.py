@@ -130,9 +130,9 @@ class WorkspaceChannel:
                 opened.watcher.wake()
         if not self._loops:
             self._loops = [
-                self._gate.run(self._follow(), f"workspace-{self.session_id}"),
-                self._gate.run(self._follow_host(), f"workspace-host-{self.session_id}"),
-                self._gate.run(self._fill_digests(), f"workspace-digests-{self.session_id}"),
+                self._gate.handlers.run(self._follow(), f"workspace-{self.session_id}"),
+                self._gate.handlers.run(self._follow_host(), f"workspace-host-{self.session_id}"),
+                self._gate.handlers.run(self._fill_digests(), f"workspace-digests-{self.session_id}"),
             ]
 
     async def final_pass(self, why: str) -> None:

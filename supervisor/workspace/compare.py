@@ -36,7 +36,6 @@ from supervisor.core.incoming import is_known_of
 from supervisor.core.new_folders import holds_for, with_way
 from supervisor.core.swaps import made_by
 from supervisor.gate import Gate, Grant
-from supervisor.workspace.asked import Asked, Asking, failure, is_due, still_speaks, tries_of
 from supervisor.workspace.copy_side import CopySide
 from supervisor.workspace.examining import Examiner
 from supervisor.workspace.findings import Finding, Renames
@@ -44,6 +43,7 @@ from supervisor.workspace.folder_swaps import FolderSwaps
 from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.large_snapshots import LargeSnapshots
+from supervisor.workspace.last_asked import LastAsked, ToAsk, failure, is_due, still_speaks, tries_of
 from supervisor.workspace.scan import readable_entries, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
@@ -85,8 +85,8 @@ class Comparison:
         self._snapshots = snapshots
         self._carry_out_all = carry_out_all
         self._clock = clock or RealClock()
-        self._asked: dict[str, Asked] = {}
-        self._let_go: dict[str, Asked] = {}
+        self._asked: dict[str, LastAsked] = {}
+        self._let_go: dict[str, LastAsked] = {}
         self._compared: dict[str, Signature] = {}
         self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
@@ -221,20 +221,20 @@ class Comparison:
         """Look at each path and deal with it, some at a time; without what may be an end of a rename, where that is held."""
         for at in range(0, len(names), CHUNK):
             findings = await asyncio.to_thread(self._examiner.all, names[at : at + CHUNK], last, renames)
-            wanted = [asking for finding in findings if (asking := await self._follow_up(finding)) is not None]
+            wanted = [one for finding in findings if (one := await self._follow_up(finding)) is not None]
             await self._ask_all(wanted, last)
 
     async def _ask_renames(self, renames: Renames, last: bool) -> None:
         """Ask about each rename as one change, and about what turned out to be none. Where rules deny the one change, each
         half of it is judged for itself."""
         pairs = renames.pairs()
-        wanted = [asking for old, finding in pairs if (asking := self._renaming(old, finding)) is not None]
+        wanted = [one for old, finding in pairs if (one := self._renaming(old, finding)) is not None]
         for at in range(0, len(wanted), CHUNK):
             await self._ask_all(wanted[at : at + CHUNK], last)
-        asked = {asking.name for asking in wanted}
+        asked = {one.name for one in wanted}
         await self._ask_about(renames.without([one for one in pairs if one[0] in asked]), last)
 
-    def _renaming(self, old: str, finding: Finding) -> Asking | None:
+    def _renaming(self, old: str, finding: Finding) -> ToAsk | None:
         new, mine = finding.name, finding.mine
         assert mine is not None
         action = rename_of(old, new, mine.token)
@@ -242,14 +242,14 @@ class Comparison:
             return None
         self._compared[new] = mine.signature
         key = ("rename", mine.token, None, new)
-        return Asking(old, key, fingerprint(action), with_way(action, finding.way), new, finding.way)
+        return ToAsk(old, key, fingerprint(action), with_way(action, finding.way), new, finding.way)
 
     def _renamed_with(self, name: str) -> str | None:
         """The other path of the rename that a path was last asked about as; empty where that was no rename."""
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
-    async def _follow_up(self, finding: Finding) -> Asking | None:
+    async def _follow_up(self, finding: Finding) -> ToAsk | None:
         """Deal with one path; what it asks of the gate, if anything."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
@@ -276,10 +276,10 @@ class Comparison:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
             key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
-            return Asking(name, key, fingerprint(action), with_way(action, finding.way), way=finding.way)
+            return ToAsk(name, key, fingerprint(action), with_way(action, finding.way), way=finding.way)
         return None
 
-    async def _swap(self, finding: Finding) -> Asking | None:
+    async def _swap(self, finding: Finding) -> ToAsk | None:
         """A path that is swapped, with all below it. One that must wait has no card, and is looked at again each time: what it
         waits for is on the host, where nothing may tell."""
         name, mine = finding.name, finding.mine
@@ -297,7 +297,7 @@ class Comparison:
         self._refused.pop(name, None)
         self._compared |= swap.members | {name: mine.signature}
         action = swap.action
-        return Asking(name, (action.operation, action.after, action.mode, made_by(action)), fingerprint(action), action)
+        return ToAsk(name, (action.operation, action.after, action.mode, made_by(action)), fingerprint(action), action)
 
     def _agree(self, finding: Finding) -> None:
         """Nothing to do about a path: remember what both sides hold, and end a request that is about it."""
@@ -325,7 +325,7 @@ class Comparison:
         found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
         return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
-    async def _ask_all(self, wanted: Sequence[Asking], last: bool) -> None:
+    async def _ask_all(self, wanted: Sequence[ToAsk], last: bool) -> None:
         """Ask the gate about these paths, all at once, and carry out what rules allow."""
         if not wanted:
             return
@@ -333,7 +333,7 @@ class Comparison:
         asked = [self._asked[one.name].request_id for one in wanted if one.name in self._asked]
         earlier: dict[str, Request] = {request.id: request for request in self._gate.get_all(asked)}
         is_tight = not last and self._room < len(wanted)
-        asking: list[Asking] = []
+        to_ask: list[ToAsk] = []
         for one in wanted:
             before = self._asked.get(one.name)
             request = earlier.get(before.request_id) if before is not None else None
@@ -344,34 +344,34 @@ class Comparison:
             if is_tight and self._must_wait(one, request):
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
-                asking.append(one)
+                to_ask.append(one)
         # Those that were in the way before come last, each with its why.
-        asking.sort(key=self._problem_of)
+        to_ask.sort(key=self._problem_of)
         requests, grants = list[Request](), dict[str, Grant]()
-        for reason, some in itertools.groupby(asking, key=self._problem_of):
+        for reason, some in itertools.groupby(to_ask, key=self._problem_of):
             found, given = self._gate.ask_and_claim_all(
                 [one.action for one in some], session_id=self._session_id, origin="workspace", reason=reason or REASON
             )
             requests += found
             grants |= given
-        for one, request in zip(asking, requests, strict=True):
+        for one, request in zip(to_ask, requests, strict=True):
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
                 tries = tries_of(before, earlier, one)
                 other = other if one.other else ""
-                self._asked[name] = Asked(one.key, one.mark, request.id, other, tries, one.way)
+                self._asked[name] = LastAsked(one.key, one.mark, request.id, other, tries, one.way)
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready, grants)
 
-    def _problem_of(self, asking: Asking) -> str:
-        return next((why for name in asking.names if (why := self._problems.get(name))), "")
+    def _problem_of(self, one: ToAsk) -> str:
+        return next((why for name in one.names if (why := self._problems.get(name))), "")
 
-    def _must_wait(self, asking: Asking, earlier: Request | None) -> bool:
+    def _must_wait(self, one: ToAsk, earlier: Request | None) -> bool:
         """Whether one more card is too many now. What needs no card, or takes the place of one, goes on."""
         if earlier is not None and status(earlier) == "pending":
             return False
-        if self._gate.rulings.verdict(asking.action, self._session_id).decision != "ask":
+        if self._gate.rulings.verdict(one.action, self._session_id).decision != "ask":
             return False
         self._room -= 1
         return self._room < 0
@@ -395,12 +395,12 @@ class Comparison:
         if asked is not None and not self._is_other_end_of(asked) and self._state(asked) == "pending":
             self._gate.close(asked.request_id, why)
 
-    def _is_other_end_of(self, asked: Asked) -> bool:
+    def _is_other_end_of(self, asked: LastAsked) -> bool:
         """Whether the request is a rename whose other path is still asked about by it: that decides what becomes of it."""
         other = self._asked.get(asked.other)
         return other is not None and other.request_id == asked.request_id
 
-    def _state(self, asked: Asked) -> str:
+    def _state(self, asked: LastAsked) -> str:
         return status(self._gate.get(asked.request_id))
 
     def _free(self) -> int:

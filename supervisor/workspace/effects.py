@@ -22,10 +22,10 @@ from supervisor.gate import Gate, Grant, Outcome, Refused
 from supervisor.workspace.agent_edits import AgentEdits
 from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.batch import Batch, BatchError, Change, order
+from supervisor.workspace.crash_leftovers import clean_leftovers
 from supervisor.workspace.host_errors import StaleError
 from supervisor.workspace.into_copy import IntoCopy
 from supervisor.workspace.journal import BatchBegun
-from supervisor.workspace.leftovers import clean_leftovers
 from supervisor.workspace.looking import decode, look_quietly, read_file
 from supervisor.workspace.moving import Ends, is_moved, look_at_ends
 from supervisor.workspace.placing import Applied

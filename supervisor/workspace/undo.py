@@ -36,9 +36,9 @@ from supervisor.core.undoing import (
 )
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.gate import Gate
+from supervisor.workspace.crash_leftovers import clean_leftovers
 from supervisor.workspace.host_errors import StaleError
 from supervisor.workspace.journal import Step, UndoBegun, decode_name, encode_name
-from supervisor.workspace.leftovers import clean_leftovers
 from supervisor.workspace.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides

@@ -30,6 +30,9 @@ from supervisor.store.engine import open_database
 from tests.egress.egress_harness import NAMES, PATIENCE_S, Origin, running_origin, server_context
 from tests.fakes.model_api import ModelApi
 
+# Hosts that are known to serve models, each of them this machine here.
+VENDORS = ("api.openai.com", "us.openrouter.ai", "bedrock-runtime.eu-west-1.amazonaws.com")
+
 
 @dataclass
 class Office:
@@ -140,7 +143,7 @@ async def setting(
             hold_s=hold_s,
             spending=records.spending,
             model_hosts=("models.test",),
-            names=NAMES | {"models.test": ("127.0.0.1",)},
+            names=NAMES | dict.fromkeys(("models.test", *VENDORS), ("127.0.0.1",)),
             **more,  # type: ignore[arg-type]
         )
         # As a sandbox has it: the authorities of the origins too, for what is passed on unread.

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from supervisor.core.egress_wire import Credential
-from supervisor.core.money import PICOUSD
+from supervisor.core.money import PICOUSD, microusd
 from supervisor.core.sessions import Session
+from supervisor.server.network_page import call_words
 from tests.brokers.conftest import Setting
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
@@ -136,7 +137,8 @@ async def test_what_the_provider_didnt_say_counts_as_reserved(
     assert line["counts"]["output"] == 1000
 
 
-async def test_a_client_that_hangs_up_in_the_midst(desk: Setting, api: ModelApi) -> None:
+async def begun(desk: Setting, api: ModelApi) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A call whose answer has begun, and goes on no further."""
     data = json.dumps(HAIKU_4 | {"stream": True, "stub": {"fault": "hang"}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
     writer.write(
@@ -144,6 +146,11 @@ async def test_a_client_that_hangs_up_in_the_midst(desk: Setting, api: ModelApi)
         + data
     )
     await reader.readuntil(b"content_block_delta")
+    return reader, writer
+
+
+async def test_a_client_that_hangs_up_in_the_midst(desk: Setting, api: ModelApi) -> None:
+    _, writer = await begun(desk, api)
     writer.transport.abort()
     (line,) = await settled(desk, 1)
     assert "cut_off" in line["flags"]
@@ -269,6 +276,52 @@ async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(desk:
     assert line["flags"] == ["lost"]
     (reserved,) = (json.loads(one) for one in desk.office.audited("spend_reserved"))
     assert line["cost_picousd"] == reserved["cost_picousd"]
+
+
+async def test_of_a_call_that_a_killed_egress_left_the_network_page_has_what_it_counts_as(
+    desk: Setting, api: ModelApi
+) -> None:
+    """One call is over when egress is killed, of one the answer has begun, one waits for its answer, and one for its budget."""
+    await post(desk, api, HAIKU_4)
+    (exact,) = await settled(desk, 1)
+    began = asyncio.Event()
+
+    async def answered() -> None:
+        reader, writer = await begun(desk, api)
+        began.set()
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    async def waits(max_tokens: int) -> None:
+        with contextlib.suppress(OSError):
+            await post(desk, api, HAIKU_4 | {"max_tokens": max_tokens})
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(answered())
+        await began.wait()
+        api.gate.clear()
+        tasks.create_task(waits(2000))
+        await let_out(desk, 3)
+        budget(desk, "0.01usd")
+        tasks.create_task(waits(64000))
+        await desk.office.asked()
+        assert desk.broker.pid is not None
+        os.kill(desk.broker.pid, signal.SIGKILL)
+    await settled(desk, 3)
+    held, waited, streamed, whole = desk.office.network_log.of_session(desk.session_id)
+    assert (whole.call is not None, held.call) == (True, None)
+    ledger = {line["reservation"]: line["cost_picousd"] for line in await settled(desk, 3)}
+    del ledger[exact["reservation"]]
+    shown = []
+    for one, output in ((waited, 2000), (streamed, 1000)):
+        assert one.call is not None
+        assert (one.call.model, one.call.output_tokens, one.call.flags) == (MODEL, output, ("lost",))
+        assert (one.ended_at is not None, one.error) == (True, "egress ended")
+        shown.append(one.call.cost_microusd)
+        assert "an estimate that stands" in call_words(one.call)
+    assert sorted(shown) == sorted(microusd(cost) for cost in ledger.values())
+    assert all(shown)
 
 
 async def test_what_cant_be_metered_is_denied_under_a_budget(desk: Setting, api: ModelApi) -> None:

@@ -14,7 +14,7 @@ import trustme
 import zstandard
 
 from supervisor.egress.held_bodies import MOST_BODY_BYTES
-from tests.brokers.conftest import Setting
+from tests.brokers.conftest import VENDORS, Setting
 from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
 from tests.egress.egress_harness import Proxy, answer_of, server_context, status_of
 from tests.fakes.model_api import MODEL, ModelApi
@@ -150,6 +150,7 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         ("POST /v1/messages\r\nContent-Type: text/plain\r\n", PLAIN, True),
         ("POST /V1/%6dessages/?a=b\r\nContent-Type: image/png\r\n", PLAIN, True),
         ("PUT /v1/messages\r\n", PLAIN, True),
+        ("POST /v1/messages%3F/count_tokens\r\n", PLAIN, True),
         ("POST /v1/messages\r\n", PLAIN.decode().encode("utf-16"), True),
         ("POST /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
         ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), True),
@@ -159,7 +160,20 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN + b" " * MOST_BODY_BYTES), False),
         ("POST /v1/messages\r\n", DOUBLED, False),
     ],
-    ids=["type", "path", "put", "utf-16", "chunked", "gzip", "zstd", "not-gzip", "br", "unpacks-to-much", "doubled"],
+    ids=[
+        "type",
+        "path",
+        "put",
+        "free-by-one-reading",
+        "utf-16",
+        "chunked",
+        "gzip",
+        "zstd",
+        "not-gzip",
+        "br",
+        "unpacks-to-much",
+        "doubled",
+    ],
 )
 async def test_however_a_call_is_dressed_it_is_metered(
     desk: Setting, api: ModelApi, head: str, body: bytes, is_exact: bool
@@ -186,7 +200,7 @@ async def test_however_a_call_is_dressed_it_is_metered(
         ("POST /v1/batches\r\nContent-Length: 2\r\n", 402),
         ("POST /v1/images/generations\r\nContent-Length: 2\r\n", 402),
         ("POST /any-alias-of-a-gateway\r\nContent-Length: 2\r\n", 402),
-        ("POST /v1/messages%3Fx\r\nContent-Length: 2\r\n", 402),
+        ("POST /anything%3F/count_tokens\r\nContent-Length: 2\r\n", 402),
         (
             "GET /v1/realtime?model=x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
@@ -220,6 +234,25 @@ async def test_calls_over_a_websocket_are_refused_anywhere_so_that_a_client_goes
     async with asyncio.timeout(20):
         while not any("can't be metered" in line for line in desk.office.audited("verdict_given")):
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "{}.", "{}.:443"])
+async def test_no_websocket_to_a_host_of_models_is_opened_under_a_budget(
+    desk: Setting, api: ModelApi, spelling: str
+) -> None:
+    hosts = (*VENDORS, "models.test")
+    allowed = [f"{one}{port}" for one in ("127.0.0.1", *hosts) for port in ("", f":{api.port}")]
+    desk.office.policy("allow:\n" + "".join(f"  - network({one})\n" for one in allowed))
+    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    budget(desk, "5usd")
+    for host in hosts:
+        for path in ("/", "/realtime?model=x", "/v1/realtime", "/%77s;v=1"):
+            named, _, port = spelling.format(host.title()).partition(":")
+            head = f"GET http://{named}:{port or api.port}{path} HTTP/1.1\r\nHost: {named}:{port or api.port}\r\n{upgrade}\r\n"
+            answer = await Proxy(None, desk.session_id, desk.port).send(head.encode())  # type: ignore[arg-type]
+            assert status_of(answer) == 402, path
+            assert b"can't be metered" in answer
+    assert api.requests == desk.office.audited("spend_reserved") == []
 
 
 async def test_a_body_longer_than_any_call_is_refused(desk: Setting, api: ModelApi) -> None:

@@ -85,7 +85,7 @@ class Site:
         self.parts = FakeParts(folder, policy, RealClock())
         self.workspace = SampleWorkspace()
         self.parts.workspace_of = lambda session_id: self.workspace  # type: ignore[assignment, return-value]
-        self.parts.gate.on_ready("filesystem", "agent_api", self._apply)
+        self.parts.gate.handlers.on_ready("filesystem", "agent_api", self._apply)
         self.tasks: asyncio.TaskGroup
         # Bound and never listening: while the door is closed, nobody else's connection is given its port.
         self._place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

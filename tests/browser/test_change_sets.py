@@ -34,7 +34,7 @@ def states(site: Site, requests: list[Request]) -> list[str]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def requests(site: Site) -> list[Request]:
     """What a formatter did."""
-    site.parts.gate.on_ready("filesystem", "workspace", site._apply)
+    site.parts.gate.handlers.on_ready("filesystem", "workspace", site._apply)
     names = [f"{folder}/{number}.py" for folder in ("src", "src/deep", "tests") for number in range(20)]
     return ask(site, [change(site, name) for name in names])
 

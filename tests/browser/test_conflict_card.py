@@ -27,7 +27,7 @@ async def desk(site: Site, tmp_path: Path) -> AsyncIterator[Desk]:
     (host / PATH).write_text(OLD)
     channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=site.parts.gate)
     site.parts.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
-    site.parts.gate.on_ready("filesystem", "workspace", channel.carry_out)
+    site.parts.gate.handlers.on_ready("filesystem", "workspace", channel.carry_out)
     await make_copy(host, folder / "merged")
     async with channel._turn:
         opened_ = await channel._open()

@@ -61,7 +61,7 @@ async def desk(site: Site, tmp_path: Path) -> AsyncIterator[Desk]:
     channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=site.parts.gate)
     site.parts.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
     for origin in ("workspace", "agent_api"):
-        site.parts.gate.on_ready("filesystem", origin, channel.carry_out)
+        site.parts.gate.handlers.on_ready("filesystem", origin, channel.carry_out)
     await make_copy(host, folder / "merged")
     await channel.start()
     yield Desk(site, host, channel, folder / "merged")

@@ -173,7 +173,7 @@ async def test_what_a_person_is_asked_about_stays_until_they_answered(site: Site
 
 async def test_many_files_stay_one_card_until_its_answer_is_there(site: Site, page: Page) -> None:
     """The news that all of it is answered come before the answer itself, which must find its card."""
-    site.parts.gate.on_ready("filesystem", "workspace", site._apply)
+    site.parts.gate.handlers.on_ready("filesystem", "workspace", site._apply)
     ask(site, [change(site, f"src/{number}.py") for number in range(30)])
     card = page.locator("#changes-one")
     await expect(card.locator("[data-role=sum]")).to_have_text("30 files changed")

@@ -1,8 +1,8 @@
 """The load of a soak, as an agent in the sandbox: `soak_load.py PROXY_PORT TUNNELLED INSIDE DENIED` (ports of 127.0.0.1).
 
 It uses every kind of connection once, says WARM, and waits for `go` in the workspace; then 64 clients do one kind after the other, by
-chance, until `stop` is there. Its last line is what it counted: JSON, kind -> how often. What doesn't go as its kind must is counted as
-`wrong` and said. It imports nothing of the project, since the sandbox doesn't show it.
+chance, until `stop` is there; it says PLAYED once each kind was done again. Its last line is what it counted: JSON, kind -> how
+often. What doesn't go as its kind must is counted as `wrong` and said. It imports nothing of the project, since the sandbox doesn't show it.
 """
 
 import asyncio
@@ -155,6 +155,8 @@ async def do(kind: str) -> None:
         counts["wrong"] += 1
         print("WRONG", kind, repr(error), flush=True)
     counts[kind] += 1
+    if counts[kind] == 1 and KINDS.keys() <= counts.keys():
+        print("PLAYED", flush=True)
 
 
 async def client(stop: asyncio.Event) -> None:

@@ -169,6 +169,7 @@ def test_memory_and_descriptors_stay_flat(gatehouse: Path, tmp_path: Path, ports
     log = tmp_path / "run.log"
     command = (str(ROOT / ".venv/bin/python"), "soak_load.py", "3128", *map(str, ports))
     more = {"GATEHOUSE_UPSTREAM_CA": str(tmp_path / "upstream.pem"), "GATEHOUSE_HOLD": "5s", "MAX_UPTIME": "12h"}
+    person: Answering | None = None
     try:
         process = product.start("run", "--workspace", str(workspace), "--", *command, log=log, **more)
         client = until(lambda: find(product.data), "the supervisor to answer")
@@ -178,8 +179,11 @@ def test_memory_and_descriptors_stay_flat(gatehouse: Path, tmp_path: Path, ports
         pids = {"supervisor": process.pid, "egress": egress_of(process.pid)}
         samples = Samples(pids, product.data)
         at_rest = rest(samples)
+        played_before = log.read_text().count("PLAYED")
         (workspace / "go").touch()
         soak(samples)
+        until(lambda: log.read_text().count("PLAYED") > played_before, "every kind to be played")
+        until(lambda: person.answers, "a person's answer")
         (workspace / "stop").touch()
         counts = json.loads(said_in(log, "COUNTED").split(maxsplit=1)[1])
         person.end()
@@ -192,7 +196,10 @@ def test_memory_and_descriptors_stay_flat(gatehouse: Path, tmp_path: Path, ports
         for name in pids:
             assert samples.growth(name) < MOST_GROWTH_BYTES, f"{name} grew by {samples.growth(name) / MIB:.1f} MiB"
     finally:
+        if person is not None:
+            person.end()  # before the product, or what failed is hidden behind a person who finds nobody to answer
         product.end()
+        print(log.read_text()[-3000:] if log.exists() else "it never said anything")
 
 
 def soak(samples: Samples) -> None:

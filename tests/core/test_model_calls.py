@@ -1,14 +1,10 @@
-"""Which requests call a model, and what their bodies say."""
-
-import json
-from typing import Any
+"""Which requests call a model."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from supervisor.core.model_calls import MOST_MARKS, ModelCall, api_of, is_model_host, read_call
+from supervisor.core.model_calls import api_of, is_model_host, is_regional
 
+GATEWAY, VENDOR = "gateway.example.org", "api.openai.com"
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
 
 
@@ -31,6 +27,8 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
         ("/v1/embeddings", "chat"),
         ("/v1/responses", "responses"),
         ("/openai/responses?api-version=1", "responses"),
+        ("/v1/responses/compact", "responses"),
+        ("/v1/responses/compact/x", None),
         (f"{BEDROCK}/invoke", "invoke"),
         (f"{BEDROCK}/invoke-with-response-stream", "invoke"),
         (f"{BEDROCK}/converse", "converse"),
@@ -48,19 +46,59 @@ def test_the_paths_of_model_apis(path: str, api: str | None) -> None:
 
 
 def test_the_hosts_of_models() -> None:
-    for host in ("api.anthropic.com", "bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-mantle.us-east-1.api.aws"):
+    for host in (
+        "api.anthropic.com", "eu.api.openai.com", "au.api.openai.com", "openrouter.ai", "us.openrouter.ai",
+        "bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-mantle.us-east-1.api.aws", "bedrock-runtime-fips.us-east-1.amazonaws.com",
+        "bedrock.us-east-1.amazonaws.com", "bedrock-agent-runtime.cn-north-1.amazonaws.com.cn",
+        "vpce-0a1b-c2.bedrock-runtime.us-east-1.vpce.amazonaws.com",
+    ):  # fmt: skip
         assert is_model_host(host)
+    for host in ("notapi.openai.com", "xapi.openai.com.example.org", "myopenrouter.ai", "s3.us-east-1.amazonaws.com", "bedrock.example.org"):  # fmt: skip
+        assert not is_model_host(host)
     assert is_model_host("gateway.example.org", frozenset({"gateway.example.org"}))
     assert not is_model_host("gateway.example.org")
 
 
 def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None:
-    for path in ("/anything", "/smart-alias", "/v1/messages%3Fx"):
-        assert api_of("POST", path, at_model_host=True, at_gateway=True) == "unmetered"
-    assert api_of("GET", "/live", is_upgrade=True, at_model_host=True, at_gateway=True) == "unmetered"
-    assert api_of("GET", "/anything", at_model_host=True, at_gateway=True) is None
-    assert api_of("POST", "/v1/messages/count_tokens", at_model_host=True, at_gateway=True) is None
-    assert api_of("POST", "/v1/messages", at_model_host=True, at_gateway=True) == "messages"
+    for path in ("/anything", "/smart-alias", "/v1/message%3Fx"):
+        assert api_of("POST", path, GATEWAY, at_model_host=True) == "unmetered"
+    assert api_of("GET", "/anything", GATEWAY, at_model_host=True) is None
+    assert api_of("POST", "/v1/messages/count_tokens", GATEWAY, at_model_host=True) is None
+    assert api_of("POST", "/v1/messages", GATEWAY, at_model_host=True) == "messages"
+
+
+@pytest.mark.parametrize(
+    ("path", "api"),
+    [
+        ("/v1/messages%3F/count_tokens", "messages"),
+        ("/v1/messages%23/count_tokens", "messages"),
+        ("/anything%253F/count_tokens", "unmetered"),
+        ("/v1/count_tokens%3F/../messages", "messages"),
+        ("/anything%252Fcount_tokens", "unmetered"),
+        ("/anything%2Fcount_tokens", None),
+    ],
+)
+def test_what_is_free_by_one_reading_only_isnt(path: str, api: str | None) -> None:
+    assert api_of("POST", path, GATEWAY, at_model_host=True) == api
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/model-invocation-job", "/model/x/async-invoke", "/agents/a/agentAliases/b/sessions/c/text", "/retrieveAndGenerate"],
+)  # fmt: skip
+def test_at_bedrock_every_path_may_cost_but_the_free_ones(path: str) -> None:
+    for host in ("bedrock.eu-west-1.amazonaws.com", "bedrock-agent-runtime.eu-west-1.amazonaws.com"):
+        assert api_of("POST", path, host, at_model_host=True) == "unmetered"
+        assert api_of("POST", "/model/x/count-tokens", host, at_model_host=True) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/realtime?model=x", "/", "/ws/live", "/%2e%2e//", "/v1/files", "/live;v1?x#y", ""]
+)
+def test_an_upgrade_at_a_host_of_models_talks_with_a_model_whatever_its_path(path: str) -> None:
+    for host in (VENDOR, GATEWAY, "eu.openrouter.ai", "bedrock-runtime.eu-west-1.amazonaws.com"):
+        assert api_of("GET", path, host, is_upgrade=True, at_model_host=True) == "unmetered"
+    assert api_of("GET", path, GATEWAY, is_upgrade=True) is None
 
 
 @pytest.mark.parametrize(
@@ -69,20 +107,19 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
         ("POST", "/v1/messages/batches", False, "unmetered"),
         ("PUT", "/v1/threads/x/runs", False, "unmetered"),
         ("POST", "/v1/images/generations", False, "unmetered"),
-        ("POST", "/model/x/async-invoke", False, "unmetered"),
         ("GET", "/v1/realtime?model=x", True, "unmetered"),
+        ("GET", "/chat", True, "unmetered"),
         ("POST", "/v1/messages/count_tokens", False, None),
         ("POST", "/v1/files", False, None),
         ("POST", "/api/event_logging/batch", False, None),
         ("GET", "/v1/models", False, None),
-        ("GET", "/chat", True, None),
     ],
 )
-def test_at_a_host_of_models_what_isnt_read_and_isnt_free_is_unmetered(
+def test_at_a_vendors_host_what_isnt_read_and_isnt_free_is_unmetered(
     method: str, path: str, is_upgrade: bool, api: str | None
 ) -> None:
-    assert api_of(method, path, is_upgrade=is_upgrade, at_model_host=True) == api
-    assert api_of(method, path, is_upgrade=is_upgrade) is None
+    assert api_of(method, path, VENDOR, is_upgrade=is_upgrade, at_model_host=True) == api
+    assert api_of(method, path, VENDOR, is_upgrade=is_upgrade) is None
 
 
 def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests() -> None:
@@ -92,152 +129,16 @@ def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests
     assert api_of("GET", "/v1/responses/resp_1", is_upgrade=True) is None
 
 
-def call(api: Any, body: object, path: str = "/v1/messages", **extra: bool) -> ModelCall | None:
-    return read_call(api, path, json.dumps(body).encode(), **extra)
-
-
-def test_a_plain_call() -> None:
-    found = call("messages", {"model": "m", "max_tokens": 9, "messages": [], "thinking": {"type": "disabled"}})
-    assert found == ModelCall(
-        api="messages", model="m", body_bytes=81, max_output_tokens=9, writes_cache=False, writes_long_cache=False, shows_output=True
-    )  # fmt: skip
-    cached = call("messages", {"model": "m", "system": [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}]})
-    assert cached is not None
-    assert (cached.writes_cache, cached.writes_long_cache, cached.max_output_tokens) == (True, True, None)
-
-
-def test_models_in_paths() -> None:
-    arn = "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/invoke"
-    for path, name in [
-        (f"{BEDROCK}/converse", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
-        (arn, "arn:aws:bedrock:us-east-1:1:inference-profile/us.x"),
-    ]:
-        found = call("converse", {"model": "a lie", "inferenceConfig": {"maxTokens": 7}}, path)
-        assert found is not None
-        assert (found.model, found.max_output_tokens) == (name, 7)
-    vertex = call("messages", {"max_tokens": 1}, "/v1/projects/p/models/claude-opus-5@default:rawPredict")
-    assert vertex is not None
-    assert vertex.model == "claude-opus-5@default"
-    none = call("converse", {"inferenceConfig": 1}, "/x")
-    assert none is not None
-    assert none.model == ""
-
-
 @pytest.mark.parametrize(
-    "body",
+    ("host", "path", "model", "is_dearer"),
     [
-        {"previous_response_id": "r"},
-        {"prompt": {"id": "p"}},
-        {"mcp_servers": [{}]},
-        {"messages": [{"content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}]},
-        {"input": [{"type": "input_file", "file_id": "f"}]},
-        {"tools": [{"type": "web_search_20250305"}]},
-        {"tools": [{"type": "code_interpreter"}]},
+        ("eu.api.openai.com", "/v1/responses", "gpt-5", True),
+        ("api.openai.com", "/v1/responses", "gpt-5", False),
+        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse", "eu.anthropic.claude-haiku-4-5", True),
+        ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse", "arn:aws:bedrock::1:inference-profile/global.x", False),
+        ("h", "/v1/projects/p/locations/europe-west1/publishers/anthropic/models/m:rawPredict", "m", True),
+        ("h", "/v1/projects/p/locations/global/publishers/anthropic/models/m:rawPredict", "m", False),
     ],
-)
-def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
-    found = call("responses", {"model": "m", **body})
-    assert found is not None
-    assert found.beyond_body
-
-
-@pytest.mark.parametrize(
-    "body",
-    [{"prompt": "text"}, {"tools": [{"input_schema": {"properties": {"url": {"type": "string"}}}}]}, {"type": 1}],
-)
-def test_input_that_is(body: dict[str, Any]) -> None:
-    found = call("responses", {"model": "m", **body})
-    assert found is not None
-    assert not found.beyond_body
-
-
-@pytest.mark.parametrize(
-    ("body", "wanted"),
-    [
-        ({"max_tokens": 1, "max_completion_tokens": 5}, (5, 1)),
-        ({"max_tokens": True}, (None, 1)),
-        ({"max_tokens": -3, "n": 4}, (None, 4)),
-        ({"max_tokens": "9", "n": "many"}, (None, 128)),
-        ({"n": 10**9}, (None, 128)),
-        ({"n": 0}, (None, 1)),
-    ],
-)
-def test_limits(body: dict[str, Any], wanted: tuple[int | None, int]) -> None:
-    found = call("chat", {"model": "m", **body})
-    assert found is not None
-    assert (found.max_output_tokens, found.choices) == wanted
-
-
-def test_tiers_and_thought() -> None:
-    dear = call("messages", {"model": "m", "speed": "fast", "inference_geo": "us", "reasoning_effort": "none"})
-    assert dear is not None
-    assert dear.fast
-    assert dear.regional
-    assert dear.shows_output
-    plain = call(
-        "messages",
-        {"model": "m", "service_tier": ["priority"], "inference_geo": "global", "thinking": {"type": "adaptive"}},
-    )
-    assert plain is not None
-    assert not plain.fast
-    assert not plain.regional
-    assert not plain.shows_output
-    tier = call("chat", {"model": "m", "service_tier": "priority"})
-    assert tier is not None
-    assert tier.fast
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xff", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
-def test_what_cant_be_read_is_as_large_as_can_be(body: bytes) -> None:
-    found = read_call("messages", "/v1/messages", body)
-    assert found == ModelCall(api="messages", body_bytes=len(body), beyond_body=True)
-    assert read_call("messages", "/v1/messages", body, at_model_host=False) is None
-
-
-def test_an_encoded_body_and_one_that_says_a_key_twice() -> None:
-    body = b'{"model": "m", "max_tokens": 1, "max_tokens": 2}'
-    assert read_call("messages", "/", body) == ModelCall(api="messages", body_bytes=len(body), beyond_body=True)
-    encoded = read_call("messages", "/", b'{"model": "m"}', is_encoded=True)
-    assert encoded is not None
-    assert encoded.beyond_body
-    assert encoded.model == ""
-
-
-def test_elsewhere_only_what_has_the_shape() -> None:
-    assert call("messages", {"text": "hello"}, at_model_host=False) is None
-    assert call("messages", {"model": "m"}, at_model_host=False) is None
-    assert call("messages", {"model": "m", "messages": []}, at_model_host=False) is not None
-    assert call("converse", {}, f"{BEDROCK}/converse", at_model_host=False) is not None
-    assert call("messages", {"model": 1, "messages": []}, at_model_host=False) is None
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-        max_leaves=20,
-    )
-)
-def test_any_body_is_read(body: object) -> None:
-    found = call("chat", body)
-    assert found is not None
-    assert found.choices >= 1
-
-
-@pytest.mark.parametrize("value", [b"{}", b"1", b"[]", b'{"a":1}'])
-def test_of_too_many_values_none_is_read_and_the_call_is_the_largest_there_is(value: bytes) -> None:
-    """32 KB of gzip are 32 MB of these: to read them takes a gigabyte, and seconds in which egress does nothing else."""
-    marks = sum(map((value + b",").count, (b"{", b"[", b",", b":")))
-    room = MOST_MARKS - 20
-
-    def call(count: int, *, at_model_host: bool) -> ModelCall | None:
-        body = b'{"model":"m","max_tokens":5,"messages":[' + (value + b",") * count + b"1]}"
-        return read_call("chat", "/v1/chat/completions", body, at_model_host=at_model_host)
-
-    for at_model_host in (True, False):
-        read = call(room // marks, at_model_host=at_model_host)
-        assert read is not None
-        assert (read.model, read.beyond_body) == ("m", False)
-        large = call(room // marks + 20, at_model_host=at_model_host)
-        assert large is not None
-        assert (large.model, large.max_output_tokens, large.beyond_body) == ("", None, True)
+)  # fmt: skip
+def test_where_a_region_costs_more(host: str, path: str, model: str, is_dearer: bool) -> None:
+    assert is_regional(host, path, model) is is_dearer

@@ -26,6 +26,12 @@ models:
 """
 
 
+def test_a_build_that_costs_more_than_its_name_is_priced_by_itself() -> None:
+    dated, named = SHIPPED.find("openai/gpt-4o-2024-05-13").price, SHIPPED.find("gpt-4o").price
+    assert dated.rates.input > named.rates.input
+    assert SHIPPED.find("gpt-4o-2024-08-06").price == named
+
+
 def table(text: str = SMALL) -> PriceTable:
     return parse_prices(text, "prices.yaml")
 

@@ -165,18 +165,20 @@ def test_a_piece_that_ends_in_the_beginning_of_one_is_known(writing: str) -> Non
     begun = []
     for at in range(len(written)):
         found = search.finds(written[at : at + 1])
-        begun.append(search.is_begun)
+        begun.append(search.begun)
         if found:
             break
     else:
         pytest.fail("it wasn't found")
-    first = begun.index(True)
+    first = next(at for at, one in enumerate(begun) if one)
     assert all(begun[first:at])
+    # It begins at the same place, however much of it has come.
+    assert {one.at for one in begun[first:at] if one} == {begun[first].at}
     assert first < at - len(PLAIN) // 2
     search = SecretSearch(SecretForms([PLAIN]))
     assert not search.finds(written[: first + 1])
     assert not search.finds(b"\n" * search._forms.reach)
-    assert not search.is_begun
+    assert search.begun is None
 
 
 ORDINARY = (
@@ -207,6 +209,6 @@ def test_little_is_kept_of_what_came() -> None:
     nothing = SecretSearch(SecretForms(["short"]))
     assert not nothing.finds(b"short" * 1000)
     assert not nothing._tail
-    assert not nothing.is_begun
+    assert nothing.begun is None
     assert not SecretForms([])
     assert forms

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.core.prices import parse_prices
-from supervisor.core.spend import ADDED_TOKENS, bound, charge, lost
-from supervisor.core.usage import Usage
+from supervisor.core.spend import ADDED_TOKENS, PICTURE_TOKENS, bound, charge, lost
+from supervisor.core.usage import Beside, Usage
 
 TABLE = parse_prices((Path(__file__).resolve().parents[2] / "policy/prices.yaml").read_text(), "prices.yaml")
 CALL = ModelCall(
@@ -42,6 +42,9 @@ def test_bounds_grow_with_what_isnt_known() -> None:
     )
     assert bound(change(beyond_body=True), TABLE).tokens.input == 200_000
     assert bound(change(body_bytes=10**9), TABLE).tokens.input == 200_000
+    assert bound(change(pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * PICTURE_TOKENS
+    assert bound(change(searches=3), TABLE).cost_picousd == bound(CALL, TABLE).cost_picousd + 3 * TABLE.search_picousd
+    assert bound(change(bills_more=True), TABLE).flags == ("bills_more",)
     assert bound(change(max_output_tokens=None), TABLE).tokens.output == 64_000
     assert bound(change(max_output_tokens=10**9, choices=2), TABLE).tokens.output == 128_000
     unknown = bound(change(model="x", max_output_tokens=10**6), TABLE)
@@ -56,6 +59,59 @@ def test_what_the_provider_says_is_what_it_cost() -> None:
     )
     found = charge(CALL, usage, bound(CALL, TABLE), TABLE)
     assert (found.cost_picousd, found.flags) == (110 * USD_PER_M, ())
+
+
+def test_the_dearest_that_may_answer_is_reserved_and_those_that_are_asked_beside() -> None:
+    cheap, dear = bound(CALL, TABLE), bound(change(model="claude-opus-5"), TABLE)
+    assert bound(change(others=("claude-opus-5",)), TABLE) == dear
+    assert bound(change(others=("",)), TABLE).flags == ("unknown_model",)
+    assert bound(change(advisors=("claude-opus-5",)), TABLE).cost_picousd == cheap.cost_picousd + dear.cost_picousd
+    some = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True)
+    unsaid = charge(change(others=("claude-opus-5",)), some, dear, TABLE)
+    assert unsaid.cost_picousd == 10 * 5 * USD_PER_M + 20 * 25 * USD_PER_M
+    preset = charge(change(others=("",)), some, dear, TABLE)
+    assert preset.cost_picousd == 10 * TABLE.highest.rates.input + 20 * TABLE.highest.rates.output
+    advised = change(advisors=("claude-opus-5",), shows_output=True)
+    cut = charge(advised, Usage(has_input=True, content_bytes=9, cut_off=True), bound(advised, TABLE), TABLE)
+    assert cut.cost_picousd == bound(advised, TABLE).cost_picousd
+    said = msgspec.structs.replace(some, model="claude-haiku-4-5")
+    assert charge(change(others=("claude-opus-5",)), said, dear, TABLE).cost_picousd == 110 * USD_PER_M
+
+
+def test_what_was_used_beside_the_answer_is_priced_by_who_used_it() -> None:
+    beside = (
+        Beside(model="", tokens=Tokens(input=100)),
+        Beside(model="claude-opus-5", tokens=Tokens(input=3, output=1)),
+        Beside(model="nobody's", tokens=Tokens(input=1)),
+    )
+    usage = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, beside=beside)
+    found = charge(CALL, usage, bound(CALL, TABLE), TABLE)
+    assert found.tokens == Tokens(input=114, output=21)
+    assert found.cost_picousd == (110 + 100 + 15 + 25) * USD_PER_M + TABLE.highest.rates.input
+
+
+def test_where_the_provider_says_that_it_bills_more_that_is_what_it_cost() -> None:
+    usage = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=10**12)
+    assert charge(CALL, usage, bound(CALL, TABLE), TABLE).cost_picousd == 10**12
+    less = Usage(tokens=Tokens(input=10, output=20), has_input=True, has_output=True, cost_picousd=1)
+    assert charge(CALL, less, bound(CALL, TABLE), TABLE).cost_picousd == 110 * USD_PER_M
+
+
+def test_of_a_call_that_was_cut_off_what_came_bounds_its_output_where_that_can_be_told() -> None:
+    quiet = change(shows_output=True, searches=2)
+    reserved = bound(quiet, TABLE)
+    seen = charge(quiet, Usage(has_input=True, content_bytes=30, cut_off=True), reserved, TABLE)
+    assert (seen.tokens.output, seen.tokens.searches) == (30, 2)
+    unseen = charge(quiet, Usage(has_input=True, content_bytes=None, cut_off=True), reserved, TABLE)
+    assert unseen.tokens.output == 500
+
+
+def test_a_tool_that_costs_more_than_tokens_is_said() -> None:
+    usage = Usage(has_input=True, has_output=True)
+    dear = change(bills_more=True)
+    assert charge(dear, usage, bound(dear, TABLE), TABLE).flags == ("bills_more",)
+    failed = Usage(has_input=True, has_output=True, failed=True)
+    assert charge(dear, failed, bound(dear, TABLE), TABLE).flags == ("failed",)
 
 
 def test_of_two_models_the_dearer_one_and_of_unknown_ones_the_highest() -> None:

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import spend_chart
+from supervisor.core.model_calls import Tokens
 from supervisor.core.money import PICOUSD
 from supervisor.core.spend_chart import DAY_S, HEIGHT, LEFT, MOST_COLUMNS, OTHERS, TOP, WIDTH, Part, draw, width_for
 
+TOKENS = st.builds(Tokens, **dict.fromkeys(Tokens.__struct_fields__, st.integers(0, 10**9)))
 FOOT = HEIGHT - spend_chart.BOTTOM
 
 
@@ -35,14 +37,14 @@ def test_there_are_never_more_columns_than_fit(length_s: float, offset: float) -
 
 def test_models_are_stacked_the_dearest_at_the_bottom_and_the_rest_on_top() -> None:
     parts = [
-        Part(0, "small", 1, 10, PICOUSD),
-        Part(0, OTHERS, 9, 90, 5 * PICOUSD),
-        Part(0, "large", 2, 20, 4 * PICOUSD),
-        Part(2, "large", 1, 5, 2 * PICOUSD),
-        Part(2, "free", 1, 5, 0),
+        Part(0, "small", 1, Tokens(input=10), PICOUSD),
+        Part(0, OTHERS, 9, Tokens(input=90), 5 * PICOUSD),
+        Part(0, "large", 2, Tokens(input=20), 4 * PICOUSD),
+        Part(2, "large", 1, Tokens(input=5), 2 * PICOUSD),
+        Part(2, "free", 1, Tokens(input=5), 0),
     ]
     chart = draw(parts, 3)
-    assert [(one.model, one.is_others, one.calls, one.tokens) for one in chart.series] == [
+    assert [(one.model, one.is_others, one.calls, one.tokens.input) for one in chart.series] == [
         ("large", False, 3, 25),
         ("small", False, 1, 10),
         ("free", False, 1, 5),
@@ -60,7 +62,7 @@ def test_models_are_stacked_the_dearest_at_the_bottom_and_the_rest_on_top() -> N
 
 
 def test_what_lies_outside_is_at_the_nearest_end() -> None:
-    chart = draw([Part(-4, "m", 1, 1, 1), Part(99, "m", 1, 1, 2)], 2)
+    chart = draw([Part(-4, "m", 1, Tokens(input=1), 1), Part(99, "m", 1, Tokens(input=1), 2)], 2)
     assert [one.cost for one in chart.columns] == [1, 2]
 
 
@@ -76,7 +78,7 @@ def test_what_lies_outside_is_at_the_nearest_end() -> None:
     ],
 )
 def test_the_scale_is_round(most: int, texts: list[str]) -> None:
-    ticks = draw([Part(0, "m", 1, 1, most)], 1).ticks
+    ticks = draw([Part(0, "m", 1, Tokens(input=1), most)], 1).ticks
     assert [tick.text for tick in ticks] == texts
     assert ticks[0].y == FOOT
     assert ticks[-1].y == (TOP if most else FOOT)
@@ -84,7 +86,7 @@ def test_the_scale_is_round(most: int, texts: list[str]) -> None:
 
 @given(
     st.lists(
-        st.builds(Part, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 9), st.integers(0, 10**14)),
+        st.builds(Part, st.integers(-3, 60), st.sampled_from("abc"), st.integers(0, 9), TOKENS, st.integers(0, 10**14)),
         max_size=60,
     ),
     st.integers(1, MOST_COLUMNS),
@@ -92,6 +94,10 @@ def test_the_scale_is_round(most: int, texts: list[str]) -> None:
 def test_sums_are_kept_and_nothing_leaves_the_picture(parts: list[Part], count: int) -> None:
     chart = draw(parts, count)
     assert chart.cost == sum(part.cost for part in parts) == sum(one.cost for one in chart.columns)
+    for kind in Tokens.__struct_fields__:
+        used = sum(getattr(part.tokens, kind) for part in parts)
+        assert sum(getattr(one.tokens, kind) for one in chart.series) == used
+        assert sum(getattr(one.tokens, kind) for one in chart.columns) == used
     assert len(chart.columns) == count
     for column in chart.columns:
         assert sum(bar.cost for bar in column.bars) == column.cost

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from supervisor.core import usage as module
 from supervisor.core.model_calls import Api, Tokens
-from supervisor.core.usage import Usage, UsageReader
+from supervisor.core.usage import Beside, Usage, UsageReader
 
 from .test_frames import aws, cut
 
@@ -93,7 +93,67 @@ def test_a_later_sum_of_cache_writes_that_were_split_before_isnt_counted_twice()
     last = {**LAST, "usage": {**LAST["usage"], "input_tokens": 11, "cache_creation_input_tokens": 9}}  # type: ignore[dict-item]
     assert read("messages", SSE, stream(START, last)).tokens == ANTHROPIC
     more = {**LAST, "usage": {**LAST["usage"], "cache_creation_input_tokens": 20}}  # type: ignore[dict-item]
-    assert read("messages", SSE, stream(START, more)).tokens.cache_write == 20
+    assert read("messages", SSE, stream(START, more)).tokens.cache_write == 20 - 2
+    # Bedrock's own sum comes last.
+    metrics = {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"cacheWriteInputTokenCount": 9}}
+    assert read("messages", SSE, stream(START, LAST, metrics)).tokens == ANTHROPIC
+
+
+def test_what_a_summary_or_an_advisor_took_is_beside_the_answer() -> None:
+    iterations = [
+        {"type": "compaction", "input_tokens": 180, "output_tokens": 35, "cache_creation_input_tokens": 3},
+        {"type": "message", "input_tokens": 23, "output_tokens": 10},
+        {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 8, "output_tokens": 16, "cache_creation": {"ephemeral_1h_input_tokens": 2}, "iterations": [1]},
+        "x",
+    ]  # fmt: skip
+    last = {**LAST, "usage": {**LAST["usage"], "iterations": iterations}}  # type: ignore[dict-item]
+    found = read("messages", SSE, stream(START, last))
+    assert found.tokens == ANTHROPIC
+    assert found.beside == (
+        Beside(model="", tokens=Tokens(input=180, output=35, cache_write=3)),
+        Beside(model="claude-opus-5", tokens=Tokens(input=8, output=16, cache_write_long=2)),
+    )
+
+
+@pytest.mark.parametrize("status", [408, 499, 504, 524])
+def test_an_answer_that_somebody_waited_for_no_longer_says_nothing(status: int) -> None:
+    assert read("messages", "application/json", b"{}", status=status) == Usage(content_bytes=None, failed=True)
+
+
+def test_bedrock_tells_writes_that_last_longer_apart() -> None:
+    details = [{"ttl": "1h", "inputTokens": 6}, {"ttl": "5m", "inputTokens": 4}, "x"]
+    used = {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 10, "cacheDetails": details}
+    found = read("converse", "application/json", json.dumps({"usage": used}).encode())
+    assert (found.tokens.cache_write, found.tokens.cache_write_long) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"),
+    [
+        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, 1995 * 10**10),
+        ({"cost": 2}, 2 * 10**12),
+        ({"cost": 10**9, "cost_details": 3}, 0),
+        ({"cost": True}, 0),
+        ({"cost": -1}, 0),
+        ({"cost": "1"}, 0),
+        ({"cost_details": {"upstream_inference_cost": None}}, 0),
+    ],
+)
+def test_what_a_provider_says_that_it_bills(said: dict[str, Any], cost: int) -> None:
+    body = {"usage": {"prompt_tokens": 1, "completion_tokens": 1, **said}}
+    for data in (json.dumps(body).encode(), json.dumps(body).encode().replace(b"2}", b"2e400}")):
+        found = read("chat", "application/json", data).cost_picousd
+        assert cost <= found <= cost + 1000 or b"e400" in data
+
+
+def test_what_came_bounds_what_was_made_only_where_all_of_it_was_seen() -> None:
+    assert read("messages", SSE, stream(TEXT), complete=False).content_bytes == len(stream(TEXT))
+    assert read("messages", "application/json", b"{}").content_bytes == 2
+    # The whole was made before the first byte of it came.
+    assert read("messages", "application/json", b"{", complete=False).content_bytes is None
+    reader = UsageReader("messages", 200, SSE)
+    reader.feed(stream(TEXT))
+    assert reader.end(complete=True, was_read=False).content_bytes is None
 
 
 def test_a_stream_that_breaks_off() -> None:
@@ -170,6 +230,16 @@ def test_responses() -> None:
     assert not background.has_input
 
 
+def test_a_conversation_that_was_made_shorter() -> None:
+    body = {
+        "object": "response.compaction",
+        "output": [{"type": "compaction"}],
+        "usage": {"input_tokens": 9, "output_tokens": 4},
+    }
+    found = read("responses", "application/json", json.dumps(body).encode())
+    assert (found.tokens, found.has_input, found.has_output) == (Tokens(input=9, output=4), True, True)
+
+
 def test_searches_and_a_dearer_tier_are_read_from_what_openai_answers() -> None:
     items = [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"}, 3]
     body = {"model": "m", "service_tier": "priority", "output": items, "usage": {"input_tokens": 1, "output_tokens": 2}}
@@ -177,6 +247,15 @@ def test_searches_and_a_dearer_tier_are_read_from_what_openai_answers() -> None:
     assert (found.tokens.searches, found.fast) == (2, True)
     found = read("responses", "application/json", json.dumps(body | {"service_tier": "default", "output": 3}).encode())
     assert (found.tokens.searches, found.fast) == (0, False)
+    filed = read(
+        "responses", "application/json", json.dumps(body | {"output": [{"type": "file_search_call"}]}).encode()
+    )
+    assert filed.tokens.searches == 1
+
+
+@pytest.mark.parametrize("said", [{"usage": {"speed": "fast"}}, {"serviceTier": {"type": "priority"}, "usage": {}}])
+def test_a_dearer_tier_that_others_say(said: dict[str, Any]) -> None:
+    assert read("messages", "application/json", json.dumps(said).encode()).fast
 
 
 def test_bedrock_converse() -> None:

@@ -17,6 +17,7 @@ from supervisor.egress import (
     ends,
     front,
     guard,
+    http1,
     inspector,
     layers,
     leaks,
@@ -102,7 +103,7 @@ OWNERS = {
     "layers": layers,
     "Leaks": leaks.Leaks,
     "BodyScan": secrets.BodyScan,
-    "TrailerlessReader": layers.TrailerlessReader,
+    "BoundedReader": http1.BoundedReader,
 }
 
 if __name__ == "__main__":

@@ -120,5 +120,7 @@ BAD = {
     "no ciphers": with_extensions(ciphers=b""),
     "half a cipher": with_extensions(ciphers=b"\x13\x01\x13"),
     "nothing in it": record(b"\x01\x00\x00\x00"),
+    "many records": records(message(HELLO), [1] * 300),
+    "many extensions": with_extensions(*(extension(kind, b"") for kind in range(1000, 1300))),
     "a thousand small records": record(b"\x01\x00\xff\xff") + record(b"x") * 30_000,
 }  # fmt: skip

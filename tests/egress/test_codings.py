@@ -18,6 +18,7 @@ from supervisor.egress.codings import (
     TOO_MUCH,
     UNKNOWN,
     Decoder,
+    beginning,
     readable_only,
 )
 from supervisor.egress.sessions import Session
@@ -159,3 +160,32 @@ def test_few_bodies_at_once_are_packed_in_a_way_that_much_is_kept_of() -> None:
 def test_an_origin_is_asked_for_what_can_be_read() -> None:
     assert readable_only("br, gzip;q=0.5, zstd") == "gzip;q=0.5"
     assert readable_only("br") == "identity"
+
+
+ONE_BY_ONE = ["gzip", "gzip by its other name", "gzip in two members", "deflate", "deflate without its header", "none"]
+
+
+@pytest.mark.parametrize("case", [CODED[name] for name in ONE_BY_ONE], ids=ONE_BY_ONE)
+def test_the_beginning_of_a_body_is_read_as_far_as_it_came(case: tuple[str, Callable[[bytes], bytes]]) -> None:
+    coding, wrap = case
+    assert beginning(wrap(BODY), coding, 1000) == BODY[:1000]
+    said = beginning(wrap(BODY)[:30_000], coding, len(BODY))
+    assert said
+    assert BODY.startswith(said)
+
+
+@pytest.mark.parametrize("member", [b"", b"x"])
+def test_a_beginning_of_a_thousand_members_is_read_in_few_steps(member: bytes) -> None:
+    """A body is packed as its sender likes; to show it must keep nobody waiting."""
+    assert len(beginning(gzip.compress(member) * 3000, "gzip", 100_000)) < 300
+    assert len(beginning(gzip.compress(bytes(50_000_000)), "gzip", 100_000)) == 100_000
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip, br", "compress", "utf-8"])
+def test_no_beginning_of_what_is_coded_otherwise(coding: str) -> None:
+    assert beginning(b"text", coding, 1000) == b""
+
+
+def test_no_beginning_of_what_breaks() -> None:
+    coded = gzip.compress(os.urandom(1000))
+    assert beginning(coded[:100] + b"broken" + coded[106:], "gzip", 10_000) == b""

@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import fcntl
+import gc
 import itertools
+import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,7 @@ from supervisor.egress.dialler import PIN, Pin, PinnedLoop
 from supervisor.egress.tunnels import _send_at_once
 from tests.egress.egress_harness import nobody_at
 from tests.egress.test_resolver import in_pinned_loop
+from tests.fakes.waiting import PATIENCE_S
 
 
 def test_no_name_is_looked_up_where_an_address_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +28,30 @@ def test_no_name_is_looked_up_where_an_address_should_be(monkeypatch: pytest.Mon
             PIN.set(Pin("a.test", 443, (name,), private_ok=True, judged_at=0))
             with pytest.raises(OSError, match="illegal IP address"):
                 await pinned_loop().dial("a.test", 443)
+
+    in_pinned_loop(attempts)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_connection_that_is_collected_as_garbage_closes_nobody_elses() -> None:
+    """Its descriptor is closed once: by then the number may be that of the next client."""
+
+    async def attempts() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, Path(os.devnull).open() as other:
+            port = server.getsockname()[1]
+            PIN.set(Pin("a.test", port, ("127.0.0.1",), private_ok=True, judged_at=0))
+            _, writer = await asyncio.open_connection("a.test", port)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # the loop holds what is read
+            number = writer.get_extra_info("socket").fileno()
+            accepted, _ = server.accept()
+            writer.itself = writer  # type: ignore[attr-defined]
+            del writer, _
+            gc.collect()  # it closes itself once more then, and is alive until that is done
+            taken = fcntl.fcntl(other, fcntl.F_DUPFD_CLOEXEC, number)
+            accepted.setblocking(False)
+            await asyncio.wait_for(pinned_loop().sock_recv(accepted, 1), PATIENCE_S)  # it was closed
+            os.close(taken)  # once
+            accepted.close()
 
     in_pinned_loop(attempts)
 

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import ssl
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Answer, Question
@@ -18,12 +20,15 @@ from tests.egress.egress_harness import (
     Origin,
     Proxy,
     RefusedTunnelError,
+    allow,
     answer_of,
     body_of,
     running_egress,
     serving,
     status_of,
 )
+from tests.egress.hellos import client_hello, server_hello
+from tests.egress.test_tunnels import Listener
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -297,6 +302,37 @@ async def test_when_the_supervisor_is_gone_what_waits_is_refused_and_egress_ends
         assert "supervisor is gone" in body_of(answer)["why"]
         assert await supervisor.child.wait() == 0
     assert http.untouched
+
+
+STAYS = "from supervisor.egress import app\napp.FAREWELL_S = 3600.0"
+
+
+@pytest.mark.parametrize("is_unread", [True, False])
+async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
+    tmp_path: Path, upstream_ca: Path, is_unread: bool
+) -> None:
+    """So it does when a person stops everything: not once the others have read their refusals."""
+    listener = Listener()
+    listener.says = lambda data: server_hello() if is_unread else b""
+    server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
+    listener.port = server.sockets[0].getsockname()[1]
+    async with running_egress(tmp_path, upstream_ca, preface=STAYS) as supervisor, serving(supervisor, "s") as proxy:
+        supervisor.decide = lambda question: msgspec.structs.replace(allow(question), look_inside=not is_unread)
+        reader, writer = await proxy.open()
+        target = f"origin.test:{listener.port}"
+        if is_unread:
+            writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + client_hello("origin.test"))
+            await reader.readuntil(server_hello())
+        else:
+            head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n"
+            writer.write(head.encode() + b"5\r\nhello\r\n")
+            await listener.until(lambda: b"hello" in listener.received)
+        supervisor.sock.shutdown(socket.SHUT_RDWR)
+        await listener.until(lambda: not listener.open)
+        assert supervisor.child.returncode is None
+        supervisor.child.kill_tree()
+        writer.close()
+    server.close()
 
 
 async def test_a_kept_connection_is_refused_too_when_the_supervisor_is_gone(

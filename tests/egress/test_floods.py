@@ -35,6 +35,7 @@ from tests.egress.egress_harness import (
     serving,
     status_of,
 )
+from tests.egress.hellos import record
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -110,6 +111,32 @@ async def test_a_long_body_of_a_request_that_waits_fills_no_memory(
     assert status_of(await answer_of(reader)) == 200
     assert len(http.received) > MUCH_BYTES
     writer.close()
+
+
+async def test_a_hello_without_end_is_no_hello(proxy: Proxy, http: Origin, https: Origin) -> None:
+    """Of one that is looked into: it may say that it is 16 MB long."""
+    assert status_of(await proxy.send(request_to(http))) == 200  # mitmproxy is started
+    piece = record(bytes(2**14)) * 64
+    reader, writer = await proxy.open()
+    target = f"origin.test:{https.port}"
+    writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert status_of(await answer_of(reader)) == 200
+    writer.write(record(b"\x01\xff\xff\xff"))
+    async with asyncio.TaskGroup() as tasks:
+        going_on = tasks.create_task(written_until_refused(writer, piece))
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        going_on.cancel()
+    writer.close()
+    assert https.untouched
+
+
+async def written_until_refused(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        for _ in range(8):
+            writer.write(piece)
+            await writer.drain()
 
 
 class H2Flood:

@@ -8,19 +8,24 @@ import base64
 import contextlib
 import gzip
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
+import trustme
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from supervisor.core.egress_wire import Credential, Refused
+from supervisor.core.egress_wire import Credential, Refused, Settled
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
 from tests.core.secret_writings import WRITINGS
 from tests.egress.egress_harness import Origin, Proxy
+from tests.egress.h2_client import h2_client
 from tests.egress.test_leaks import all_of, answering, unchunked
+from tests.fakes.h2_origin import h2_origin
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -117,6 +122,21 @@ async def test_nor_in_wide_characters(proxy: Proxy, http: Origin, coding: str) -
         found = unchunked(await heard(proxy, http, in_pieces(f'{{"k": "{SECRET}"}}'.encode(coding), size)))
         assert not shows(found)
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
+
+
+async def test_nor_in_what_an_origin_says_as_it_goes_away(proxy: Proxy, authority: trustme.CA, ca_file: Path) -> None:
+    """The debug data of GOAWAY (RFC 9113 6.8), of which an error would quote the first 20 bytes."""
+    short = Credential(placeholder=PLACEHOLDER, secret="k-0123456789", header="authorization", hosts=())
+    async with h2_origin(authority, "origin.test") as h2:
+        proxy.credentials(msgspec.structs.replace(short, hosts=(f"origin.test:{h2.port}",)))
+        async with h2_client(proxy, f"origin.test:{h2.port}", ca_file) as client:
+            _, stream = client.ask("/gone", more=[("authorization", PLACEHOLDER)])
+            await client.until(lambda: stream.over)
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Settled) and "gave no" in str(one.detail))
+    assert stream.status == 502
+    assert b"gave no response" in stream.body
+    for said in (stream.body, str(proxy.supervisor.messages).encode()):
+        assert not SecretForms([short.secret]).is_in(said)
 
 
 # -- WebSockets: everything that a frame can carry ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import zstandard
 
 from supervisor.core.egress_wire import Credential, Refused
 from supervisor.egress.codings import BROKEN, MOST_UNPACKED_BYTES, STEP_BYTES, TOO_MUCH, UNKNOWN, Decoder
-from supervisor.egress.guard import closes
+from supervisor.egress.fail_closed import closes
 from supervisor.egress.looks import MOST_AT_ONCE, Look, Piece
 from supervisor.egress.secrets import UNREADABLE
 from supervisor.egress.sessions import Room
@@ -44,7 +44,7 @@ async def test_everybody_else_has_a_turn_after_each_step(coding: str) -> None:
     turns = [0]
     seen: list[tuple[int, int]] = []  # at which turn, how much
     look.add(lambda part: seen.append((turns[0], len(part))))
-    assert look.takes_steps(coded)
+    assert not look.try_at_once(coded)
 
     async def other() -> None:
         while sum(length for _, length in seen) < len(body):
@@ -81,8 +81,12 @@ async def test_what_is_not_seen_does_not_go_on() -> None:
 
 async def test_many_tiny_pieces_are_not_looked_at_in_one_go() -> None:
     look = Look(Decoder(""), asyncio.Lock())
-    turns = [look.takes_steps(b"x") for _ in range(3 * MOST_AT_ONCE)]
-    assert [at for at, takes in enumerate(turns, 1) if takes] == [MOST_AT_ONCE, 2 * MOST_AT_ONCE, 3 * MOST_AT_ONCE]
+    turns = [look.try_at_once(b"x") for _ in range(3 * MOST_AT_ONCE)]
+    assert [at for at, is_done in enumerate(turns, 1) if not is_done] == [
+        MOST_AT_ONCE,
+        2 * MOST_AT_ONCE,
+        3 * MOST_AT_ONCE,
+    ]
 
 
 async def test_what_waits_to_be_looked_at_is_bounded() -> None:

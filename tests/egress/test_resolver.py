@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 
 import pytest
 
 from supervisor.egress.dialler import PIN, Pin, PinnedLoop
-from supervisor.egress.resolver import KEEP_S, Resolver
+from supervisor.egress.resolver import KEEP_S, MOST_AT_ONCE, MOST_OF_SESSION, Resolver
 from tests.fakes.clock import FakeClock
 
 
@@ -32,6 +33,32 @@ async def test_an_answer_is_kept_for_the_session_so_that_no_second_one_can_diffe
     table["a.test"] = ("192.0.2.9",)
     resolver.forget("s", "a.test")
     assert await resolver.addresses("s", "a.test") == ("192.0.2.9",)
+
+
+async def test_names_that_nobody_answers_for_keep_no_other_session_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who runs a name's server may answer as late as he likes, for as many names below it as are asked for."""
+    answered, asked = threading.Event(), []
+
+    def look_up(host: str, *args: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host.endswith("slow.test"):
+            answered.wait()
+        return [(socket.AF_INET, 0, 0, "", ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    resolver = Resolver(FakeClock(), None)
+    many = 2 * MOST_AT_ONCE
+    waiting = [asyncio.create_task(resolver.addresses("greedy", f"{n}.slow.test")) for n in range(many)]
+    try:
+        await asyncio.sleep(0)
+        assert await resolver.addresses("modest", "fast.test") == ("192.0.2.1",)
+        assert len(asked) <= MOST_OF_SESSION + 1
+        waiting[0].cancel()  # whoever gives up leaves its place when its thread is done
+    finally:
+        answered.set()
+    found = await asyncio.gather(*waiting[1:])
+    assert found == [("192.0.2.1",)] * (many - 1)
+    assert len(asked) == many + 1
 
 
 def test_the_loop_dials_only_what_is_pinned() -> None:

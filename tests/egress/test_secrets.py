@@ -2,12 +2,13 @@
 
 import base64
 
+import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.checks import Head
-from supervisor.egress.secrets import PRESIGNED, BodyScan, Swap, back, foreign, has_any, swaps
+from supervisor.egress.secrets import FOR_ANOTHER_SERVICE, PRESIGNED, BodyScan, Swap, back, foreign, has_any, swaps
 
 PLACEHOLDER = "gatehouse-placeholder-0123456789"
 BOTH = tuple(
@@ -113,6 +114,40 @@ def test_an_address_that_was_signed_beforehand_is_named_as_what_it_is(query: str
     why = swaps((SIGNS,), others, "bucket.s3.test", 443)[1]
     assert why is None if method == "GET" else why is not None and "another key" in why
     assert swaps((SIGNS,), others, "other.test", 443) == ([], None)
+
+
+WILD = (
+    "*.execute-api.eu-west-1.amazonaws.com",
+    "*.s3.eu-west-1.amazonaws.com",
+    "*.s3-accelerate.amazonaws.com",
+    "*.mine.test",
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "service", "is_sent"),
+    [
+        ("it.execute-api.eu-west-1.amazonaws.com", "execute-api", True),
+        ("it.execute-api.eu-west-1.amazonaws.com", "sts", False),
+        ("it.execute-api.eu-west-1.amazonaws.com", "execute", True),  # which is none
+        ("it.execute-api.eu-west-1.amazonaws.com", "exec", False),
+        ("it.execute-api.eu-west-1.amazonaws.com", "s3", True),
+        ("bucket.s3.eu-west-1.amazonaws.com", "s3", True),
+        ("bucket.s3.eu-west-1.amazonaws.com", "iam", False),
+        ("a.mine.test", "sts", True),
+        ("sts.amazonaws.com", "sts", True),
+        ("named.execute-api.eu-west-1.amazonaws.com", "sts", True),
+    ],
+)
+def test_to_whoever_has_a_name_of_a_service_goes_no_signature_for_another(
+    host: str, service: str, is_sent: bool
+) -> None:
+    """A gateway passes the header on to the function of whoever has the name."""
+    named = ("sts.amazonaws.com", "named.execute-api.eu-west-1.amazonaws.com")
+    signs = msgspec.structs.replace(SIGNS, hosts=(*WILD, *named))
+    text = f"AWS4-HMAC-SHA256 Credential={PLACEHOLDER}/20260101/eu-west-1/{service}/aws4_request, SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
+    found, why = swaps((signs,), of("GET", "/", text), host, 443)
+    assert (bool(found), why) == (is_sent, None if is_sent else FOR_ANOTHER_SERVICE)
 
 
 BOUND = Credential(

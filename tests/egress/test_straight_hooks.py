@@ -9,7 +9,7 @@ import pytest
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.tls import TlsClienthelloHook, TlsFailedClientHook, TlsStartClientHook
 
-from supervisor.egress.guard import closes
+from supervisor.egress.fail_closed import closes
 from supervisor.egress.hooks import Hooks, Straight
 
 

@@ -10,6 +10,7 @@ import trustme
 from supervisor.core.egress_wire import Refused, Settled
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_origin, server_context, status_of
 from tests.egress.hellos import client_hello
+from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -92,3 +93,36 @@ async def test_an_origin_that_is_not_there(proxy: Proxy, ca_file: Path) -> None:
     answer = await proxy.get_inside("origin.test:1", ca_file)
     assert status_of(answer) == 502
     assert "`origin.test` port 1 gave no response" in body_of(answer)["why"]
+
+
+@pytest.mark.parametrize(
+    "begins", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf"], ids=["nothing", "half"]
+)
+@pytest.mark.parametrize("who", ["client", "origin"])
+async def test_who_ended_a_response_before_its_end_is_told(proxy: Proxy, who: str, begins: bytes) -> None:
+    asked = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(begins)
+        await writer.drain()
+        asked.set()
+        if who == "client":
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    reader, writer = await proxy.open()
+    writer.write(f"GET http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode())
+    async with asyncio.timeout(PATIENCE_S):
+        await asked.wait()
+        if begins:
+            await reader.readuntil(b"half")
+        if who == "origin":
+            await reader.read()
+    writer.close()
+    broken = "broke off its response" if begins else "hung up without a response"
+    wanted = "the client went away" if who == "client" else f"`origin.test` port {port} {broken}" if begins else broken
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Settled) and wanted in str(one.detail.get("error")))
+    server.close()

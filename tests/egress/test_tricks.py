@@ -255,7 +255,7 @@ async def test_a_layer_that_raises_ends_the_connection(tmp_path: Path, upstream_
     """mitmproxy notes it and leaves both sides waiting; a client that can provoke it must not hold a connection so."""
     chunked = f"POST http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
     async with (
-        running_egress(tmp_path, upstream_ca, broken="TrailerlessReader.__call__") as supervisor,
+        running_egress(tmp_path, upstream_ca, broken="BoundedReader.__call__") as supervisor,
         serving(supervisor, "s") as proxy,
     ):
         reader, writer = await proxy.open()

@@ -90,12 +90,12 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 async def test_a_text_that_takes_long_is_looked_at_in_short_steps(text: bytes) -> None:
     one = Count([0], asyncio.Lock())
-    assert one.look.takes_steps(text)
+    assert not one.look.try_at_once(text)
     await one.look.in_steps(text)
     assert b"".join(one.parts) == text
     assert max(map(len, one.parts)) <= SHORT_STEP_BYTES
     # A little of it is more than may be looked at on the way.
-    assert any(one.look.takes_steps(text[-1024:]) for _ in range(MOST_AT_ONCE_BYTES // 1024 + 1))
+    assert any(not one.look.try_at_once(text[-1024:]) for _ in range(MOST_AT_ONCE_BYTES // 1024 + 1))
 
 
 async def test_ordinary_text_is_not() -> None:
@@ -103,7 +103,7 @@ async def test_ordinary_text_is_not() -> None:
     one = Count([0], asyncio.Lock())
     await one.look.in_steps(text)
     assert one.parts == [text]
-    assert not Look(Decoder(""), asyncio.Lock()).takes_steps(text[:8192])
+    assert Look(Decoder(""), asyncio.Lock()).try_at_once(text[:8192])
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])

@@ -22,7 +22,7 @@ from typing import Any
 from supervisor.sandbox.base import LOWER, MIB, Limits, Spec, ToolResult
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
-HOSTILE = Path(__file__).with_name("hostile.py")
+HOSTILE = Path(__file__).with_name("hostile")
 INSIDE = "/opt/escape"
 MARK = "mark-of-a-host-process"
 SECRET = "canary: this is the host's"
@@ -128,7 +128,7 @@ class World:
         limits = more.pop(
             "limits", Limits(processes=64, memory_bytes=256 * MIB, tmpfs_bytes=32 * MIB, output_bytes=MIB, cpu_s=60)
         )
-        binds = ((HOSTILE, f"{INSIDE}/hostile.py"), (self.write_facts(inside=True), f"{INSIDE}/world.json"))
+        binds = ((HOSTILE, f"{INSIDE}/hostile"), (self.write_facts(inside=True), f"{INSIDE}/world.json"))
         return Spec(
             command=command,
             workspace_lower=self.lower,
@@ -177,9 +177,7 @@ async def probe() -> object:
     """Every attempt, inside."""
     with world() as made:
         sandbox = Bubblewrap()
-        result = await sandbox.run_tool(
-            made.spec("python3", f"{INSIDE}/hostile.py", f"{INSIDE}/world.json"), timeout_s=40
-        )
+        result = await sandbox.run_tool(made.spec("python3", f"{INSIDE}/hostile", f"{INSIDE}/world.json"), timeout_s=40)
         await sandbox.close()
         facts = {
             "hits": made.hits,
@@ -197,14 +195,12 @@ async def probe() -> object:
 async def control() -> object:
     """Those that must be able to succeed, outside."""
     with world() as made:
-        text = (
-            HOSTILE.read_text()
-            .replace("/workspace/merged", str(made.merged))
-            .replace("/tmp/cat", str(made.base / "cat"))
-        )
-        script = made.base / "hostile.py"
-        script.write_text(text)
-        argv = ["/usr/bin/python3", str(script), str(made.write_facts(inside=False)), *CONTROLS]
+        scripts = made.base / "hostile"
+        scripts.mkdir()
+        for script in HOSTILE.glob("*.py"):
+            text = script.read_text().replace("/workspace/merged", str(made.merged))
+            (scripts / script.name).write_text(text.replace("/tmp/cat", str(made.base / "cat")))
+        argv = ["/usr/bin/python3", str(scripts), str(made.write_facts(inside=False)), *CONTROLS]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
         return {"attempts": json.loads(done.stdout or "[]"), "stderr": done.stderr, "hits": made.hits}
 

@@ -1,6 +1,6 @@
 """A hostile script in a real sandbox: each attempt is one line of a table, as root and as an ordinary user.
 
-`pytest tests/escape -s` shows the table. What it tries and how is in `hostile.py`; the world around it in `driver.py`.
+`pytest tests/escape -s` shows the table. What it tries and how is in `hostile`; the world around it in `driver.py`.
 """
 
 import contextlib

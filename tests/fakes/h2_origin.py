@@ -4,6 +4,7 @@
     /trailers         200, a body, and the trailers of the request sent back with some of its own
     /echo             200 at once, then each piece of the request's body sent back as it comes, until the client ends the stream
     /goaway           200, and GOAWAY: this connection takes no more streams
+    /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
     /open             200 and no end, until the client resets the stream
 
 It is h2 without anything on top, so that tests see frames and not what a framework makes of them. It is on loopback.
@@ -62,6 +63,7 @@ class _Served:
         self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
         self._paths: dict[int, str] = {}
         self._trailers: dict[int, Headers] = {}
+        self._brought = b""
 
     async def run(self) -> None:
         self._h2.initiate_connection()
@@ -100,6 +102,7 @@ class _Served:
         assert event.stream_id is not None
         path = self._paths[event.stream_id] = fields.get(":path", "")
         self._origin.requests.append(f"{fields[':method']} {path}")
+        self._brought = fields.get("authorization", "").encode()
         if path in ("/echo", "/open"):
             self._h2.send_headers(event.stream_id, [(":status", "200")])
 
@@ -109,6 +112,8 @@ class _Served:
                 return
             case "/echo":
                 self._h2.end_stream(stream_id)
+            case "/gone":
+                self._h2.close_connection(additional_data=self._brought)
             case "/trailers":
                 self._h2.send_headers(stream_id, [(":status", "200")])
                 self._h2.send_data(stream_id, HELLO)

@@ -2,10 +2,11 @@
 
 import ctypes
 import errno
-import os
 import platform
 import struct
 from collections.abc import Callable
+
+from tests.fakes.own_process import exit_code
 
 _RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
 _LOAD, _EQUALS, _RETURN = 0x20, 0x15, 0x06  # of BPF: ld [k], jeq k, ret k
@@ -35,15 +36,11 @@ def without_exchange() -> None:
         raise OSError(ctypes.get_errno(), "no filter")
 
 
-def in_such_a_process(work: Callable[[], object]) -> int:
-    """Its wait status: 0 where the work raised nothing."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
-    how = 1
-    try:
-        without_exchange()
-        work()
-        how = 0
-    finally:
-        os._exit(how)
+def in_such_a_process(work: Callable[..., object], *arguments: object) -> int:
+    """Its exit code (`own_process`)."""
+    return exit_code(_without, work, *arguments)
+
+
+def _without(work: Callable[..., object], *arguments: object) -> object:
+    without_exchange()
+    return work(*arguments)

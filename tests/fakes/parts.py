@@ -242,7 +242,7 @@ class FakeParts:
             else:
                 self.sessions.add(name)
         self.carried_out: list[str] = []
-        self.gate.on_ready("exec", "agent_api", self._run)
+        self.gate.handlers.on_ready("exec", "agent_api", self._run)
 
     def _open(self, session: Session) -> None:
         self.gate.rulings.open_session(session)
@@ -273,7 +273,7 @@ class FakeParts:
     async def running(self) -> AsyncIterator["FakeParts"]:
         """With requests being carried out."""
         async with asyncio.TaskGroup() as tasks:
-            self.gate.run_handlers_in(tasks)
+            self.gate.handlers.run_in(tasks)
             yield self
 
     def close(self) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.sandbox.arguments import arguments
 from supervisor.sandbox.base import MIB, Limits, Spec
-from supervisor.sandbox.bubblewrap import arguments
 from supervisor.sandbox.host import Host
 
 HOST = Host(

@@ -49,7 +49,7 @@ async def world(
     channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=running.gate)
     real = running.workspace_of
     monkeypatch.setattr(running, "workspace_of", lambda one: channel if one == "one" else real(one))
-    running.gate.on_ready("filesystem", "agent_api", channel.carry_out)
+    running.gate.handlers.on_ready("filesystem", "agent_api", channel.carry_out)
     async with contextlib.AsyncExitStack() as stack:
         await channel.start()
         stack.push_async_callback(channel.stop)

@@ -42,7 +42,7 @@ async def desk(running: FakeParts, tmp_path: Path) -> AsyncIterator[Desk]:
     (host / "logo.gif").write_bytes(GIF)
     channel = WorkspaceChannel(session_id="one", workspace=host, folder=folder, gate=running.gate)
     running.workspace_of = lambda session_id: channel if session_id == "one" else None  # type: ignore[assignment, return-value, method-assign]
-    running.gate.on_ready("filesystem", "workspace", channel.carry_out)
+    running.gate.handlers.on_ready("filesystem", "workspace", channel.carry_out)
     await make_copy(host, folder / "merged")
     await channel.start()
     yield Desk(running, host, folder / "merged", channel)

@@ -451,7 +451,8 @@ async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeP
     found = (await cli.get("/api/sessions/three")).json()["spend"]
     assert (found["cost"], found["cost_microusd"], found["limit"], found["calls"]) == ("$0.0080", 8000, "$0.0100", 1)
     assert found["models"] == [
-        {"model": "claude-haiku-4-5", "calls": 1, "cost": "$0.0080", "cost_microusd": 8000, "tokens": 4000}
+        {"model": "claude-haiku-4-5", "calls": 1, "cost": "$0.0080", "cost_microusd": 8000}
+        | {"tokens": 4000, "input_tokens": 3000, "output_tokens": 1000, "cache_read_tokens": 0, "cache_write_tokens": 0}
     ]
     assert found["notices"] == ["$0.0080 of $0.0100 of the budget of this session are used or reserved"]
     parts.spending.lose_all()

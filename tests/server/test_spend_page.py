@@ -11,21 +11,31 @@ import pytest
 
 from supervisor.core.actions import BudgetRaise
 from supervisor.core.budget import parse_budget
+from supervisor.core.model_calls import Tokens
 from supervisor.core.money import PICOUSD
 from supervisor.core.spend_chart import MOST_COLUMNS, OTHERS
 from supervisor.store import spending as store
 from tests.fakes.parts import SECRET, FakeParts
 
 DAY_S = 86400
+TEN = Tokens(input=10)
 
 
-def spend(parts: FakeParts, model: str, cost: int, *, ago_s: float = 0, session: str = "one") -> None:
+def spend(
+    parts: FakeParts,
+    model: str,
+    cost: int,
+    *,
+    ago_s: float = 0,
+    session: str = "one",
+    tokens: Tokens = TEN,
+) -> None:
     """A call that was settled so long ago."""
     at = parts.clock.now() - ago_s
     with parts.engine.begin() as connection:
         store.add(
             connection, id=secrets.token_hex(8), session_id=session, day=datetime.fromtimestamp(at).astimezone().date().isoformat(),
-            asked_at=at, host="h", call={}, model=model, reserved={}, cost=cost, tokens=10, bytes_out=1, counts={}, flags=[], settled_at=at,
+            asked_at=at, host="h", call={}, model=model, reserved={}, cost=cost, tokens=tokens, bytes_out=1, flags=[], settled_at=at,
         )  # fmt: skip
 
 
@@ -58,6 +68,33 @@ async def test_the_chart_is_of_the_time_that_was_chosen(
     assert set(svg.attrib["aria-labelledby"].split()) == set(named)
     assert f"${cost}.00" in named["chart-title"]
     assert "model-a" in named["chart-desc"]
+
+
+async def test_the_table_has_each_kind_of_tokens(
+    browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    spend(
+        parts, "model-a", 2 * PICOUSD,
+        tokens=Tokens(input=1000, output=20, cache_read=3000, cache_write=40, cache_write_long=5, searches=9),
+    )  # fmt: skip
+    spend(parts, "model-a", PICOUSD, tokens=Tokens(input=234, output=1, cache_write=1))
+    spend(parts, "model-b", PICOUSD, tokens=Tokens(output=7))
+    page = (await browser.get("/network?session=one")).text
+    table = re.search(r'<table class="models.*?</table>', page, re.DOTALL)[0]  # type: ignore[index]
+    heads = re.findall(r'<th scope="col">([^<]*)', table)
+    rows = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split('data-role="model"')[1:]]
+    assert [dict(zip(heads[1:], row, strict=True)) for row in rows] == [
+        {"Cost": "$3.00", "Share": "75 %", "Calls": "2", "Input": "1,234", "Output": "21", "Cache read": "3,000", "Cache write": "46"},
+        {"Cost": "$1.00", "Share": "25 %", "Calls": "1", "Input": "0", "Output": "7", "Cache read": "0", "Cache write": "0"},
+    ]  # fmt: skip
+    one, other = (await cli.get("/api/spend")).json()["models"]
+    kinds = {"input_tokens": 1234, "output_tokens": 21, "cache_read_tokens": 3000, "cache_write_tokens": 46}
+    assert one == {"model": "model-a", "calls": 2, "cost_microusd": 3 * 10**6, "tokens": 4301} | kinds
+    assert (other["tokens"], other["output_tokens"]) == (7, 7)
+    shown = (await cli.get("/api/sessions/one")).json()["spend"]["models"][0]
+    assert {key: shown[key] for key in kinds} == kinds
+    line = re.search(r'data-role="spend-of-model">.*?</div>', (await browser.get("/sessions/one")).text)[0]  # type: ignore[index]
+    assert "1,234 tokens in, 3,000 from the cache, 46 into the cache, 21 out; 2 calls" in line
 
 
 async def test_however_long_the_history_and_however_many_the_models_the_chart_is_bounded(

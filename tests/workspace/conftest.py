@@ -66,6 +66,9 @@ class Desk:
         clock, redactor = RealClock(), Redactor()
         self.engine = open_database(data / "gatehouse.db")
         self.audit = Audit(data / "audit.log", clock, redactor)
+        self._open = contextlib.ExitStack()
+        self._open.callback(self.engine.dispose)
+        self._open.callback(self.audit.close)
         self.queue = ApprovalQueue(self.engine)
         self.gate = Gate(
             policies=PolicyFiles(data / "base.yaml", data / "policy.yaml", clock),
@@ -104,10 +107,10 @@ class Desk:
             deadline_at=1e12,
         )
         async with asyncio.TaskGroup() as tasks:
-            self.gate.run_handlers_in(tasks)
+            self.gate.handlers.run_in(tasks)
             for origin in ("workspace", "agent_api"):
-                self.gate.on_ready("filesystem", origin, lambda request: self.channel.carry_out(request))  # type: ignore[arg-type]
-            self.gate.on_ready_together(
+                self.gate.handlers.on_ready("filesystem", origin, lambda request: self.channel.carry_out(request))  # type: ignore[arg-type]
+            self.gate.handlers.on_ready_together(
                 "filesystem", "workspace", lambda requests: self.channel.carry_out_all(requests)
             )
             self.gate.rulings.open_session(session)
@@ -152,8 +155,8 @@ class Desk:
         await self.until(lambda: opened is None or not opened.sides.is_meeting_host)
 
     def close(self) -> None:
-        self.audit.close()
-        self.engine.dispose()
+        """Once: a second time it would close a descriptor that is another's by now."""
+        self._open.close()
 
     # -- the person ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from supervisor.core.approvals import status
 from supervisor.core.undoing import Selection
 from supervisor.workspace import swap
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
-from tests.workspace.test_crash import die_at
 
 APP, NEW = "src/app.py", "lib/new/app.py"
 STEPS = {
@@ -21,35 +20,25 @@ STEPS = {
 }
 
 
-def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> int:
-    """In a forked process: ask, approve, carry out, and be killed at the step. Its wait status."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
+async def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> None:
+    """In a process of its own: ask, approve, carry out, and be killed at the step."""
+    at = KilledAt(step)
+    if kind == "move in two steps":
+        swap.move_new.__globals__["_rename"] = _not_here
+        unlink = os.unlink
 
-    async def live() -> None:
-        at = die_at(step)
-        if kind == "move in two steps":
-            swap.move_new.__globals__["_rename"] = _not_here
-            unlink = os.unlink
+        def unlink_late(*args: object, **named: object) -> None:
+            if (host / NEW).exists():
+                at("between")
+            unlink(*args, **named)  # type: ignore[arg-type]
 
-            def unlink_late(*args: object, **named: object) -> None:
-                if (host / NEW).exists():
-                    at("between")
-                unlink(*args, **named)  # type: ignore[arg-type]
-
-            os.unlink = unlink_late  # type: ignore[assignment]
-        desk = Desk(tmp_path / "data", host)
-        desk.new_channel(at)
-        async with desk.running():
-            ask = desk.channel.delete(APP, "") if kind == "delete" else desk.channel.move(APP, NEW, "")
-            desk.approve(await ask)
-            await asyncio.sleep(60)  # killed long before
-
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+        os.unlink = unlink_late  # type: ignore[assignment]
+    desk = Desk(tmp_path / "data", host)
+    desk.new_channel(at)
+    async with desk.running():
+        ask = desk.channel.delete(APP, "") if kind == "delete" else desk.channel.move(APP, NEW, "")
+        desk.approve(await ask)
+        await asyncio.sleep(60)  # killed long before
 
 
 def _not_here(*_: object) -> None:
@@ -59,9 +48,7 @@ def _not_here(*_: object) -> None:
 @pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
 def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> None:
     old = (host / APP).read_text()
-    how = run_and_die(tmp_path, host, kind, step)
-    assert os.WIFSIGNALED(how), (kind, step, how)
-    assert os.WTERMSIG(how) == signal.SIGKILL
+    assert exit_code(run_and_die, tmp_path, host, kind, step) == KILLED
     held = [(host / name).read_text() for name in (APP, NEW) if (host / name).exists()]
     assert held == ([] if kind == "delete" and step == "placed" else [old] * (2 if step == "between" else 1))
 

@@ -101,7 +101,7 @@ async def test_what_is_gone_again_is_asked_about_by_nobody(still: Desk) -> None:
 
 async def test_an_agreement_meanwhile_is_seen(still: Desk) -> None:
     """The same was asked for by the agent's API and applied: nothing is left to ask."""
-    still.gate.on_ready("filesystem", "agent_api", lambda request: still.channel.carry_out(request))  # type: ignore[arg-type]
+    still.gate.handlers.on_ready("filesystem", "agent_api", lambda request: still.channel.carry_out(request))  # type: ignore[arg-type]
     (still.copy / "free/new.txt").write_text("the same\n")
     await ahead(still, "free/new.txt")
     await still.settled(await still.channel.write("free/new.txt", b"the same\n", ""))

@@ -4,17 +4,18 @@ import asyncio
 import errno
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from supervisor.core.approvals import Request, status
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.fakes.waiting import settled
 from tests.workspace.conftest import Desk
 
@@ -236,36 +237,23 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
 # -- kill -9 --------------------------------------------------------------------------------------------------------------
 
 
-def run_and_die(tmp_path: Path, host: Path, step: str, nth: int, fault: tuple[str, int] | None = None) -> int:
-    """In a forked process: ask, approve together, and be killed at the nth time of the step. Its wait status."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
-
+async def run_and_die(tmp_path: Path, host: Path, die: KilledAt, *fault: Any) -> None:
+    """In a process of its own: ask, approve together, and be killed, after what `failing_at` makes of the fault."""
     fails = failing_at(*fault) if fault else None
-    seen: Counter[str] = Counter()
 
     def at(now: str) -> None:
-        seen[now] += 1
-        if now == step and seen[now] == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+        die(now)
         if fails:
             fails(now)
 
-    async def live() -> None:
-        desk = Desk(tmp_path / "data", host)
-        desk.new_channel(at)
-        async with desk.running():
-            work(desk.copy)
-            await all_asked(desk, ASKED)
-            answered = approve_together(desk)
-            for request in answered:
-                await desk.settled(request)
-
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+    desk = Desk(tmp_path / "data", host)
+    desk.new_channel(at)
+    async with desk.running():
+        work(desk.copy)
+        await all_asked(desk, ASKED)
+        answered = approve_together(desk)
+        for request in answered:
+            await desk.settled(request)
 
 
 def start_again(tmp_path: Path, host: Path) -> list[Request]:
@@ -293,8 +281,7 @@ KILLS = [(step, nth) for step in STEPS_OF_ONE for nth in ((1,) if step.startswit
 @pytest.mark.parametrize(("step", "nth"), KILLS)
 def test_killed_in_the_middle_it_is_finished_at_the_next_start(tmp_path: Path, host: Path, step: str, nth: int) -> None:
     prepare(host)
-    how = run_and_die(tmp_path, host, step, nth)
-    assert os.WIFSIGNALED(how), (step, nth, how)
+    assert exit_code(run_and_die, tmp_path, host, KilledAt(step, nth)) == KILLED
     answered = start_again(tmp_path, host)
     assert len(answered) == ASKED
     assert all(status(one) == "used" and one.outcome and one.outcome["ok"] for one in answered)
@@ -311,8 +298,7 @@ def test_killed_while_it_is_put_back_it_ends_whole(tmp_path: Path, host: Path, s
     """It is all there or none of it; which of the two, a crash may decide."""
     prepare(host)
     before = contents(tree_of(host))
-    how = run_and_die(tmp_path, host, step, nth, fault=("placed", 8))
-    assert os.WIFSIGNALED(how), (step, nth, how)
+    assert exit_code(run_and_die, tmp_path, host, KilledAt(step, nth), "placed", 8) == KILLED
     answered = start_again(tmp_path, host)
     succeeded = {bool(one.outcome and one.outcome["ok"]) for one in answered}
     assert len(succeeded) == 1
@@ -324,8 +310,7 @@ def test_killed_while_it_is_put_back_it_ends_whole(tmp_path: Path, host: Path, s
 def test_killed_and_stale_at_the_next_start_it_is_put_back(tmp_path: Path, host: Path) -> None:
     prepare(host)
     before = tree_of(host)
-    how = run_and_die(tmp_path, host, "placed", 7)
-    assert os.WIFSIGNALED(how)
+    assert exit_code(run_and_die, tmp_path, host, KilledAt("placed", 7)) == KILLED
     changed = {name for name, facts in tree_of(host).items() if before.get(name) != facts}
     assert changed
     untouched = next(n for n in ("src/app.py", "run.sh", "src/util.py") if tree_of(host)[n] == before[n])

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from supervisor.core.approvals import status
 from supervisor.workspace.journal import decode_name
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 
 STEPS = {
@@ -52,40 +52,20 @@ def act(kind: str, desk: Desk) -> str:
             return "folder"
 
 
-def die_at(wanted: str):  # type: ignore[no-untyped-def]
-    def at(step: str) -> None:
-        if step == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return at
-
-
-def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> int:
-    """In a forked process: ask, approve, carry out, and be killed at the step. Its wait status."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
-
-    async def live() -> None:
-        desk = Desk(tmp_path / "data", host)
-        desk.new_channel(die_at(step))
-        async with desk.running():
-            path = act(kind, desk)
-            desk.approve(await desk.asked(path))
-            await asyncio.sleep(60)  # killed long before
-
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+async def run_and_die(tmp_path: Path, host: Path, kind: str, step: str) -> None:
+    """In a process of its own: ask, approve, carry out, and be killed at the step."""
+    desk = Desk(tmp_path / "data", host)
+    desk.new_channel(KilledAt(step))
+    async with desk.running():
+        path = act(kind, desk)
+        desk.approve(await desk.asked(path))
+        await asyncio.sleep(60)  # killed long before
 
 
 @pytest.mark.parametrize(("kind", "step"), [(kind, step) for kind, steps in STEPS.items() for step in steps])
 def test_kill_at_each_step(tmp_path: Path, host: Path, kind: str, step: str) -> None:
     old = (host / "src/app.py").read_text()
-    how = run_and_die(tmp_path, host, kind, step)
-    assert os.WIFSIGNALED(how), (kind, step, how)
-    assert os.WTERMSIG(how) == signal.SIGKILL
+    assert exit_code(run_and_die, tmp_path, host, kind, step) == KILLED
     # Whatever the step: the old content or the new, never a part.
     now = (host / "src/app.py").read_text() if (host / "src/app.py").exists() else None
     assert now in (old, {"write": "new\n", "delete": None, "rename": None}.get(kind, old))
@@ -136,7 +116,7 @@ def test_an_approval_that_was_not_yet_begun_is_carried_out_later(tmp_path: Path,
             (desk.copy / "src/app.py").write_text("new\n")
             request = await desk.asked("src/app.py")
             await desk.channel.stop()
-            desk.gate._tasks = None
+            desk.gate.handlers._tasks = None
             desk.approve(request)
         desk.close()
 

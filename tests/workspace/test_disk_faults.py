@@ -1,6 +1,5 @@
 """What a disk says no to: read-only, full, forbidden. Nothing half done is left, and the person hears why and what to do."""
 
-import asyncio
 import os
 import subprocess
 import tempfile
@@ -12,6 +11,7 @@ import pytest
 from supervisor.core.approvals import status
 from supervisor.core.undoing import Selection
 from supervisor.errors import GatehouseError
+from tests.fakes.own_process import exit_code
 from tests.workspace.conftest import Desk, make_repository
 from tests.workspace.test_batch import tree_of
 from tests.workspace.test_undo import plan
@@ -148,34 +148,25 @@ def test_a_folder_that_may_not_be_written(open_place: Path, kind: str) -> None:
     if os.geteuid():
         pytest.skip("only root can become somebody else")
     data, host = open_place / "data", make_repository(open_place / "host", FILES)
-    pid = os.fork()
-    if pid:
-        assert os.waitpid(pid, 0)[1] == 0
-        assert (host / "src/app.py").read_text() == "app\n"
-        return
+    assert exit_code(_done_as_nobody, data, host, kind) == 0
+    assert (host / "src/app.py").read_text() == "app\n"
 
-    async def live() -> None:
-        desk = Desk(data, host)
-        async with desk.running():
-            ACTS[kind](desk.copy)
-            await desk.compared()
-            (request,) = desk.pending().values()
-            subprocess.run(["chown", "-R", str(NOBODY), str(data)], check=True)
-            os.seteuid(NOBODY)
-            desk.approve(request)
-            done = await desk.settled(request)
-            os.seteuid(0)
-            assert status(done) == "used"
-            assert done.outcome is not None
-            assert "ermission denied" in done.outcome["error"], done.outcome
-            assert not list(host.rglob(".gatehouse-*"))
 
-    code = 1
-    try:
-        asyncio.run(live())
-        code = 0
-    finally:
-        os._exit(code)
+async def _done_as_nobody(data: Path, host: Path, kind: str) -> None:
+    desk = Desk(data, host)
+    async with desk.running():
+        ACTS[kind](desk.copy)
+        await desk.compared()
+        (request,) = desk.pending().values()
+        subprocess.run(["chown", "-R", str(NOBODY), str(data)], check=True)
+        os.seteuid(NOBODY)
+        desk.approve(request)
+        done = await desk.settled(request)
+        os.seteuid(0)
+        assert status(done) == "used"
+        assert done.outcome is not None
+        assert "ermission denied" in done.outcome["error"], done.outcome
+        assert not list(host.rglob(".gatehouse-*"))
 
 
 async def test_a_folder_that_goes_in_the_instant_is_not_made_anew(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.undoing import Selection
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 from tests.workspace.model_tree import read_tree
 
@@ -365,30 +365,13 @@ POINTS = [
 ]
 
 
-def run_and_die(tmp_path: Path, host: Path, swap: SwapOf, step: str, number: int) -> int:
-    """In a process of its own: ask, approve, and be killed the so-many-eth time at the step. Its wait status."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
-    left = [number]
-
-    def at(now: str) -> None:
-        if now == step:
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    async def live() -> None:
-        desk = Desk(tmp_path / "data", host)
-        desk.new_channel(at)
-        async with desk.running(start=False):
-            swap(desk.copy)
-            await answered(desk, await asked(desk))
-
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+async def run_and_die(tmp_path: Path, host: Path, swap: SwapOf, at: KilledAt) -> None:
+    """In a process of its own: ask, approve, and be killed."""
+    desk = Desk(tmp_path / "data", host)
+    desk.new_channel(at)
+    async with desk.running(start=False):
+        swap(desk.copy)
+        await answered(desk, await asked(desk))
 
 
 @pytest.mark.parametrize(
@@ -398,8 +381,7 @@ def run_and_die(tmp_path: Path, host: Path, swap: SwapOf, step: str, number: int
 def test_kill_at_each_point(tmp_path: Path, host: Path, swap: SwapOf, point: str, number: int) -> None:
     """The next start has all of it, once, and it can be taken back."""
     before = tree(host)
-    how = run_and_die(tmp_path, host, swap, point, number)
-    assert os.WIFSIGNALED(how)
+    assert exit_code(run_and_die, tmp_path, host, swap, KilledAt(point, number)) == KILLED
 
     async def next_start() -> None:
         desk = Desk(tmp_path / "data", host)
@@ -421,8 +403,7 @@ def test_kill_at_each_point(tmp_path: Path, host: Path, swap: SwapOf, point: str
 
 def test_an_edit_after_the_crash_takes_nothing_back(tmp_path: Path, host: Path) -> None:
     """All was done and only not yet said: what the person made of it since is theirs, and the rest stays done."""
-    how = run_and_die(tmp_path, host, grown, "batch ended", 1)
-    assert os.WIFSIGNALED(how)
+    assert exit_code(run_and_die, tmp_path, host, grown, KilledAt("batch ended")) == KILLED
     (host / "README.md/one.txt").write_text("person\n")
 
     async def next_start() -> None:
@@ -440,8 +421,7 @@ def test_an_edit_after_the_crash_takes_nothing_back(tmp_path: Path, host: Path) 
 
 def test_what_came_into_the_folder_after_the_crash(tmp_path: Path, host: Path) -> None:
     """The supervisor is dead, the folder has no name of its own, and somebody's working directory is there."""
-    how = run_and_die(tmp_path, host, flat, "swapped", 1)
-    assert os.WIFSIGNALED(how)
+    assert exit_code(run_and_die, tmp_path, host, flat, KilledAt("swapped")) == KILLED
     (aside,) = (one for one in host.glob(".gatehouse-*") if one.is_dir())
     (aside / "mine.txt").write_text("mine\n")
 

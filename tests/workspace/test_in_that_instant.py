@@ -6,7 +6,6 @@ Nothing of the person's is lost, nothing of ours stays, and what comes later isn
 import asyncio
 import errno
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from supervisor.core.approvals import Request
 from supervisor.core.undoing import Selection
 from supervisor.workspace import held_folders
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 from tests.workspace.test_batch import approve_together
 
@@ -108,13 +108,7 @@ async def test_more_folders_than_are_held_at_once(desk: Desk, monkeypatch: pytes
 @pytest.mark.parametrize("step", ["created", "written", "checked"])
 @pytest.mark.parametrize("how", ["renamed", "into another"])
 def test_a_folder_that_is_moved_away_after_a_kill(tmp_path: Path, host: Path, step: str, how: str) -> None:
-    pid = os.fork()
-    if not pid:
-        try:
-            asyncio.run(_killed(tmp_path, host, step))
-        finally:
-            os._exit(7)
-    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    assert exit_code(_killed, tmp_path, host, step) == KILLED
     assert ours(host / "src")
     match how:
         case "renamed":
@@ -130,7 +124,7 @@ def test_a_folder_that_is_moved_away_after_a_kill(tmp_path: Path, host: Path, st
 
 async def _killed(tmp_path: Path, host: Path, step: str, *more: str) -> None:
     desk = Desk(tmp_path / "data", host)
-    desk.new_channel(once(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    desk.new_channel(KilledAt(step))
     async with desk.running(start=False):
         for name in ("src/app.py", *more):
             (desk.copy / name).write_text("agent\n")
@@ -282,13 +276,7 @@ async def test_a_save_that_hides_is_never_moved(desk: Desk, step: str) -> None:
 @pytest.mark.parametrize("step", ["kept", "intended", "written", "batch staged", "placed"])
 def test_killed_in_a_batch_only_what_may_be_in_effect_counts_as_done(tmp_path: Path, host: Path, step: str) -> None:
     """The person changes a file of the batch before the next start: what isn't kept was not replaced."""
-    pid = os.fork()
-    if not pid:
-        try:
-            asyncio.run(_killed(tmp_path, host, step, "README.md"))
-        finally:
-            os._exit(7)
-    assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    assert exit_code(_killed, tmp_path, host, step, "README.md") == KILLED
     for name in ("src/app.py", "README.md"):
         (host / name).write_text("the person's\n")
     asyncio.run(_started_again(tmp_path, host))

@@ -11,6 +11,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.undoing import Selection
 from supervisor.workspace.blobs import SMALL_BYTES
 from supervisor.workspace.merging import MOST_MERGED_BYTES
+from tests.fakes.own_process import KILLED, exit_code
 from tests.workspace.conftest import Desk
 
 ONLY_COPIED = "snapshots are kept and dropped the same in both modes"
@@ -143,30 +144,19 @@ async def test_what_was_applied_stays_for_undo_unless_nothing_reads_that_much(de
         assert (desk.host / "free/huge").stat().st_size == MOST_MERGED_BYTES + 1
 
 
-def die(tmp_path: Path, host: Path) -> None:
-    """In a process of its own: kept, superseded, and killed before what is over could be dropped."""
-    pid = os.fork()
-    if pid:
-        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
-        return
-
-    async def live() -> None:
-        desk = Desk(tmp_path / "data", host)
-        async with desk.running(start=False):
-            swapped(desk, A)
-            await desk.compared()
-            (desk.copy / "README.md/0.txt").write_text(B)
-            desk.channel._now.snapshots._drop = lambda *given: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
-            await desk.compared()
-
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+async def live_and_die(tmp_path: Path, host: Path) -> None:
+    """Kept, superseded, and killed before what is over could be dropped."""
+    desk = Desk(tmp_path / "data", host)
+    async with desk.running(start=False):
+        swapped(desk, A)
+        await desk.compared()
+        (desk.copy / "README.md/0.txt").write_text(B)
+        desk.channel._now.snapshots._drop = lambda *given: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        await desk.compared()
 
 
 def test_after_a_crash_nothing_is_left_and_what_waits_is_there(tmp_path: Path, host: Path) -> None:
-    die(tmp_path, host)
+    assert exit_code(live_and_die, tmp_path, host) == KILLED
 
     async def again() -> None:
         desk = Desk(tmp_path / "data", host)

@@ -10,11 +10,9 @@ Each in both modes: over a plain copy, and over an overlay. The loops aren't run
 import asyncio
 import contextlib
 import os
-import pickle
 import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,6 +29,7 @@ from supervisor.errors import GatehouseError
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
 from supervisor.workspace.sides import COPY
 from tests.examples import examples
+from tests.fakes.own_process import KILLED, heard
 from tests.workspace.conftest import SESSION, Desk
 from tests.workspace.model_steps import (
     FIRST,
@@ -341,10 +340,10 @@ class Place(NamedTuple):
         return self.data / "sessions" / SESSION
 
 
-type Tell = Callable[[World, int], None]
+type Tell = Callable[[tuple[World, int]], object]
 
 
-async def live(place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change, tell: Tell) -> int:
+async def live(tell: Tell, place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change) -> int:
     """Carry out the script from a step on until the supervisor ends; where to go on. A crash ends this very process."""
     points = Points(place.host)
     desk = Desk(place.data, place.host, is_overlay=place.is_overlay)
@@ -362,7 +361,7 @@ async def live(place: Place, script: Sequence[Step], world: World, start: int, m
                     return number + 1
                 if isinstance(step, Crash):
                     world.undos += isinstance(step.during, TakeBack)
-                    tell(world, number + 1)
+                    tell((world, number + 1))
                     sys.addaudithook(points.hook)
                     points.kill_in = step.point
                     await life.act(step.during)
@@ -393,7 +392,7 @@ def play(script: Sequence[Step], mode: str) -> None:
             )
             crash = script[end] if end is not None else None
             if not isinstance(crash, Crash):
-                at = asyncio.run(live(place, script, world, at, meanwhile, lambda world, number: None))
+                at = asyncio.run(live(lambda told: None, place, script, world, at, meanwhile))
                 meanwhile = {}
             else:
                 world, at = live_and_die(place, script, world, at, meanwhile)
@@ -406,35 +405,11 @@ def live_and_die(
     place: Place, script: Sequence[Step], world: World, start: int, meanwhile: Change
 ) -> tuple[World, int]:
     """One life in a process of its own, which ends by kill -9; the world as it was told last, and where to go on."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with os.fdopen(writing, "wb") as pipe:
-                try:
-                    asyncio.run(
-                        live(
-                            place,
-                            script,
-                            world,
-                            start,
-                            meanwhile,
-                            lambda *told: pickle.dump(told, pipe) or pipe.flush(),
-                        )
-                    )  # type: ignore[func-returns-value]
-                except BaseException:
-                    pickle.dump(traceback.format_exc(), pipe)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pickle.load(pipe)
-        failure = pipe.read()
-    how = os.waitpid(pid, 0)[1]
-    assert not isinstance(told, str), told
-    assert os.WIFSIGNALED(how), pickle.loads(failure) if failure else how
-    assert os.WTERMSIG(how) == signal.SIGKILL
-    return told
+    code, told = heard(live, place, script, world, start, meanwhile)
+    assert code == KILLED
+    (last,) = told
+    assert isinstance(last, tuple)
+    return last
 
 
 def go_on_without(place: Place, world: World, ops: Sequence[Op]) -> Change:

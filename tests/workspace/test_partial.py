@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, RequestId, explanation, status
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.workspace.partial import PartAnswered, Rest
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 
 LINES = [f"line {number}\n" for number in range(60)]
@@ -301,14 +301,7 @@ async def test_two_tabs_answer_once(desk: Desk) -> None:
 @pytest.mark.parametrize("step", ["part kept", "part answered", "intended", "written", "placed"])
 def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
     """Before the answer is a fact the old card is asked again; after it, exactly the part is on the host and the rest denied."""
-    pid = os.fork()
-    if not pid:
-        try:
-            asyncio.run(_live_and_die(tmp_path, host, step))
-        finally:
-            os._exit(7)
-    how = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(how), how
+    assert exit_code(_live_and_die, tmp_path, host, step) == KILLED
     assert (host / PATH).read_text() in (OLD, changed(5))
 
     async def next_start() -> None:
@@ -331,13 +324,9 @@ def test_kill_at_each_step(tmp_path: Path, host: Path, step: str) -> None:
     asyncio.run(next_start())
 
 
-async def _live_and_die(tmp_path: Path, host: Path, wanted: str) -> None:
-    def at(step: str) -> None:
-        if step == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
+async def _live_and_die(tmp_path: Path, host: Path, step: str) -> None:
     desk = Desk(tmp_path / "data", host)
-    desk.new_channel(at)
+    desk.new_channel(KilledAt(step))
     async with desk.running():
         await answer(desk, await asked(desk, 5, 50), 0, rest="drop")
         await asyncio.sleep(60)  # killed long before

@@ -1,8 +1,6 @@
 """Folders that keep out their owner, as an ordinary user has them: what can be done is done and undone, all else says why."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +8,8 @@ import pytest
 
 from supervisor.core.approvals import Request
 from supervisor.core.undoing import Selection
+from tests.fakes.nobody import as_before, become_nobody
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 from tests.workspace.test_folder_modes import action, brought, mode, take_all_back
 from tests.workspace.test_folder_swaps import tree
@@ -66,28 +66,29 @@ async def test_a_swap_to_such_a_folder_is_done_undone_and_done_again(plain: Plai
         assert tree(desk.host) == before
 
 
-def dies_at(wanted: str, number: int) -> Callable[[str], None]:
-    left = [number]
-
-    def at(step: str) -> None:
-        if step == wanted:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return at
+def lives_and_dies(plain: Plain, at: KilledAt, *, is_undone: bool) -> None:
+    """Nobody's supervisor, in a process of its own that is killed while it shuts the folders or, where `is_undone`, opens them again."""
+    desk = plain()
+    desk.close()
+    with as_before():
+        assert exit_code(_live_and_die, desk.data, desk.host, at, is_undone) == KILLED
 
 
-def lives_and_dies(live: Callable[[], object]) -> None:
-    """In a process of its own, that must be killed."""
-    pid = os.fork()
-    if not pid:
-        try:
-            asyncio.run(live())  # type: ignore[arg-type]
-        finally:
-            os._exit(7)
-    how = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(how), how
+def _live_and_die(data: Path, host: Path, at: KilledAt, is_undone: bool) -> None:
+    become_nobody()
+
+    async def live() -> None:
+        desk = Desk(data, host)
+        desk.new_channel(at)
+        async with desk.running(start=False):
+            shut(desk.copy)
+            if is_undone:
+                await answered(desk)
+                await take_all_back(desk)
+            else:
+                await desk.compared()
+
+    asyncio.run(live())
 
 
 @pytest.mark.parametrize(
@@ -95,14 +96,7 @@ def lives_and_dies(live: Callable[[], object]) -> None:
     [("placed", 2), ("placed", 4), ("shutting", 1), ("shutting", 2), ("shutting", 4)],
 )
 def test_a_kill_in_the_middle_of_it_is_made_good(plain: Plain, step: str, number: int) -> None:
-    async def live() -> None:
-        desk = plain()
-        desk.new_channel(dies_at(step, number))
-        async with desk.running(start=False):
-            shut(desk.copy)
-            await desk.compared()
-
-    lives_and_dies(live)
+    lives_and_dies(plain, KilledAt(step, number), is_undone=False)
 
     async def next_start() -> None:
         desk = plain()
@@ -122,16 +116,7 @@ def test_a_kill_in_the_middle_of_it_is_made_good(plain: Plain, step: str, number
 @pytest.mark.parametrize("number", [1, 3, 7, 10])
 def test_a_kill_in_the_middle_of_the_undo_is_made_good(plain: Plain, number: int) -> None:
     """Which opens three folders, removes six paths and brings back one."""
-
-    async def live() -> None:
-        desk = plain()
-        desk.new_channel(dies_at("step", number))
-        async with desk.running(start=False):
-            shut(desk.copy)
-            await answered(desk)
-            await take_all_back(desk)
-
-    lives_and_dies(live)
+    lives_and_dies(plain, KilledAt("step", number), is_undone=True)
 
     async def next_start() -> None:
         desk = plain()

@@ -1,33 +1,21 @@
 """kill -9 at each step of an undo, in a real process: the next start finishes it or rolls it back, and loses nothing."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from supervisor.core.undoing import Selection
 from supervisor.workspace.undo import MARK
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 from tests.workspace.test_undo import events, plan, tree, undo
 
 # Of each file: what the restorer does; then the undo as a whole.
 STEPS = ["begun", "kept", "intended", "created", "written", "checked", "placed", "step", "ending"]
 OCCURRENCES = (1, 2, 3)
-
-
-def die_at(wanted: str, occurrence: int) -> Callable[[str], None]:
-    seen = 0
-
-    def at(step: str) -> None:
-        nonlocal seen
-        seen += step == wanted
-        if seen == occurrence:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return at
 
 
 async def change(desk: Desk) -> None:
@@ -45,24 +33,32 @@ async def change(desk: Desk) -> None:
     await desk.approve_all()
 
 
-def undo_and_die(tmp_path: Path, host: Path, at: Callable[[str], None]) -> int:
-    """In a forked process: begin to undo everything, and be killed. Its wait status."""
-    pid = os.fork()
-    if pid:
-        return os.waitpid(pid, 0)[1]
+async def undo_and_die(tmp_path: Path, host: Path, at: Callable[[str], None]) -> None:
+    """In a process of its own: begin to undo everything, and be killed."""
+    desk = Desk(tmp_path / "data", host)
+    async with desk.running(copy=False, start=False):
+        shown = await plan(desk)
+        async with desk.channel.undoing() as it:
+            it._at = it._restorer._at = it._restorer._placer.at = at
+            await it.carry_out(Selection(), token=shown.token, by="tester")
 
-    async def live() -> None:
-        desk = Desk(tmp_path / "data", host)
-        async with desk.running(copy=False, start=False):
-            shown = await plan(desk)
-            async with desk.channel.undoing() as it:
-                it._at = it._restorer._at = it._restorer._placer.at = at
-                await it.carry_out(Selection(), token=shown.token, by="tester")
 
-    try:
-        asyncio.run(live())
-    finally:
-        os._exit(7)
+@dataclass
+class EditFirst:
+    """A person's edit comes after the look and before the first step; then it is as `then` says."""
+
+    path: Path
+    then: KilledAt
+
+    def __call__(self, step: str) -> None:
+        if step == "begun":
+            edit(self.path)
+        else:
+            self.then(step)
+
+
+def edit(path: Path) -> None:
+    path.write_text("mine\n")
 
 
 def work(tmp_path: Path, host: Path) -> None:
@@ -99,8 +95,7 @@ def restart(tmp_path: Path, host: Path, *, again: bool = False) -> list[dict[str
 def test_kill_at_each_step_of_an_undo(tmp_path: Path, host: Path, step: str, occurrence: int) -> None:
     before = tree(host)
     work(tmp_path, host)
-    how = undo_and_die(tmp_path, host, die_at(step, occurrence))
-    assert os.WIFSIGNALED(how)
+    assert exit_code(undo_and_die, tmp_path, host, KilledAt(step, occurrence)) == KILLED
     (settled,) = restart(tmp_path, host)
     assert settled["outcome"] == "done"
     assert settled["resumed"] is True
@@ -118,18 +113,13 @@ def test_what_can_not_be_finished_after_a_crash_is_rolled_back(
     work(tmp_path, host)
     changed = tree(host)
     edited = host / "src/util.py"  # deleted by the session; the last that an undo brings back
-
-    def edit() -> None:
-        edited.write_text("mine\n")
-
+    die = KilledAt(step, occurrence)
     if step == "back":
-        # The edit comes after the look and before the first step, so the undo is rolled back, and dies on the way.
-        die = die_at("back", occurrence)
-        how = undo_and_die(tmp_path, host, lambda at: edit() if at == "begun" else die(at))
+        # So the undo is rolled back, and dies on the way.
+        assert exit_code(undo_and_die, tmp_path, host, EditFirst(edited, die)) == KILLED
     else:
-        how = undo_and_die(tmp_path, host, die_at(step, occurrence))
-        edit()
-    assert os.WIFSIGNALED(how)
+        assert exit_code(undo_and_die, tmp_path, host, die) == KILLED
+        edit(edited)
     (settled,) = restart(tmp_path, host)
     assert settled["outcome"] == "failed"
     now = tree(host)
@@ -144,8 +134,7 @@ def test_what_can_not_be_finished_after_a_crash_is_rolled_back(
 def test_what_is_there_already_when_the_next_start_comes_is_not_done_twice(tmp_path: Path, host: Path) -> None:
     """Killed after everything but the last line; then the person edits a file that was undone: it stays theirs."""
     work(tmp_path, host)
-    how = undo_and_die(tmp_path, host, die_at("ending", 1))
-    assert os.WIFSIGNALED(how)
+    assert exit_code(undo_and_die, tmp_path, host, KilledAt("ending")) == KILLED
     (host / "src/app.py").write_text("mine, after the undo\n")
     (settled,) = restart(tmp_path, host)
     assert settled["outcome"] == "done"

@@ -1,9 +1,10 @@
 """Replacing and swapping where the file system has no swap in one step: the real kernel says so, and nothing is lost by it."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.undoing import Selection
 from supervisor.workspace import swap
 from tests.fakes.no_exchange import in_such_a_process
+from tests.fakes.own_process import KILLED
 from tests.workspace.conftest import Desk
 from tests.workspace.test_folder_swaps import flat, grown, linked, tree
 
@@ -75,29 +77,59 @@ async def takes_all_back(desk: Desk) -> None:
         await undo.carry_out(Selection(), token=plan.token, by="tester")
 
 
-def run(tmp_path: Path, host: Path, act: Callable[[Path], str], at: Callable[[str], None] | None) -> int:
+async def live(tmp_path: Path, host: Path, act: Callable[[Path], str], at: Callable[[str], None] | None) -> None:
     """Ask, approve, carry out, and take back, where the process lives until then."""
+    before = tree(host)
+    desk = Desk(tmp_path / "data", host)
+    async with desk.running(start=False):
+        act(desk.copy)
+        if at is not None:
+            at_each_call(at)
+        done = await answered(desk)
+        assert done.outcome["ok"], done.outcome  # type: ignore[index]
+        assert tree(host) == tree(desk.copy)
+        await takes_all_back(desk)
+        assert tree(host) == before
+    desk.close()
 
-    async def live() -> None:
-        before = tree(host)
-        desk = Desk(tmp_path / "data", host)
-        async with desk.running(start=False):
-            act(desk.copy)
-            if at is not None:
-                at_each_call(at)
-            done = await answered(desk)
-            assert done.outcome["ok"], done.outcome  # type: ignore[index]
+
+async def next_start(tmp_path: Path, host: Path) -> None:
+    desk = Desk(tmp_path / "data", host)
+    async with desk.running(copy=False, start=False):
+        await desk.compared()
+        (request, *_) = desk.requests()
+        done = await desk.settled(request)
+        if done.outcome["ok"]:  # type: ignore[index]
             assert tree(host) == tree(desk.copy)
             await takes_all_back(desk)
-            assert tree(host) == before
-        desk.close()
+    desk.close()
 
-    return in_such_a_process(lambda: asyncio.run(live()))
+
+@dataclass
+class OnceAt:
+    """At the so-many-eth of all calls, once."""
+
+    left: int
+    do: Callable[[], object]
+
+    def __call__(self, step: str) -> None:
+        self.left -= 1
+        if not self.left:
+            self.do()
+
+
+def be_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def save(host: Path) -> None:
+    (host / "saved").write_text("precious\n")
+    (host / "saved").replace(host / "README.md")
 
 
 @pytest.mark.parametrize("act", [written, linked, unlinked])
 def test_done_and_undone(tmp_path: Path, host: Path, act: Callable[[Path], str]) -> None:
-    assert run(tmp_path, host, act, None) == 0
+    assert in_such_a_process(live, tmp_path, host, act, None) == 0
     assert not list(host.rglob("*.gatehouse-*"))
 
 
@@ -111,42 +143,16 @@ def test_done_and_undone(tmp_path: Path, host: Path, act: Callable[[Path], str])
 )
 def test_kill_at_each_call(tmp_path: Path, host: Path, act: Callable[[Path], str], point: int) -> None:
     before = tree(host)
-    left = [point]
-
-    def at(step: str) -> None:
-        left[0] -= 1
-        if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    how = run(tmp_path, host, act, at)
-    assert os.WIFSIGNALED(how), how
-
-    async def next_start() -> None:
-        desk = Desk(tmp_path / "data", host)
-        async with desk.running(copy=False, start=False):
-            await desk.compared()
-            (request, *_) = desk.requests()
-            done = await desk.settled(request)
-            if done.outcome["ok"]:  # type: ignore[index]
-                assert tree(host) == tree(desk.copy)
-                await takes_all_back(desk)
-        desk.close()
-
-    assert in_such_a_process(lambda: asyncio.run(next_start())) == 0
+    assert in_such_a_process(live, tmp_path, host, act, OnceAt(point, be_killed)) == KILLED
+    assert in_such_a_process(next_start, tmp_path, host) == 0
     assert tree(host) == before  # all of it, or nothing, and all that was there is there
 
 
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_save_between_two_steps_is_not_lost(tmp_path: Path, host: Path, number: int) -> None:
     """Where a folder takes the place of a file that somebody saves meanwhile."""
-    left = [number]
-
-    def at(step: str) -> None:
-        left[0] -= 1
-        if not left[0]:
-            (host / "saved").write_text("precious\n")
-            (host / "saved").replace(host / "README.md")
-
-    assert run(tmp_path, host, grown, at) != 0  # it isn't done then
+    assert (
+        in_such_a_process(live, tmp_path, host, grown, OnceAt(number, partial(save, host))) == 1
+    )  # it isn't done then
     assert (host / "README.md").read_text() == "precious\n"
     assert not list(host.rglob("*.gatehouse-*"))

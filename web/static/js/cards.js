@@ -1,5 +1,6 @@
 // The waiting requests of the inbox and of a session's page. New cards are put at the end of their category, answered ones shrink in
 // place, and a newer version takes the place of the older with its ticks: a click or a key that a moved card would catch is dropped.
+import { get } from "./get.js";
 import { whenReleased } from "./hand.js";
 import { takePlace } from "./hunks.js";
 import { isInSet, waitingInSets } from "./changes.js";
@@ -104,9 +105,8 @@ async function fetchWanted() {
       const ids = [...wanted].slice(0, AT_ONCE);
       for (const id of ids) wanted.delete(id);
       inFlight = new Set(ids);
-      const answer = await fetch(`/parts/cards?ids=${ids.map(encodeURIComponent).join(",")}`);
-      if (!answer.ok) break;
-      const html = await answer.text();
+      const { ok, text: html } = await get(`/parts/cards?ids=${ids.map(encodeURIComponent).join(",")}`);
+      if (!ok) break;
       await new Promise(whenReleased);
       inFlight = new Set();
       place(html);

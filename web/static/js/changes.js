@@ -1,6 +1,7 @@
 // Many changed files of one session as one card: comes when there are many, keeps what a person opened and ticked, and is never
 // replaced under their hand. What is shown goes back with each answer; the server refuses an answer to anything else.
 import { pending } from "./cards.js";
+import { get } from "./get.js";
 import { whenReleased } from "./hand.js";
 import { $ } from "./say.js";
 
@@ -38,10 +39,9 @@ async function bring(session) {
   if (coming.has(session)) return;
   coming.add(session);
   try {
-    const answer = await fetch(`/parts/changes/${encodeURIComponent(session)}`);
-    const html = await answer.text();
+    const { ok, text: html } = await get(`/parts/changes/${encodeURIComponent(session)}`);
     await new Promise(whenReleased);
-    if (answer.ok) place(session, html);
+    if (ok) place(session, html);
   } catch { /* the connection is lost: the present state comes with the next one */ } finally {
     coming.delete(session);
   }

@@ -1,6 +1,7 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
 import { changed, presentState, requestChanged } from "./cards.js";
 import { isInSet, presentSets, setChanged } from "./changes.js";
+import { get } from "./get.js";
 import { whenReleased } from "./hand.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
@@ -82,8 +83,7 @@ async function tellLost() {
   box.textContent = `${farewell || "The connection to Gatehouse is lost"}. What you see here may be old; trying again.`;
   box.hidden = false;
   try {
-    const answer = await fetch("/api/status");
-    if (answer.status === 401) {
+    if ((await get("/api/status")).status === 401) {
       box.textContent = "You are signed out: Gatehouse was started anew, or 12 hours have passed. Open the new link that it printed, or run `gatehouse url`.";
     }
   } catch { /* not there: as said */ }

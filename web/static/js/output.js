@@ -1,4 +1,5 @@
 // What the agent prints, read as it comes and added as text. Old lines are dropped: the file has them.
+import { get } from "./get.js";
 import { $ } from "./say.js";
 
 const MOST_CHARS = 1_000_000;
@@ -15,9 +16,9 @@ export async function readOutput() {
   try {
     while (readAgain) {
       readAgain = false;
-      const answer = await fetch(`/api/sessions/${encodeURIComponent(box.dataset.session)}/output?offset=${Number(box.dataset.offset)}`);
-      if (!answer.ok) break;
-      const part = await answer.json();
+      const { ok, text } = await get(`/api/sessions/${encodeURIComponent(box.dataset.session)}/output?offset=${Number(box.dataset.offset)}`);
+      if (!ok) break;
+      const part = JSON.parse(text);
       if (part.next_offset > Number(box.dataset.offset)) readAgain = true;
       box.dataset.offset = part.next_offset;
       if (part.text) append(box, part.text);

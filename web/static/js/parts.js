@@ -37,6 +37,10 @@ export function watchParts() {
     if (isNews(wanted)) asOf.set(xhr, number(sent, wanted.elt));
     else for (const part of partsOf(wanted.elt, target)) follow(part, xhr);
   });
+  // An answer that didn't come in time: who hears of no more news would not have what these were about.
+  document.addEventListener("htmx:timeout", ({ detail: { requestConfig: wanted } }) => {
+    if (isNews(wanted) && wanted.elt.isConnected) fetchAnew(wanted.elt);
+  });
   let focused = "";
   document.addEventListener("htmx:beforeSwap", ({ detail }) => {
     const { xhr, target, requestConfig: wanted } = detail;

@@ -14,8 +14,8 @@ from supervisor.core.verdicts import Verdict
 MOST_REASON_CHARS = 2000
 
 
-class Asking(NamedTuple):
-    """What requests that are asked for together share. With `claims` those that rules allow begin at once."""
+class Terms(NamedTuple):
+    """What requests that are asked for together have in common. With `claims` those that rules allow begin at once."""
 
     session_id: str
     reason: str

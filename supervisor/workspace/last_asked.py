@@ -21,7 +21,7 @@ LONGEST_S = 3600.0
 type Key = tuple[str, str | None, int | None, str | None]
 
 
-class Asked(NamedTuple):
+class LastAsked(NamedTuple):
     """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
     a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it."""
 
@@ -37,8 +37,8 @@ class Asked(NamedTuple):
         return self.key[3] or name if self.key[0] == "rename" else name
 
 
-class Asking(NamedTuple):
-    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `Asked`. `mark`: the fingerprint
+class ToAsk(NamedTuple):
+    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `LastAsked`. `mark`: the fingerprint
     of the action without the folders on its way."""
 
     name: str
@@ -70,7 +70,7 @@ def is_due(request: Request, tries: int, now: float) -> bool:
     return waited_s < 0 or waited_s >= min(LONGEST_S, FIRST_S * 2 ** min(tries, 20))
 
 
-def still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) -> bool:
+def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool) -> bool:
     """Whether what became of an earlier request for the same change holds for it still."""
     if before.key != now.key or not holds_for(before.way, now.way):
         return False
@@ -80,7 +80,7 @@ def still_speaks(request: Request, before: Asked, now: Asking, *, last: bool) ->
     return not (last and (failure(request) or current == "superseded"))
 
 
-def tries_of(before: Asked | None, earlier: Mapping[str, Request], now: Asking) -> int:
+def tries_of(before: LastAsked | None, earlier: Mapping[str, Request], now: ToAsk) -> int:
     """How many requests for the same have failed, one after another; `earlier` are those known, by id."""
     if before is None or before.key != now.key:
         return 0

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.workspace.beneath import Root
+from supervisor.workspace.crash_leftovers import clean_leftovers
 from supervisor.workspace.journal import Intent, encode_name
-from supervisor.workspace.leftovers import clean_leftovers
 
 ONE, OTHER = f".gatehouse-{'1' * 24}", f".gatehouse-{'2' * 24}"
 INTENTS = [Intent("r", encode_name("a/src"), ONE, "swap"), Intent("r", encode_name("a/b/file"), OTHER, "write")]

@@ -2,19 +2,19 @@
 
 import asyncio
 
-from supervisor.egress import leftovers
+from supervisor.egress import put_off
 
 
 async def test_what_is_left_is_done_when_there_is_time_or_a_moment_later() -> None:
     done: list[int] = []
-    leftovers.later(lambda: done.append(1))
-    leftovers.clear()
+    put_off.later(lambda: done.append(1))
+    put_off.clear()
     await asyncio.sleep(0)
     assert done == [1]
     late = asyncio.get_running_loop().create_future()
-    leftovers.later(lambda: late.set_result(None))
+    put_off.later(lambda: late.set_result(None))
     await asyncio.wait_for(late, 20)
-    leftovers.clear()  # nothing is left
+    put_off.clear()  # nothing is left
 
 
 async def test_what_raises_takes_nothing_else_along() -> None:
@@ -25,8 +25,8 @@ async def test_what_raises_takes_nothing_else_along() -> None:
     def broken() -> None:
         raise RuntimeError
 
-    leftovers.later(broken)
-    leftovers.later(lambda: seen.append("done"))
-    leftovers.clear()
+    put_off.later(broken)
+    put_off.later(lambda: seen.append("done"))
+    put_off.clear()
     await asyncio.sleep(0)
     assert seen == ["RuntimeError", "done"]

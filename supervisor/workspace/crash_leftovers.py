@@ -19,7 +19,7 @@ from supervisor.workspace.journal import Intent, decode_name
 from supervisor.workspace.placing import TEMPORARY_PREFIX, holds
 from supervisor.workspace.swap import aside_of, discard, move_new
 
-log = structlog.get_logger("leftovers")
+log = structlog.get_logger("crash_leftovers")
 
 _HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
 # As for a walk: a tree that never ends must not keep a session from starting.

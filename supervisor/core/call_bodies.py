@@ -1,0 +1,251 @@
+"""What a request that calls a model says of its own size and price, before it goes out.
+
+It is apart from `model_calls.py`, which decides by the head alone, because a body is an agent's word. It must never take that word for less than the
+provider may read in it: what it can't read, or what two readers may read differently, is as large and as dear as a call can be.
+"""
+
+import json
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_regional
+
+_MODELS_IN_PATHS = (
+    re.compile(r"/model/(.+)/(?:converse|invoke)", re.IGNORECASE),  # Bedrock's id or profile
+    re.compile(r"/models/([^/:]+):", re.IGNORECASE),  # Vertex
+    re.compile(r"/deployments/([^/]+)/", re.IGNORECASE),  # Azure's deployment: the body's model means nothing there
+)
+# What the provider may take another model by than the one that is named.
+_OTHER_MODELS = ("models", "fallbacks", "preset")
+MOST_OTHERS = 10
+# A tool of Anthropic's that asks another model.
+_ADVISOR = "advisor"
+# Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
+_BEYOND_KEYS = frozenset(
+    {"previous_response_id", "conversation", "container", "mcp_servers", "plugins", "context_management"}
+)
+_BEYOND_TYPES = frozenset({"url", "file", "image_url", "input_image", "input_file", "item_reference", "mcp"})
+_SERVER_TOOLS = (
+    "web_search",
+    "web_fetch",
+    "code_execution",
+    "code_interpreter",
+    "file_search",
+    "image_generation",
+    "tool_search",
+)
+_SEARCHES = ("web_search", "file_search")
+# Pictures and containers are billed by their own prices, and chat completions say nothing of what they searched.
+_BILL_MORE_TYPES = ("image_generation", "code_interpreter")
+_BILL_MORE_KEY = "web_search_options"
+# What a call that names no limit may search.
+MOST_SEARCHES = 10
+_FAST = frozenset({"fast", "priority", "optimized"})
+# Headers by which Bedrock's invoke asks for what its converse asks for in the body.
+_FAST_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
+# How each API says how much may come back at most. What it doesn't read limits nothing.
+_LIMITS: dict[Api, tuple[str, ...]] = {
+    "messages": ("max_tokens",),
+    "chat": ("max_tokens", "max_completion_tokens"),
+    "responses": ("max_output_tokens",),
+    "converse": ("maxTokens", "max_tokens"),
+    "invoke": ("max_tokens",),
+}
+# Keys of a body that change what it costs. Some readers don't mind their case.
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, _BILL_MORE_KEY,
+         *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
+MOST_CHOICES = 128
+# Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
+MOST_MARKS = 500_000
+_MARKS = (b"{", b"[", b",", b":")
+
+
+class _Seen:
+    """What a body holds anywhere: the types of its parts, what it puts into a cache, pictures, and whether a key stood twice in one object."""
+
+    def __init__(self) -> None:
+        self.types: set[str] = set()
+        self.is_doubled = False
+        self.writes_cache = False
+        self.writes_long_cache = False
+        self.pictures = 0
+        self.has_documents = False
+
+    def look(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        self.is_doubled = self.is_doubled or len(made) != len(pairs)
+        self.writes_cache = self.writes_cache or any("cache" in key for key in made)
+        self.writes_long_cache = self.writes_long_cache or made.get("ttl", "5m") != "5m"
+        kind = made.get("type")
+        if isinstance(kind, str):
+            self.types.add(kind)
+        is_picture = str(made.get("media_type")).startswith("image/") or _holds(made.get("image"))
+        self.pictures += is_picture
+        # The pages of a document are pictures, too, and a few bytes make many of them.
+        self.has_documents |= (kind == "base64" and not is_picture) or _holds(made.get("document"))
+        return made
+
+
+def read_call(
+    api: Api,
+    path: str,
+    body: bytes,
+    *,
+    host: str = "",
+    headers: tuple[tuple[str, str], ...] = (),
+    is_encoded: bool = False,
+    at_model_host: bool = True,
+) -> ModelCall | None:
+    """The call that a request makes; None where its body is no model's (some other site uses the same path).
+
+    A body that is encoded, can't be read, or says a key twice (two readers may differ then) is taken for the largest there is.
+    So is one of too many values, at any host: a few packed bytes may stand for millions.
+    """
+    if not is_encoded and sum(map(body.count, _MARKS)) > MOST_MARKS:
+        return _largest(api, body)
+    seen = _Seen()
+    root: Any = None
+    if not is_encoded:
+        try:
+            root = json.loads(body, object_pairs_hook=seen.look)
+        except (ValueError, RecursionError):
+            root = None
+    if not isinstance(root, dict):
+        return _largest(api, body) if at_model_host else None
+    model = root.get("model") if api not in ("invoke", "converse") else None
+    named = _model_in(path) or (model if isinstance(model, str) else "")
+    if not at_model_host and not (named and _is_shaped(api, root)):
+        return None
+    if seen.is_doubled or _is_ambiguous(root):
+        return _largest(api, body)
+    tools = _tools(root)
+    return ModelCall(
+        api=api,
+        model=named[:MOST_NAME_CHARS],
+        body_bytes=len(body),
+        max_output_tokens=_limit(api, root),
+        choices=_choices(root),
+        beyond_body=_reaches_beyond(root, seen),
+        # OpenAI's newer models write their cache unasked.
+        writes_cache=api in ("chat", "responses") or seen.writes_cache,
+        writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
+        fast=_is_fast(root, headers),
+        regional=root.get("inference_geo") not in (None, "global") or is_regional(host, path, named),
+        # The arguments of a tool are made before they are sent, some models' whole.
+        shows_output=_is_told_not_to_think(root) and not root.get("tools"),
+        pictures=seen.pictures,
+        searches=_searches(root, tools),
+        others=_others(root),
+        advisors=tuple(_name(tool.get("model")) for tool in tools if str(tool.get("type")).startswith(_ADVISOR)),
+        bills_more=at_model_host and _bills_more(root, tools),
+    )
+
+
+def _largest(api: Api, body: bytes) -> ModelCall:
+    """A call of which nothing is known but its length."""
+    choices = MOST_CHOICES if api == "chat" else 1
+    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, fast=True, regional=True)
+
+
+def _holds(value: object) -> bool:
+    """Whether it is a part of Bedrock's converse that has a file in it."""
+    return isinstance(value, dict) and "source" in value
+
+
+def _is_ambiguous(root: dict[str, Any]) -> bool:
+    """Whether a reader to whom the case of keys is one finds something that others don't."""
+    return any(key not in _READ and key.casefold() in _READ for key in root)
+
+
+def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
+    keys = {"messages": ("messages",), "chat": ("messages", "prompt", "input"), "responses": ("input", "prompt")}.get(
+        api
+    )
+    return keys is None or any(key in root for key in keys)
+
+
+def _is_told_not_to_think(root: dict[str, Any]) -> bool:
+    thinking = root.get("thinking")
+    return (isinstance(thinking, dict) and thinking.get("type") == "disabled") or root.get("reasoning_effort") == "none"
+
+
+def _model_in(path: str) -> str:
+    """The model that a path names; empty where it names none."""
+    decoded = unquote(path.partition("?")[0])
+    return next((found[1] for pattern in _MODELS_IN_PATHS if (found := pattern.search(decoded))), "")
+
+
+def _is_fast(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> bool:
+    """Whether it asks for a tier that costs more, wherever that is said."""
+    tier, latency = root.get("serviceTier"), root.get("performanceConfig")
+    said = [root.get("speed"), root.get("service_tier")]
+    said += [tier.get("type")] if isinstance(tier, dict) else []
+    said += [latency.get("latency")] if isinstance(latency, dict) else []
+    said += [value.strip().lower() for name, value in headers if name.lower() in _FAST_HEADERS]
+    return any(isinstance(one, str) and one in _FAST for one in said)
+
+
+def _limit(api: Api, root: dict[str, Any]) -> int | None:
+    """The least generous reading of a body's own limit: the largest that it names, and none where a number isn't plainly one."""
+    parts = (root.get("inferenceConfig"), root.get("additionalModelRequestFields")) if api == "converse" else (root,)
+    named = [part[key] for part in parts if isinstance(part, dict) for key in _LIMITS.get(api, ()) if key in part]
+    found = [number for number in named if number is not None]
+    if not all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in found):
+        return None
+    return max(found, default=None)
+
+
+def _choices(root: dict[str, Any]) -> int:
+    """How many answers are made and billed: of each prompt so many."""
+    wanted = [1 if root.get(key) is None else root[key] for key in ("n", "best_of")]
+    each = max(min(max(one, 1), MOST_CHOICES) if isinstance(one, int) else MOST_CHOICES for one in wanted)
+    prompt = root.get("prompt")
+    # A list of numbers is one prompt, of tokens.
+    is_several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
+    return each * (len(prompt) if is_several and isinstance(prompt, list) else 1)
+
+
+def _others(root: dict[str, Any]) -> tuple[str, ...]:
+    """The other models that may answer; an empty name stands for any."""
+    found: list[object] = []
+    for key in _OTHER_MODELS:
+        value = root.get(key)
+        found += value if isinstance(value, list) else [value] if value else []
+    # A preset's name is no model's.
+    names = [_name(one) for one in found] + ([""] if root.get("preset") else [])
+    return tuple(dict.fromkeys(names)) if len(names) <= MOST_OTHERS else ("",)
+
+
+def _name(value: object) -> str:
+    return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
+
+
+def _tools(root: dict[str, Any]) -> list[dict[str, Any]]:
+    tools = root.get("tools")
+    return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+
+
+def _searches(root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
+    """The most searches that it may be billed: by the limit of each tool, or of the call."""
+    found = 0
+    for tool in tools:
+        if str(tool.get("type")).startswith(_SEARCHES):
+            limit = tool.get("max_uses") or root.get("max_tool_calls")
+            found += limit if isinstance(limit, int) and 0 < limit <= MOST_CHOICES else MOST_SEARCHES
+    return found
+
+
+def _bills_more(root: dict[str, Any], tools: list[dict[str, Any]]) -> bool:
+    return bool(root.get(_BILL_MORE_KEY)) or any(str(tool.get("type")).startswith(_BILL_MORE_TYPES) for tool in tools)
+
+
+def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
+    return (
+        any(root.get(key) for key in _BEYOND_KEYS)
+        or isinstance(root.get("prompt"), dict)
+        or not seen.types.isdisjoint(_BEYOND_TYPES)
+        or any(kind.startswith(_SERVER_TOOLS) for kind in seen.types)
+        or "s3Location" in seen.types
+        or seen.has_documents
+    )

@@ -1,0 +1,93 @@
+"""HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes behind a request until it is whole, however long.
+
+It decides only how much of what can't be passed on yet is kept: of a head or a line no more than anybody sends, and what a client says behind a
+request that isn't answered yet waits where bodies wait (`sessions.Room`). INVARIANT: no client and no origin fills memory with what never becomes
+a request, a response or a body. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+"""
+
+import re
+from typing import Any
+
+import h11
+from h11._readers import ChunkedReader
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as _http
+from mitmproxy.proxy.layers.http import _http1
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import ErrorCode, HttpEvent, ResponseProtocolError
+from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
+
+from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.sessions import Room
+
+# Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
+MOST_ANSWER_HEAD_BYTES = 320 * 1024
+# What an answer begins with that isn't the last one. 101 is: what comes after it is another protocol.
+_EARLY = re.compile(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}(?=[ \r\n])")
+
+
+class BoundedReader(ChunkedReader):
+    """A chunked body whose lines are bounded, without what follows its last chunk, which mitmproxy can't pass on and would hang for (`_http1.read_body`).
+
+    Who takes the chunks apart may drop it: RFC 9112 7.1.2.
+    """
+
+    def __call__(self, buf: Any) -> Any:
+        event = super().__call__(buf)
+        # What belongs to a chunk is taken at once: what is left is a line, or trailers, that don't end.
+        if event is None and len(buf) > MOST_HEAD_BYTES:
+            raise h11.RemoteProtocolError("a line between chunks is too long")
+        return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
+
+
+class BoundedHttp1Server(Http1Server):
+    """From the client. What it says while its request is looked at and answered takes of the `room`, so that it is read no further."""
+
+    def __init__(self, context: Context, room: Room) -> None:
+        super().__init__(context)
+        self._room = room
+        self._held_bytes = 0
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(event)
+        held_bytes = len(self.buf) if self.state == self.wait else 0
+        self._room.hold(held_bytes - self._held_bytes)
+        self._held_bytes = held_bytes
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a second answer, behind the last.
+        if self.conn.state & ConnectionState.CAN_WRITE:
+            yield from super().send(event)
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        yield from super().read_headers(event)
+        if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
+            self.buf.maybe_extract_at_most(len(self.buf))
+            self.state = self.done
+            yield commands.SendData(self.conn, make_error_response(431, "the request's head is too long"))
+            yield commands.CloseConnection(self.conn)
+
+
+class BoundedHttp1Client(Http1Client):
+    """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for the whole of it, and what follows for that of the next
+    request. A proxy may drop them: RFC 9110 15.2."""
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        # However many: each takes only its own time.
+        while self.request and _EARLY.match(self.buf._data) and self.buf.maybe_extract_lines():
+            pass
+        yield from super().read_headers(event)
+        if self.state == self.read_headers and self.stream_id and len(self.buf) > MOST_ANSWER_HEAD_BYTES:
+            self.buf.maybe_extract_at_most(len(self.buf))
+            self.state = self.done
+            yield commands.CloseConnection(self.conn)
+            error = "the head of the response is too long"
+            yield ReceiveHttp(ResponseProtocolError(self.stream_id, error, ErrorCode.GENERIC_SERVER_ERROR))
+
+
+def install() -> None:
+    """mitmproxy gives no way to choose either: they are found by these names."""
+    _http1.ChunkedReader = BoundedReader  # type: ignore[attr-defined]
+    _http.Http1Client = BoundedHttp1Client  # type: ignore[attr-defined]

@@ -1,0 +1,86 @@
+"""A Spec as bubblewrap's options: what an agent can see and touch of this machine. Pure.
+
+The mounts are laid one over another, so their order is the policy. It is separate from `bubblewrap`, which starts what is said
+here and opens and bounds it from outside. It must never leave a way out for want of an option: what isn't named isn't there.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
+from supervisor.sandbox.host import GID, UID, Host
+
+# The places where programs write that nobody keeps.
+TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def arguments(spec: Spec, host: Host, *, covers: Sequence[tuple[str, bool]] = ()) -> list[str]:
+    """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
+
+    Mounts are laid one over another, so the order is the policy: (1) programs and /etc, read-only; (2) /proc with what
+    tells of the host covered, a minimal /dev; (3) empty, bounded tmpfs where programs write; (4) the caller's binds; (5)
+    the workspace read-only; (6) covers over everything that must not show through 1 to 5 (`covers`: path inside, is it a
+    directory); (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed for writing,
+    so that every writable place has a bound or is the copy.
+    """
+    size = str(spec.limits.tmpfs_bytes)
+    tmpfs = [word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)]
+    binds = [word for source, inside in spec.readonly_binds for word in ("--ro-bind", str(source), inside)]
+    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
+    trust = [word for file, inside in trusted if file is not None for word in ("--ro-bind", str(file), inside)]
+    return [
+        *_isolation(spec),
+        *_programs(host),
+        *("--ro-bind", str(host.etc), "/etc"),
+        *trust,
+        *_kernel(host),
+        *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
+        *tmpfs,
+        *binds,
+        *("--dir", "/workspace", "--ro-bind", str(spec.workspace_lower), LOWER),
+        *(word for path, is_directory in covers for word in _cover(path, is_directory)),
+        *("--bind", str(spec.workspace_merged), MERGED),
+        *("--remount-ro", "/dev", "--remount-ro", "/"),
+        *("--chdir", spec.cwd),
+        *_environment(spec),
+    ]
+
+
+def _isolation(spec: Spec) -> list[str]:
+    options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup"]
+    options += ["--disable-userns", "--uid", str(UID), "--gid", str(GID), "--hostname", spec.hostname]
+    options += ["--cap-drop", "ALL", "--die-with-parent"]
+    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself has a session of its
+    # own in any case (process.spawn), so the supervisor's terminal is out of reach either way.
+    return options if spec.tty else [*options, "--new-session"]
+
+
+def _programs(host: Host) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name, target in host.links:
+        yield from ("--symlink", target, f"/{name}")
+    for name in host.directories:
+        yield from ("--ro-bind", f"/{name}", f"/{name}")
+
+
+def _kernel(host: Host) -> Iterator[str]:
+    yield from ("--proc", "/proc")
+    for name in host.proc_files:
+        yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+    for name in host.proc_directories:
+        yield from _cover(f"/proc/{name}", is_directory=True)
+    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox whose owner is root.
+    yield from ("--remount-ro", "/proc")
+
+
+def _cover(path: str, is_directory: bool) -> tuple[str, ...]:
+    """Hide a path under something empty that can't be written."""
+    if is_directory:
+        return ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)
+    return ("--ro-bind", "/dev/null", path)
+
+
+def _environment(spec: Spec) -> Iterator[str]:
+    yield "--clearenv"
+    for name, value in {"PATH": PATH, "HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", **spec.env}.items():
+        yield from ("--setenv", name, value)

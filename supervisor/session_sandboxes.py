@@ -1,0 +1,202 @@
+"""What the sandboxes of a session hold: command, environment, binds, bounds; the agent's, and that of one command.
+
+It is separate from `surroundings`, which opens and closes what stands around them, and from `sandbox`, which makes them. INVARIANT: no
+secret is in one of them, but placeholders of it; the token of the agent's door is in the agent's alone.
+"""
+
+import secrets
+import sys
+from pathlib import Path
+
+import msgspec
+
+from supervisor import settings as environment
+from supervisor.core.actions import Exec
+from supervisor.core.egress_wire import Credential
+from supervisor.core.sessions import Session
+from supervisor.credentials import NamedSecrets
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, Limits, Spec
+from supervisor.sandbox.programs import find_program
+from supervisor.settings import ROOT, Settings
+
+PROXY_PORT = 3128
+AGENT_PORT = 3701
+INSIDE = "/opt/gatehouse"
+_CA_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HTTPLIB2_CA_CERTS",
+    "PERL_LWP_SSL_CA_FILE",
+    "HEX_CACERTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "DENO_CERT",
+)
+# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
+_JAVA_OPTIONS = " ".join(
+    (
+        *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
+        f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
+        # Maven 3.9 has a client of its own that asks for this; Maven 4 calls it so.
+        *(f"-Daether.{name}.useSystemProperties=true" for name in ("connector.http", "transport.apache")),
+    )
+)
+
+# The namespaces of a private copy that is mounted: of its users and of its mounts.
+type Within = tuple[int, int] | None
+
+
+class SessionSandboxes:
+    """`masked` are folders that no sandbox shows."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        named_secrets: NamedSecrets,
+        ca_bundle: Path,
+        java_store: Path,
+        masked: tuple[Path, ...],
+    ) -> None:
+        self._settings = settings
+        self._named_secrets = named_secrets
+        self._ca_bundle = ca_bundle
+        self._java_store = java_store
+        self._masked = masked
+        self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
+
+    def of_agent(self, session: Session, token: str, within: Within, *, tty: bool) -> Spec:
+        """The agent's sandbox."""
+        command, binds = self._program(session)
+        door = f"http://127.0.0.1:{AGENT_PORT}"
+        env = self._environment(session) | {
+            "GATEHOUSE_URL": door,
+            "GATEHOUSE_TOKEN": token,
+            "GATEHOUSE_SESSION": session.id,
+        }
+        if self._settings.anthropic_api_key:
+            env["ANTHROPIC_API_KEY"] = self._placeholder
+        env |= self._named_secrets.variables
+        return self._base(session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
+
+    def of_tool(self, session: Session, action: Exec, within: Within) -> Spec:
+        """The sandbox of one command: no token, no key, no agent's door."""
+        command = ("/bin/bash", "-c", action.command)
+        spec = self._base(session, command, self._environment(session), (), within, ports=(PROXY_PORT,), tty=False)
+        return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
+
+    @property
+    def model_url(self) -> str:
+        """Where the agent's model is asked."""
+        return self._settings.anthropic_base_url or "https://api.anthropic.com"
+
+    def model_credentials(self) -> tuple[Credential, ...]:
+        """The model's key, in either of the headers that clients of the Messages API send it in; none where there is no key."""
+        if not self._settings.anthropic_api_key:
+            return ()
+        scheme, _, rest = self.model_url.partition("://")
+        host = rest.split("/")[0]
+        return tuple(
+            Credential(
+                placeholder=self._placeholder,
+                secret=self._settings.anthropic_api_key,
+                header=header,
+                hosts=(host,),
+                scheme="http" if scheme == "http" else "https",
+            )
+            for header in ("x-api-key", "authorization")
+        )
+
+    def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+        if session.kind == "review":
+            return _reviewer(session.base)
+        path, binds = find_program(session.command[0], environment.search_path(), Path.home())
+        return (path, *session.command[1:]), binds
+
+    def _base(
+        self,
+        session: Session,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        binds: tuple[tuple[Path, str], ...],
+        within: Within,
+        *,
+        ports: tuple[int, ...],
+        tty: bool,
+    ) -> Spec:
+        settings = self._settings
+        return Spec(
+            command=command,
+            workspace_lower=Path(session.workspace),
+            workspace_merged=settings.sessions_dir / session.id / "merged",
+            env=env,
+            masked=self._masked,
+            readonly_binds=binds,
+            ca_bundle=self._ca_bundle,
+            java_store=self._java_store,
+            ports=ports,
+            redirected=session.network == "transparent",
+            limits=Limits(
+                cpu_s=int(settings.cpu_s),
+                memory_bytes=settings.memory_bytes,
+                processes=settings.processes,
+                output_bytes=settings.output_bytes,
+            ),
+            tty=tty,
+            within=within,
+        )
+
+    def _environment(self, session: Session) -> dict[str, str]:
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+            "HOME": HOME,
+            "USER": "agent",
+            "LOGNAME": "agent",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
+            "HTTP_PROXY": proxy,
+            "HTTPS_PROXY": proxy,
+            "http_proxy": proxy,
+            "https_proxy": proxy,
+            "NO_PROXY": "127.0.0.1,localhost,::1",
+            "no_proxy": "127.0.0.1,localhost,::1",
+            "NODE_USE_ENV_PROXY": "1",
+            # Yarn since its second version reads no other.
+            "YARN_HTTP_PROXY": proxy,
+            "YARN_HTTPS_PROXY": proxy,
+            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+        }
+        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
+        if self._settings.anthropic_base_url:
+            env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
+        env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
+        if session.kind == "review":
+            env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
+            env["GATEHOUSE_REVIEW_MODEL"] = self._settings.review_model
+        return env
+
+
+def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """The review agent's command, and the Python and libraries that it needs, shown read-only."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    prefix = Path(sys.base_prefix).resolve()
+    libraries = Path(sys.prefix) / "lib" / version / "site-packages"
+    binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
+    python = f"/usr/bin/{version}"
+    if not prefix.is_relative_to("/usr"):
+        # At its own place: a Python that is built with a shared library looks for it by the path that it was installed to.
+        binds.append((prefix, str(prefix)))
+        python = f"{prefix}/bin/{version}"
+    elif prefix != Path("/usr"):
+        python = f"{prefix}/bin/{version}"
+    return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)

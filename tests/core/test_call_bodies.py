@@ -1,0 +1,310 @@
+"""What the bodies of calls say of their size and price: never taken for less than a provider may read in them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, MOST_SEARCHES, read_call
+from supervisor.core.model_calls import ModelCall
+
+BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
+
+
+def call(api: Any, body: object, path: str = "/v1/messages", **extra: Any) -> ModelCall | None:
+    return read_call(api, path, json.dumps(body).encode(), **extra)
+
+
+def largest(api: Any, body: bytes) -> ModelCall:
+    choices = MOST_CHOICES if api == "chat" else 1
+    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, fast=True, regional=True)
+
+
+def test_a_plain_call() -> None:
+    found = call("messages", {"model": "m", "max_tokens": 9, "messages": [], "thinking": {"type": "disabled"}})
+    assert found == ModelCall(
+        api="messages", model="m", body_bytes=81, max_output_tokens=9, writes_cache=False, writes_long_cache=False, shows_output=True
+    )  # fmt: skip
+    cached = call("messages", {"model": "m", "system": [{"cache_control": {"type": "ephemeral", "ttl": "1h"}}]})
+    assert cached is not None
+    assert (cached.writes_cache, cached.writes_long_cache, cached.max_output_tokens) == (True, True, None)
+
+
+def test_models_in_paths() -> None:
+    arn = "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fus.x/invoke"
+    for path, name in [
+        (f"{BEDROCK}/converse", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        (arn, "arn:aws:bedrock:us-east-1:1:inference-profile/us.x"),
+    ]:
+        found = call("converse", {"model": "a lie", "inferenceConfig": {"maxTokens": 7}}, path)
+        assert found is not None
+        assert (found.model, found.max_output_tokens) == (name, 7)
+    vertex = call("messages", {"max_tokens": 1}, "/v1/projects/p/models/claude-opus-5@default:rawPredict")
+    assert vertex is not None
+    assert vertex.model == "claude-opus-5@default"
+    none = call("converse", {"inferenceConfig": 1}, "/x")
+    assert none is not None
+    assert none.model == ""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"previous_response_id": "r"},
+        {"prompt": {"id": "p"}},
+        {"mcp_servers": [{}]},
+        {"messages": [{"content": [{"type": "image", "source": {"type": "url", "url": "https://x"}}]}]},
+        {"input": [{"type": "input_file", "file_id": "f"}]},
+        {"tools": [{"type": "web_search_20250305"}]},
+        {"tools": [{"type": "code_interpreter"}]},
+    ],
+)
+def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
+    found = call("responses", {"model": "m", **body})
+    assert found is not None
+    assert found.beyond_body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"prompt": "text"}, {"tools": [{"input_schema": {"properties": {"url": {"type": "string"}}}}]}, {"type": 1}],
+)
+def test_input_that_is(body: dict[str, Any]) -> None:
+    found = call("responses", {"model": "m", **body})
+    assert found is not None
+    assert not found.beyond_body
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ({"max_tokens": 1, "max_completion_tokens": 5}, (5, 1)),
+        ({"max_tokens": True}, (None, 1)),
+        ({"max_tokens": -3, "n": 4}, (None, 4)),
+        ({"max_tokens": "9", "n": "many"}, (None, 128)),
+        ({"n": 10**9}, (None, 128)),
+        ({"n": 0}, (None, 1)),
+    ],
+)
+def test_limits(body: dict[str, Any], wanted: tuple[int | None, int]) -> None:
+    found = call("chat", {"model": "m", **body})
+    assert found is not None
+    assert (found.max_output_tokens, found.choices) == wanted
+
+
+def test_tiers_and_thought() -> None:
+    dear = call("messages", {"model": "m", "speed": "fast", "inference_geo": "us", "reasoning_effort": "none"})
+    assert dear is not None
+    assert dear.fast
+    assert dear.regional
+    assert dear.shows_output
+    plain = call(
+        "messages",
+        {"model": "m", "service_tier": ["priority"], "inference_geo": "global", "thinking": {"type": "adaptive"}},
+    )
+    assert plain is not None
+    assert not plain.fast
+    assert not plain.regional
+    assert not plain.shows_output
+    tier = call("chat", {"model": "m", "service_tier": "priority"})
+    assert tier is not None
+    assert tier.fast
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xff", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
+def test_what_cant_be_read_is_as_large_as_can_be(body: bytes) -> None:
+    found = read_call("messages", "/v1/messages", body)
+    assert found == largest("messages", body)
+    assert read_call("messages", "/v1/messages", body, at_model_host=False) is None
+
+
+def test_an_encoded_body_and_one_that_says_a_key_twice() -> None:
+    body = b'{"model": "m", "max_tokens": 1, "max_tokens": 2}'
+    assert read_call("messages", "/", body) == largest("messages", body)
+    encoded = read_call("messages", "/", b'{"model": "m"}', is_encoded=True)
+    assert encoded is not None
+    assert encoded.beyond_body
+    assert encoded.model == ""
+
+
+def test_elsewhere_only_what_has_the_shape() -> None:
+    assert call("messages", {"text": "hello"}, at_model_host=False) is None
+    assert call("messages", {"model": "m"}, at_model_host=False) is None
+    assert call("messages", {"model": "m", "messages": []}, at_model_host=False) is not None
+    assert call("converse", {}, f"{BEDROCK}/converse", at_model_host=False) is not None
+    assert call("messages", {"model": 1, "messages": []}, at_model_host=False) is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
+    )
+)
+def test_any_body_is_read(body: object) -> None:
+    found = call("chat", body)
+    assert found is not None
+    assert found.choices >= 1
+
+
+@pytest.mark.parametrize("value", [b"{}", b"1", b"[]", b'{"a":1}'])
+def test_of_too_many_values_none_is_read_and_the_call_is_the_largest_there_is(value: bytes) -> None:
+    """32 KB of gzip are 32 MB of these: to read them takes a gigabyte, and seconds in which egress does nothing else."""
+    marks = sum(map((value + b",").count, (b"{", b"[", b",", b":")))
+    room = MOST_MARKS - 20
+
+    def call(count: int, *, at_model_host: bool) -> ModelCall | None:
+        body = b'{"model":"m","max_tokens":5,"messages":[' + (value + b",") * count + b"1]}"
+        return read_call("chat", "/v1/chat/completions", body, at_model_host=at_model_host)
+
+    for at_model_host in (True, False):
+        read = call(room // marks, at_model_host=at_model_host)
+        assert read is not None
+        assert (read.model, read.beyond_body) == ("m", False)
+        large = call(room // marks + 20, at_model_host=at_model_host)
+        assert large is not None
+        assert (large.model, large.max_output_tokens, large.beyond_body) == ("", None, True)
+
+
+def read(api: Any, body: object, path: str = "/v1/x", **extra: Any) -> ModelCall:
+    found = call(api, body, path, **extra)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "m", "Model": "dear"},
+        {"MODEL": "dear"},
+        {"model": "m", "N": 128},
+        {"model": "m", "max_tokens": 1, "Max_Tokens": 64000},
+        {"model": "m", "max_to\u212aens": 64000},
+        {"model": "m", "\u017fervice_tier": "priority"},
+    ],
+)
+def test_a_key_that_some_readers_take_for_another_says_nothing(body: dict[str, Any]) -> None:
+    assert read("chat", body) == largest("chat", json.dumps(body).encode())
+
+
+def test_keys_of_any_case_are_no_matter_where_they_mean_nothing() -> None:
+    found = read("messages", {"model": "m", "max_tokens": 1, "metadata": {"Model": 1}, "tools": [{"input_schema": {"N": 1, "n": 2}}]})  # fmt: skip
+    assert (found.model, found.max_output_tokens) == ("m", 1)
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "wanted"),
+    [
+        ("responses", {"max_tokens": 1}, None),
+        ("responses", {"max_output_tokens": 3, "max_tokens": 9}, 3),
+        ("messages", {"max_output_tokens": 1}, None),
+        ("chat", {"max_completion_tokens": 1, "max_tokens": "64000"}, None),
+        ("chat", {"max_completion_tokens": 1, "max_tokens": 64000.0}, None),
+        ("chat", {"max_completion_tokens": 7, "max_tokens": None}, 7),
+        ("converse", {"max_tokens": 1}, None),
+        ("converse", {"inferenceConfig": {"maxTokens": 1}, "additionalModelRequestFields": {"max_tokens": 9}}, 9),
+        ("invoke", {"inferenceConfig": {"maxTokens": 1}}, None),
+    ],
+)
+def test_only_what_the_api_reads_limits_what_comes_back(api: str, body: dict[str, Any], wanted: int | None) -> None:
+    assert read(api, {"model": "m", **body}).max_output_tokens == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ({"n": None}, 1),
+        ({"n": 2.0}, MOST_CHOICES),
+        ({"best_of": 20}, 20),
+        ({"n": 3, "best_of": 2}, 3),
+        ({"prompt": ["a", "b", "c"], "n": 2}, 6),
+        ({"prompt": [[1, 2], [3]]}, 2),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": []}, 1),
+    ],
+)
+def test_every_answer_that_is_made_counts(body: dict[str, Any], wanted: int) -> None:
+    assert read("chat", {"model": "m", **body}).choices == wanted
+
+
+def test_a_path_that_names_the_model_is_believed_rather_than_the_body() -> None:
+    cheap = {"model": "claude-3-haiku", "messages": []}
+    assert read("messages", cheap, "/v1/projects/p/models/claude-opus-5:rawPredict").model == "claude-opus-5"
+    assert read("chat", cheap, "/openai/deployments/gpt-6-astra/chat/completions?api-version=1").model == "gpt-6-astra"
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        ({"models": ["dear", "cheap", "dear"]}, ("dear", "cheap")),
+        ({"fallbacks": [{"model": "dear"}, "x"]}, ("", "x")),
+        ({"preset": "mine"}, ("mine", "")),
+        ({"models": None, "fallbacks": []}, ()),
+        ({"models": [str(number) for number in range(50)]}, ("",)),
+    ],
+)
+def test_other_models_that_may_answer_are_named(other: dict[str, Any], names: tuple[str, ...]) -> None:
+    found = read("chat", {"model": "m", **other})
+    assert (found.model, found.others) == ("m", names)
+
+
+def test_a_model_that_is_asked_beside_is_named() -> None:
+    advisor = {"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-5"}
+    assert read("messages", {"model": "m", "tools": [advisor, {"name": "own"}]}).advisors == ("claude-opus-5",)
+    assert read("messages", {"model": "m", "tools": [advisor | {"model": 3}]}).advisors == ("",)
+
+
+def test_what_is_written_to_a_cache_is_found_however_it_is_spelled() -> None:
+    body = b'{"model": "m", "system": [{"\\u0063ache_control": {"type": "ephemeral", "ttl": "\\u0031h"}}]}'
+    found = read_call("messages", "/v1/messages", body)
+    assert found is not None
+    assert (found.writes_cache, found.writes_long_cache) == (True, True)
+    short = read("messages", {"model": "m", "system": [{"cache_control": {"ttl": "5m"}, "text": "cache for 1h"}]})
+    assert (short.writes_cache, short.writes_long_cache) == (True, False)
+    assert read("converse", {"system": [{"cachePoint": {"type": "default"}}]}).writes_cache
+
+
+def test_pictures_and_pages_are_more_than_their_bytes() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
+    pages = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "x"}}
+    ours = {"image": {"format": "png", "source": {"bytes": "x"}}}
+    assert read("messages", {"model": "m", "messages": [{"content": [picture, picture]}]}).pictures == 2
+    assert read("converse", {"messages": [{"content": [ours]}]}).pictures == 1
+    assert not read("messages", {"model": "m", "messages": [{"content": [picture]}]}).beyond_body
+    assert read("messages", {"model": "m", "messages": [{"content": [pages]}]}).beyond_body
+    assert read("converse", {"messages": [{"content": [{"document": {"source": {"bytes": "x"}}}]}]}).beyond_body
+
+
+def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    assert read("messages", {"model": "m", "tools": [search | {"max_uses": 3}, {"name": "own"}]}).searches == 3
+    assert read("responses", {"model": "m", "tools": [search, {"type": "file_search"}]}).searches == 2 * MOST_SEARCHES
+    assert read("responses", {"model": "m", "tools": [search | {"max_uses": "9"}], "max_tool_calls": 10**9}).searches == MOST_SEARCHES  # fmt: skip
+    assert read("responses", {"model": "m", "tools": {"type": "web_search"}}).searches == 0
+    for body in ({"tools": [{"type": "image_generation"}]}, {"tools": [{"type": "code_interpreter"}]}, {"web_search_options": {"a": 1}}):  # fmt: skip
+        assert read("chat", {"model": "m", **body}).bills_more
+        assert not read("chat", {"model": "m", "messages": [], **body}, at_model_host=False).bills_more
+    assert not read("chat", {"model": "m", "tools": [search]}).bills_more
+
+
+def test_what_a_model_prepares_unseen_isnt_bounded_by_what_is_seen() -> None:
+    quiet = {"model": "m", "thinking": {"type": "disabled"}}
+    assert read("messages", quiet).shows_output
+    assert not read("messages", quiet | {"tools": [{"name": "write"}]}).shows_output
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ({"serviceTier": {"type": "priority"}}, ()),
+        ({"performanceConfig": {"latency": "optimized"}}, ()),
+        ({}, (("X-Amzn-Bedrock-Service-Tier", "priority"),)),
+        ({}, (("x-amzn-bedrock-performanceconfig-latency", "Optimized "),)),
+    ],
+)
+def test_bedrocks_dearer_tiers(body: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> None:
+    assert read("converse", body, f"{BEDROCK}/converse", headers=headers).fast
+    assert not read("converse", {"serviceTier": "priority", "performanceConfig": []}, headers=(("a", "priority"),)).fast

@@ -1,0 +1,122 @@
+"""What the repository holds: no registry's name, no address, what is promised at its top, and every package that is used and no other."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.test_architecture import ROOT, imported, sources
+
+
+def tracked_files() -> list[Path]:
+    """What belongs to the repository: what git has, and what it would take; symlinks and removed files left out."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+# Put together here, so that this file holds none of them either.
+REGISTRY_HOSTS = [
+    ".".join(labels)
+    for labels in [
+        ("pypi", "org"), ("pythonhosted", "org"), ("pypi", "python", "org"), ("npmjs", "org"), ("npmjs", "com"),
+        ("yarnpkg", "com"), ("crates", "io"), ("rubygems", "org"), ("proxy", "golang", "org"), ("sum", "golang", "org"),
+        ("deb", "debian", "org"), ("security", "debian", "org"), ("archive", "ubuntu", "com"), ("docker", "io"), ("ghcr", "io"),
+        ("repo", "maven", "apache", "org"), ("packagist", "org"), ("nuget", "org"), ("hackage", "haskell", "org"),
+    ]
+]  # fmt: skip
+
+
+def test_no_package_registry_is_named_anywhere() -> None:
+    """Where packages come from is the machine's configuration; a name in here would go around a mirror."""
+    # A label before the host is a host too; a longer word that ends in it is another name.
+    pattern = re.compile(
+        rb"(?<![a-z0-9-])(" + b"|".join(re.escape(host).encode() for host in REGISTRY_HOSTS) + rb")(?![a-z0-9-])"
+    )
+    naming = {
+        f"{path.relative_to(ROOT)}: {found.group().decode()}"
+        for path in tracked_files()
+        if (found := pattern.search(path.read_bytes().lower()))
+    }
+    assert not naming, "use packages.example.org in examples"
+
+
+def test_the_lock_files_name_no_address() -> None:
+    for lock in sorted(ROOT.glob("requirements*.lock")):
+        assert "://" not in lock.read_text(encoding="utf-8"), lock.name
+        options = {
+            line.split()[0].split("=")[0]
+            for line in lock.read_text(encoding="utf-8").splitlines()
+            if line.lstrip().startswith("-")
+        }
+        assert options <= {"--hash"}, lock.name
+
+
+PROMISED = """
+    pyproject.toml requirements.lock Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
+    .ci/run scripts/setup supervisor/core supervisor/gate.py supervisor/approval_queue.py supervisor/audit.py
+    supervisor/policy_files.py supervisor/session_manager.py supervisor/kill_switch.py supervisor/store
+    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress supervisor/brokers/exec.py
+    supervisor/workspace supervisor/server supervisor/settings.py supervisor/clock.py supervisor/process.py
+    supervisor/errors.py supervisor/app.py supervisor/cli.py agent_image/reviewer policy/default.yaml policy/examples
+    policy/README.md web/templates web/static data/README.md tests/fakes tests/golden tests/scenarios tests/escape
+    tests/browser bench
+""".split()  # noqa: SIM905  (a list of names, to be read)
+
+
+def test_the_layout_is_a_promise() -> None:
+    def is_kept(target: Path) -> bool:
+        return target.is_file() or (target.is_dir() and any(target.iterdir()))
+
+    assert [path for path in PROMISED if not is_kept(ROOT / path)] == [], "missing or empty"
+
+
+def test_nothing_unexpected_lies_at_the_top_level() -> None:
+    """The top level is what a newcomer reads first; a new name there is a decision, made here."""
+    promised = {path.split("/")[0] for path in PROMISED} | {
+        ".gitignore", ".dockerignore", "requirements-dev.lock", "requirements-uv.lock", "scripts", "tests", "docs", "compose.yaml",
+    }  # fmt: skip
+    assert {path.relative_to(ROOT).parts[0] for path in tracked_files()} <= promised
+
+
+def test_web_holds_no_python() -> None:
+    assert not list((ROOT / "web").rglob("*.py"))
+
+
+# Packages whose import has another name, and packages that are used without an import of ours.
+INSTALLS = {"pyyaml": "yaml", "dnspython": "dns", "pyopenssl": "OpenSSL"}
+NOT_IMPORTED = {"flit-core": "builds the project"}
+# uvicorn takes its loop and its WebSockets by name, Litestar its template engine.
+NAMED = {
+    "uvloop": r"[\"']uvloop",
+    "websockets": r"uvicorn\.protocols\.websockets",
+    "jinja2": r"litestar\.(contrib|plugins)\.jinja",
+}
+
+
+def declared_dependencies() -> dict[str, str]:
+    """Package -> the name it is imported by."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = (re.split(r"[<>=!~\[; ]", line)[0] for line in project["dependencies"])
+    return {name: INSTALLS.get(name, name.replace("-", "_")) for name in names}
+
+
+def test_every_dependency_is_used() -> None:
+    """A package that nothing uses is only risk."""
+    tops = {name.split(".")[0] for module in sources() for name in imported(module)}
+    text = "\n".join(module.path.read_text(encoding="utf-8") for module in sources())
+    named = {package for package, pattern in NAMED.items() if re.search(pattern, text)}
+    unused = {p for p, top in declared_dependencies().items() if top not in tops and p not in {*named, *NOT_IMPORTED}}
+    assert unused == set()
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """What is only there because another package needs it may go when that one changes."""
+    known = {*sys.stdlib_module_names, *declared_dependencies().values(), "supervisor", "agent_image"}
+    tops = {(name.split(".")[0], module.name) for module in sources() for name in imported(module)}
+    assert {(top, module) for top, module in tops if top not in known} == set()
