@@ -61,6 +61,17 @@ class Handler(ProxyConnectionHandler):
         with self.timeout_watchdog.disarm():
             await self.hooks.run(hook)
 
+    async def open_connection(self, command: commands.OpenConnection) -> None:
+        """INVARIANT: no connection to an origin outlives this task. mitmproxy closes it where its layers are told of the end, and `server_event` waits, which its
+        own doesn't: cancelled there, it would stay open until it is collected as garbage.
+        """
+        try:
+            await super().open_connection(command)
+        finally:
+            left = self.transports.pop(command.connection, None)
+            if left is not None and left.writer is not None:
+                left.writer.close()
+
     async def server_event(self, event: events.Event) -> None:
         if self.counted is not None and isinstance(event, events.DataReceived):
             if event.connection is not self.client:

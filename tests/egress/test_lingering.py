@@ -66,6 +66,36 @@ async def test_a_client_that_reads_nothing_and_leaves_half_holds_no_descriptor(
             client.close()
 
 
+# Where nothing is collected as garbage, and clients mostly leave while their origin's answer waits for its turn.
+UNCOLLECTED = """
+import asyncio, gc
+from supervisor.egress.inspector import Handler
+gc.disable()
+in_steps = Handler._in_steps
+async def slowly(self, event):
+    await asyncio.sleep(0.02)
+    await in_steps(self, event)
+Handler._in_steps = slowly
+"""
+
+
+async def test_an_origins_connection_ends_with_its_clients(tmp_path: Path, upstream_ca: Path, http: Origin) -> None:
+    http.respond = much
+    running = running_egress(tmp_path, upstream_ca, preface=UNCOLLECTED)
+    async with running as supervisor, serving(supervisor, "s") as proxy:
+        await proxy.send(b"GET / HTTP/1.1\r\n\r\n")  # what looks inside has begun
+        before, connections = descriptors(supervisor), http.connections
+        target = f"origin.test:{http.port}"
+        for count in range(1, 5):
+            with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+                client.sendall(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+                async with asyncio.timeout(PATIENCE_S):
+                    while http.connections < connections + count:
+                        await asyncio.sleep(0.01)
+        await supervisor.until(Settled, 4)
+        await until_back_at(supervisor, before)
+
+
 # Of a client that is read no further, so that what it says is not the measure of how long it gets to read.
 PATIENT = "from supervisor.egress import ends, inspector\nends.FAREWELL_S = inspector.FAREWELL_S = 60.0"
 

@@ -217,7 +217,8 @@ def fuzz_git(text: str) -> None:
         words = shlex.split(text)
         assert posixpath.basename(words[0]) == "git"
         operands = [word for word in words[1:] if not word.startswith("-")]
-        is_forced = any(word.startswith(("--f", "-")) and "f" in word.lstrip("-")[:1] for word in words) or "+" in text
+        has_flag = any(word.startswith(("--f", "-")) and "f" in word.lstrip("-")[:1] for word in words)
+        is_forced = has_flag or any(one.startswith("+") for one in operands[2:])
         assert operands[0] in ("push", "fetch"), operands
         assert operands[1] == "origin", operands
         if operands[0] == "push":

@@ -63,7 +63,7 @@ def trace_own_child():
         syscall("ptrace", 16, child.pid, 0, 0)
         return "attached"
     finally:
-        child.kill()
+        os.kill(child.pid, signal.SIGKILL)  # `child.kill` takes one that is stopped by its tracer for one that has ended
         child.wait()
 
 
