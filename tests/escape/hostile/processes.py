@@ -63,7 +63,8 @@ def trace_own_child():
         syscall("ptrace", 16, child.pid, 0, 0)
         return "attached"
     finally:
-        os.kill(child.pid, signal.SIGKILL)  # `child.kill` takes one that is stopped by its tracer for one that has ended
+        # `child.kill` takes one that is stopped by its tracer for one that has ended.
+        os.kill(child.pid, signal.SIGKILL)
         child.wait()
 
 
