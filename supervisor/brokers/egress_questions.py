@@ -223,8 +223,8 @@ class EgressQuestions:
         self, question: Question, grant: Grant, action: Network, judged: Network, *, private_ok: bool = False
     ) -> Answer:
         """What was allowed may go out: `judged` is the action with as much of its addresses as was judged."""
-        # What egress does when it is allowed is exactly this action: it asked with what it is about to do.
-        grant.use(action)
+        # What egress does when it is allowed is exactly this: it asked with what it is about to do.
+        grant.use(judged)
         self._grants[question.question_id] = grant
         # A rule that was saved meanwhile may have answered instead of the person: a rule for one path lets a CONNECT be looked
         # into, and must not become an approval of everything inside.

@@ -120,6 +120,8 @@ class Tunnels:
     async def _hello(self, client: Held, connection: Connection, action: Network, reader: HelloReader) -> bytes:
         """A ClientHello whose server name is checked, covered by the allowance: it may be sent on."""
         by = in_s(HELLO_TIMEOUT_S)
+        if not client.data:
+            client.look()  # who was told of its tunnel early has often said it by now
         try:
             while (hello := reader.read(client.data)) is None:
                 await client.more(by)
