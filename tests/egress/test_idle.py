@@ -81,9 +81,11 @@ async def test_a_byte_now_and_then_keeps_it(joined: Joined, up: bool) -> None:
         joined.tick(MOST_QUIET_TICKS - 1)
         here.send(b"x")
         assert await received(there) == b"x"
-        joined.tick(1)
+        joined.tick(1)  # this one found that something moved
         assert not joined.running.done()
     joined.tick(MOST_QUIET_TICKS)
+    assert not joined.running.done()
+    joined.tick(1)
     assert await joined.running == "idle"
 
 
