@@ -1,8 +1,6 @@
 """The states that a connection can be in when it is reset: what its client and its origin have said by then, as `test_resets` holds them."""
 
 import asyncio
-import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from tests.egress.egress_harness import (
     allow,
 )
 from tests.egress.hellos import client_hello, server_hello
+from tests.fakes.resets import reset_on_close
 
 HOST = "origin.test"
 HELLO = client_hello(HOST)
@@ -39,9 +38,8 @@ class Peer:
             return await self.reader.readuntil(end)
 
     def reset(self) -> None:
-        """RFC 9293 3.5.2: what a socket does that lingers for no time (socket(7))."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        """End it in anger."""
+        reset_on_close(self.writer.get_extra_info("socket"))
         self.writer.transport.abort()
 
 

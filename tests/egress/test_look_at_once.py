@@ -3,16 +3,14 @@
 import asyncio
 import select
 import socket
-import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from tests.egress.test_resolver import in_pinned_loop
+from tests.fakes.resets import reset_on_close
 from tests.fakes.waiting import PATIENCE_S
-
-RESET = struct.pack("ii", 1, 0)
 
 
 def run(test: Callable[[Held, socket.socket], Awaitable[None]]) -> None:
@@ -79,7 +77,7 @@ def test_the_end_is_the_loops_to_tell() -> None:
 
 def test_a_reset_is_the_end() -> None:
     async def test(held: Held, peer: socket.socket) -> None:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        reset_on_close(peer)
         peer.close()
         until_it_came(held)
         held.look()
