@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# What one test read, the others keep.
+pytestmark = pytest.mark.xdist_group("architecture")
 
 # Part -> the parts it may import. `BASE` may be used by every part but the two that it stands on.
 BASE = {"errors", "settings", "clock", "process", "whole_files"}
@@ -170,8 +172,13 @@ def sources() -> tuple[Module, ...]:
     return tuple(found)
 
 
-def imported(module: Module) -> Iterator[str]:
+@cache
+def imported(module: Module) -> tuple[str, ...]:
     """Every dotted name that a module imports, relative ones resolved; `from a import b` gives `a.b`."""
+    return tuple(_imported(module))
+
+
+def _imported(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -183,8 +190,13 @@ def imported(module: Module) -> Iterator[str]:
             yield from (f"{start}.{alias.name}" for alias in node.names)
 
 
-def used(module: Module) -> Iterator[str]:
+@cache
+def used(module: Module) -> frozenset[str]:
     """Every name that a module uses, as the dotted name it was imported by (`t.time` -> `time.time`)."""
+    return frozenset(_used(module))
+
+
+def _used(module: Module) -> Iterator[str]:
     names: dict[str, str] = {}
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):

@@ -1,10 +1,13 @@
 """What the repository holds: no registry's name, no address, what is promised at its top, and every package that is used and no other."""
 
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from tests.test_architecture import ROOT, imported, sources
 
@@ -55,6 +58,13 @@ def test_the_lock_files_name_no_address() -> None:
             if line.lstrip().startswith("-")
         }
         assert options <= {"--hash"}, lock.name
+
+
+@pytest.mark.xdist_group("kept")
+def test_tests_that_share_something_share_a_worker(request: pytest.FixtureRequest) -> None:
+    """What two versions of others' work once undid in silence: each worker started a browser, and a supervisor under load, of its own."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert request.node.nodeid.endswith("@kept")
 
 
 PROMISED = """

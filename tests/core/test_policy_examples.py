@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from supervisor.errors import PolicyError
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
 README = (ROOT / "policy" / "README.md").read_text(encoding="utf-8")
-SHIPPED = [ROOT / "policy" / "default.yaml", *sorted((ROOT / "policy" / "examples").glob("*.yaml"))]
+DEFAULT = ROOT / "policy" / "default.yaml"
+SHIPPED = [DEFAULT, *sorted((ROOT / "policy" / "examples").glob("*.yaml"))]
 
 WORTH_ASKING = [
     # pushes
@@ -121,9 +123,14 @@ def rows() -> list[tuple[str, list[str], list[str]]]:
     return found
 
 
+@cache
+def shipped(path: Path) -> Policy:
+    return parse_policy(path.read_text(encoding="utf-8"), path.name)
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_shows_what_it_matches(path: Path) -> None:
-    policy = parse_policy(path.read_text(encoding="utf-8"), path.name)
+    policy = shipped(path)
     assert policy.rules
     assert not policy.warnings
     assert [rule.text for rule in policy.rules if not rule.why] == []
@@ -131,34 +138,33 @@ def test_a_shipped_policy_loads_without_a_warning_and_each_rule_says_why_and_sho
 
 
 def test_the_default_policy_lets_nothing_out_unasked() -> None:
-    policy = parse_policy((ROOT / "policy" / "default.yaml").read_text(encoding="utf-8"), "default.yaml")
+    policy = shipped(DEFAULT)
     assert {rule.category for rule in policy.rules if rule.effect == "allow"} == {"exec"}
     assert {policy.mode_of(category) for category in ("exec", "filesystem", "network", "git", "packages")} == {"ask"}
 
 
 def commands_allowed(path: Path) -> set[str]:
-    policy = parse_policy(path.read_text(encoding="utf-8"), path.name)
+    policy = shipped(path)
     return {rule.text for rule in policy.rules if rule.category == "exec" and rule.effect == "allow"}
 
 
 def test_the_maintainer_may_do_in_its_copy_whatever_a_new_session_may() -> None:
-    default, maintainer = ROOT / "policy" / "default.yaml", ROOT / "policy" / "examples" / "maintainer.yaml"
-    assert commands_allowed(default) - commands_allowed(maintainer) == set()
+    maintainer = ROOT / "policy" / "examples" / "maintainer.yaml"
+    assert commands_allowed(DEFAULT) - commands_allowed(maintainer) == set()
 
 
 def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None:
     cases = read_cases((GOLDEN / "exec_everyday.yaml").read_text(encoding="utf-8"), "exec_everyday.yaml")
-    default = parse_policy((ROOT / "policy" / "default.yaml").read_text(encoding="utf-8"), "default.yaml")
-    shipped = {(rule.text, rule.exceptions) for rule in default.rules if rule.effect == "allow"}
+    allowed = {(rule.text, rule.exceptions) for rule in shipped(DEFAULT).rules if rule.effect == "allow"}
     policies = {json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases}
     for data in policies.values():
-        assert {(rule.text, rule.exceptions) for rule in policy_from_data(data).rules} <= shipped
+        assert {(rule.text, rule.exceptions) for rule in policy_from_data(data).rules} <= allowed
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("command", WORTH_ASKING)
 def test_no_shipped_policy_allows_what_is_worth_asking(path: Path, command: str) -> None:
-    policy = parse_policy(path.read_text(encoding="utf-8"), path.name)
+    policy = shipped(path)
     for line in (command, f"git status && {command}", f"timeout 60 {command} 2>&1 | tail -5"):
         verdict = evaluate(policy, Exec(command=line), now=0.0, workspace="/workspace/merged")
         assert verdict.decision != "allow", line

@@ -12,6 +12,7 @@ from supervisor.core.rules import Verdict, evaluate
 from tests.fakes.shell_scripts import ALLOWED, EVIL, FED, FEEDERS, POLICY, PREFIXES, SUFFIXES, insert, random_script
 
 IN_FORCE = policy_from_data(POLICY)
+DENYING = policy_from_data({**POLICY, "deny": ["exec(evil --now *)"]})
 RANDOM = st.randoms(use_true_random=False)
 # The grammar misreads about one in ten thousand of these scripts. Our own reader notices, and then it is asked.
 MISREAD = "two parsers read differently"
@@ -56,9 +57,8 @@ def test_a_command_that_isn_t_allowed_anywhere_in_it_makes_it_not_allowed(random
 @given(RANDOM)
 def test_a_deny_rule_finds_its_command_anywhere(random: Random) -> None:
     """Whatever else is opaque in the script: a denied command that stands there as it is written is seen."""
-    policy = policy_from_data({**POLICY, "deny": ["exec(evil --now *)"]})
     script = random_script(random)
     what = insert(random, script)
     if "evil --now" in what and not what.startswith(NOT_SEEN):
-        verdict = evaluate(policy, Exec(command=script.render()), now=0.0)
+        verdict = evaluate(DENYING, Exec(command=script.render()), now=0.0)
         assert verdict.decision == "deny", (what, script.render())
