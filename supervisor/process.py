@@ -102,6 +102,15 @@ class Child:
         for pid in frozen:
             _signal_pid(pid, signal.SIGKILL)
 
+    async def end(self) -> None:
+        """Close it, and wait for its end even where we are cancelled meanwhile: nothing of it runs once this is over."""
+        self.close()
+        try:
+            await self.wait()
+        except asyncio.CancelledError:
+            await asyncio.wait({self._ended})
+            raise
+
     def close(self) -> None:
         """Kill what still runs and give back the pipes. The end is then still waited for by the loop."""
         if self.returncode is None:
@@ -202,8 +211,8 @@ async def run(
     """Run a program to its end and give what it wrote.
 
     `output_limit_bytes` bounds each of the two streams; what is beyond is read and dropped, and `truncated` is set. After
-    `timeout_s` seconds the whole tree is killed and `timed_out` is set. When the caller is cancelled the tree is killed too.
-    Raises UserError when the program can't be started.
+    `timeout_s` seconds the whole tree is killed and `timed_out` is set. When the caller is cancelled the tree is killed
+    too, and the program has ended when that is told. Raises UserError when the program can't be started.
     """
     child = await spawn(
         argv, env=env, cwd=cwd, stdin=DEVNULL if stdin is None else PIPE, stdout=PIPE, stderr=PIPE, pass_fds=pass_fds
@@ -228,7 +237,7 @@ async def run(
             for pump in pumps:
                 pump.cancel()
     finally:
-        child.close()
+        await child.end()
     return Completed(child.argv, code, bytes(out.data), bytes(err.data), out.truncated or err.truncated, timed_out)
 
 

@@ -99,7 +99,25 @@ async def test_a_cancelled_caller_leaves_nothing() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await gone(pid)
+    assert pid not in children(os.getpid())
+
+
+async def test_an_end_is_waited_for_by_whoever_is_cancelled_meanwhile() -> None:
+    child = await spawn(["sleep", "60"], env=ENV)
+    told: list[int | None] = []
+
+    async def ending() -> None:
+        try:
+            await child.end()
+        finally:
+            told.append(child.returncode)
+
+    task = asyncio.ensure_future(ending())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == [128 + signal.SIGKILL]
 
 
 async def test_a_missing_program_is_a_users_error() -> None:

@@ -218,8 +218,7 @@ class _Start:
             os.close(descriptor)
         self._outputs = []
         if self._child is not None:
-            self._child.close()
-            await self._child.wait()
+            await self._child.end()
         if self._running is not None:
             self._running.kill("it couldn't be started")
             self._running.on_output_end()

@@ -98,8 +98,7 @@ class Preparing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._channel.close()
-        self._child.close()
-        await self._child.wait()
+        await self._child.end()
 
     async def mount(self, lower: Path, folder: Path) -> OverlayMount:
         """Mount `folder/upper` over `lower` at `folder/merged`. Raises SandboxError with the step that the kernel refused."""

@@ -5,6 +5,7 @@ a process behind, or take an end that wasn't told for a finished copy.
 """
 
 import asyncio
+import contextlib
 import errno
 import json
 import os
@@ -115,20 +116,19 @@ async def _drive(
         raise
     finally:
         theirs.close()
-    reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE_BYTES)
-    under_way: deque[Piece] = deque()
     try:
-        while waiting or under_way:
-            while waiting and len(under_way) < UNDER_WAY:
-                piece = waiting.popleft()
-                writer.write(_line(piece))
-                under_way.append(piece)
-            done(under_way[0], await _answer(reader, tell))
-            under_way.popleft()
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LONGEST_LINE_BYTES)
+        under_way: deque[Piece] = deque()
+        with contextlib.closing(writer):
+            while waiting or under_way:
+                while waiting and len(under_way) < UNDER_WAY:
+                    piece = waiting.popleft()
+                    writer.write(_line(piece))
+                    under_way.append(piece)
+                done(under_way[0], await _answer(reader, tell))
+                under_way.popleft()
     finally:
-        writer.close()
-        child.close()
-        await child.wait()
+        await child.end()
 
 
 def _line(piece: Piece) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 from supervisor.errors import StorageError, UserError
 from supervisor.process import children
 from supervisor.workspace import channel, copy_pool, copying, snapshot
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.copy_pool import Piece, Place, copy_all
 from supervisor.workspace.copying import Copier
 from supervisor.workspace.journal import replay
 from supervisor.workspace.snapshot import make_copy
@@ -328,6 +331,27 @@ async def test_a_copy_that_is_cancelled_leaves_nothing_and_nobody(
     assert making.cancelled()
     assert list((tmp_path / "s").iterdir()) == []
     assert set(children(os.getpid())) <= set(before)
+
+
+async def test_processes_that_fail_together_have_all_ended(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = children(os.getpid())
+    pooled(monkeypatch)
+    met = asyncio.Barrier(2)
+
+    async def full(*_: object) -> copying.Copied:
+        await met.wait()
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(copy_pool, "_answer", full)
+    work = [Piece("", "", [], into_baseline=True)] * 4
+    with contextlib.closing(Root(folder)) as host, contextlib.closing(Root(tmp_path)) as target:
+        place = Place(host.fd, target.fd, ())
+        for _ in range(20):  # who ends first has the other cancelled: in most rounds while that waits for its end
+            with pytest.raises(OSError, match="full"):
+                await copy_all(work, place, lambda *_: None, lambda _: None)
+            assert set(children(os.getpid())) <= set(before)
 
 
 async def test_a_process_that_dies_is_no_finished_copy(
