@@ -153,6 +153,9 @@ class Reading(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def write_eof(self) -> None:
+        """Nobody reads it."""
+
     def pause_reading(self) -> None:
         self.is_read = False
 
