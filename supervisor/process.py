@@ -123,10 +123,15 @@ class Child:
 
     async def connect(self) -> None:
         """Make streams of the pipes. Called once, by `spawn`."""
-        if self._popen.stdout is not None:
-            self.stdout = await self._reader(self._popen.stdout)
-        if self._popen.stderr is not None:
-            self.stderr = await self._reader(self._popen.stderr)
+        try:
+            if self._popen.stdout is not None:
+                self.stdout = await self._reader(self._popen.stdout)
+            if self._popen.stderr is not None:
+                self.stderr = await self._reader(self._popen.stderr)
+        except BaseException:
+            if self._popen.stderr is not None:
+                self._popen.stderr.close()  # the loop closes what it was given, which this one may not have been yet
+            raise
 
     async def _reader(self, pipe: IO[bytes]) -> asyncio.StreamReader:
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """process.py: what starts is a list with an explicit environment, and what ends takes its tree along."""
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -118,6 +119,18 @@ async def test_an_end_is_waited_for_by_whoever_is_cancelled_meanwhile() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert told == [128 + signal.SIGKILL]
+
+
+async def test_a_caller_that_goes_away_at_once_leaves_no_pipe_open(recwarn: pytest.WarningsRecorder) -> None:
+    for turns in range(8):  # one of them for each step of the way
+        task = asyncio.ensure_future(run(["sleep", "60"], env=ENV, timeout_s=60))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    gc.collect()
+    assert not [str(told.message) for told in recwarn]
 
 
 async def test_a_missing_program_is_a_users_error() -> None:

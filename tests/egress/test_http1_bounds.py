@@ -146,15 +146,16 @@ class Reading(asyncio.Transport):
     """Of a client that says more as long as it is read."""
 
     is_read = True
+    is_ended = False
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Whoever it is."""
 
     def is_closing(self) -> bool:
-        return False
+        return self.is_ended
 
     def write_eof(self) -> None:
-        """Nobody reads it."""
+        self.is_ended = True
 
     def pause_reading(self) -> None:
         self.is_read = False
@@ -168,10 +169,11 @@ async def test_who_said_much_before_it_is_looked_into_is_read_no_further(count: 
     client, transport = Held(), Reading()
     client.connection_made(transport)
     client.data += bytes(count)
-    reader, _ = inspector._streams(client)
+    reader, writer = inspector._streams(client)
     assert transport.is_read == (count < MOST_HELD_BYTES)
     assert len(await reader.read(count)) == count
     assert transport.is_read
+    writer.close()
 
 
 CANT_BE_READ = ["Content-Length: x", "Transfer-Encoding: xchunked", "Content-Length: 1\r\nTransfer-Encoding: chunked"]
