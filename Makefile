@@ -1,9 +1,9 @@
 # The commands of a checkout. `make help` lists them; CONTRIBUTING.md says more.
 # The work is done by scripts/ and the programs in .venv; nothing here decides anything.
 
-# How many tests run at once: one more than there are cores, since half of their time they wait for a disk, a page or a sandbox.
+# How many tests run at once: two more than there are cores, since half of their time they wait for a disk, a page or a sandbox.
 # Tests marked `serial` run alone, before the others.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$$((n + 1))" || echo 5)
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$$((n + 2))" || echo 6)
 # What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
 TESTS ?= tests
 BIN := .venv/bin
