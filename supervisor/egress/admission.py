@@ -13,7 +13,8 @@ from supervisor.core.egress_wire import Answer, Outcome
 from supervisor.egress import addresses
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.dialler import Pin
-from supervisor.egress.questions import Questions, denied
+from supervisor.egress.questions import GONE, Questions, denied
+from supervisor.egress.refusals import BROKEN
 from supervisor.egress.resolver import Resolver
 from supervisor.egress.sessions import Connection
 
@@ -71,17 +72,19 @@ class Admission:
         )
         if answer.decision != "allow":
             return answer
-        if is_pinned:
-            refused = None if pin is not None else denied("the connection has no checked address")
-        elif known:
-            refused = self._pin(connection, asked, private_ok=answer.private_ok)
-        else:
-            refused = await self._look_up(connection, action, answer)
-        if refused is None and action.operation == "request":
-            # A connection that nothing looks into is counted by whoever joins it.
-            refused = await self.allowances.take(connection.session, "requests", 1)
-            refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
-            refused = refused or connection.over  # what its client sent meanwhile
+        try:
+            if is_pinned:
+                refused = None if pin is not None else denied("the connection has no checked address")
+            elif known:
+                refused = self._pin(connection, asked, private_ok=answer.private_ok)
+            else:
+                refused = await self._look_up(connection, action, answer)
+            if refused is None and action.operation == "request":
+                # A connection that nothing looks into is counted by whoever joins it.
+                refused = await self._cover(connection, body_bytes)
+        except BaseException:
+            self._questions.settle(answer, "failed", {"error": BROKEN.why})
+            raise
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused
@@ -137,6 +140,13 @@ class Admission:
         """Why a literal address can't be reached whatever the rules say; None for names."""
         why = addresses.refusal(action.host, action.port, private_ok=True, forbidden=self._forbidden)
         return None if why == addresses.NOT_AN_ADDRESS else why
+
+    async def _cover(self, connection: Connection, body_bytes: int) -> Answer | None:
+        """Use up what a request needs; the denial where it isn't covered."""
+        refused = await self.allowances.take(connection.session, "requests", 1)
+        refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
+        refused = refused or connection.over  # what its client sent meanwhile
+        return refused or (GONE if self._questions.is_alone else None)
 
     async def _look_up(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
         """Look up, judge and pin the addresses of an allowed action; the denial where one of them won't do."""

@@ -6,6 +6,7 @@ doesn't go out; no answer, and a lost supervisor, are denials (law 3). What went
 """
 
 import asyncio
+from typing import NamedTuple
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Answer
@@ -19,6 +20,21 @@ DENIED_S = 1.0
 MOST_AT_ONCE = 2**40
 
 
+class _Drawing(NamedTuple):
+    """A draw of so much that isn't answered yet."""
+
+    found: asyncio.Future[Answer]
+    wanted: int
+
+
+def _is_as_much(count: int, denied: int) -> bool:
+    """Whether who needs so much may take the denial of the other for one's own.
+
+    By powers of two: of those who ask for a little less each time only so many ask the supervisor.
+    """
+    return count.bit_length() >= denied.bit_length()
+
+
 class Allowances:
     """One per process."""
 
@@ -26,8 +42,8 @@ class Allowances:
         self._questions = questions
         self._sessions = sessions
         self._clock = clock
-        self._draws: dict[tuple[Session, Kind], asyncio.Future[Answer]] = {}
-        self._denied: dict[tuple[Session, Kind], tuple[Answer, float]] = {}
+        self._draws: dict[tuple[Session, Kind], _Drawing] = {}
+        self._denied: dict[tuple[Session, Kind], tuple[Answer, int, float]] = {}
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
     async def cover(self, session: Session, kind: Kind, count: int) -> Answer | None:
@@ -47,17 +63,20 @@ class Allowances:
         return denied
 
     def draw(self, session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
-        """Ask for more, for all who need it; the answer, once what it grants is the session's."""
+        """Ask for more, for all who need it; the answer, once what it grants is the session's. One who asks for much is denied alone."""
         key = (session, kind)
         running = self._draws.get(key)
         if running is not None:
-            return running
+            return (
+                running.found if _is_as_much(count, running.wanted) else self._draw_after(running, session, kind, count)
+            )
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        denial, denied_at = self._denied.get(key, (None, 0.0))
-        if denial is not None and self._clock.monotonic() - denied_at < DENIED_S:
+        denial, denied_count, denied_at = self._denied.get(key, (None, 0, 0.0))
+        is_recent = self._clock.monotonic() - denied_at < DENIED_S
+        if denial is not None and is_recent and _is_as_much(count, denied_count):
             found.set_result(denial)
             return found
-        self._draws[key] = found
+        self._draws[key] = _Drawing(found, count)
         # Before: so that the ledger knows what went out of the last portion.
         self._report(session)
 
@@ -67,11 +86,25 @@ class Allowances:
             if answer.decision == "allow":
                 session.left[kind] += answer.granted
             else:
-                self._denied[key] = (answer, self._clock.monotonic())
+                self._denied[key] = (answer, count, self._clock.monotonic())
             if not found.done():
                 found.set_result(answer)
 
         self._questions.draw(session.id, kind, count - session.left[kind], answered)
+        return found
+
+    def _draw_after(self, running: "_Drawing", session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
+        """The answer that others wait for, where it is an allow; else one of our own, since they asked for so much more."""
+        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(drawn: asyncio.Future[Answer]) -> None:
+            if drawn.result().decision == "allow":
+                found.set_result(drawn.result())
+            else:
+                own = self.draw(session, kind, count)
+                own.add_done_callback(lambda own: found.set_result(own.result()))
+
+        running.found.add_done_callback(answered)
         return found
 
     def close(self, session: Session) -> None:

@@ -37,6 +37,10 @@ class Pin:
 PIN: ContextVar[Pin | None] = ContextVar("PIN", default=None)
 
 
+class GivenUpError(OSError):
+    """Nobody wants the connection any more that was being dialled."""
+
+
 class PinnedLoop(uvloop.Loop):
     """uvloop that dials only the current task's pin."""
 
@@ -50,8 +54,13 @@ class PinnedLoop(uvloop.Loop):
             raise OSError(_NOTHING)
         return await self.hold(protocol_factory, await self.dial(host, port))
 
-    async def dial(self, host: str, port: int) -> socket.socket:
-        """A bare socket to the first pinned address that answers, the caller's to close. `OSError` as above."""
+    async def dial(
+        self, host: str, port: int, waits: Callable[[Callable[[], None]], None] = lambda give_up: None
+    ) -> socket.socket:
+        """A bare socket to the first pinned address that answers, the caller's to close. `OSError` as above.
+
+        `waits` is given what gives it up, with `GivenUpError`, each time that an address doesn't answer at once.
+        """
         pin = PIN.get()
         if pin is None or (host, port) != (pin.host, pin.port):
             raise OSError(_NOTHING)
@@ -62,7 +71,9 @@ class PinnedLoop(uvloop.Loop):
             if why is not None:
                 raise OSError(why)
             try:
-                return await self._connected(address, pin.port)
+                return await self._connected(address, pin.port, waits)
+            except GivenUpError:
+                raise
             except TimeoutError:
                 last = OSError("no answer in time")
             except OSError as error:
@@ -85,26 +96,31 @@ class PinnedLoop(uvloop.Loop):
         sock.detach()
         return held  # type: ignore[return-value]
 
-    async def _connected(self, address: str, port: int) -> socket.socket:
+    async def _connected(self, address: str, port: int, waits: Callable[[Callable[[], None]], None]) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         socket.inet_pton(family, address)  # `OSError` for anything that `connect` would look up
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             # Once more: what is near, such as a server of this machine, has answered before the first call returns, which can't say so.
             if not (_is_connected(sock, address, port) or _is_connected(sock, address, port)):
-                await self._until_connected(sock)
+                await self._until_connected(sock, waits)
         except BaseException:
             sock.close()
             raise
         return sock
 
-    async def _until_connected(self, sock: socket.socket) -> None:
+    async def _until_connected(self, sock: socket.socket, waits: Callable[[Callable[[], None]], None]) -> None:
         connected = self.create_future()
+
+        def give_up() -> None:
+            if not connected.done():
+                connected.set_exception(GivenUpError("given up"))
 
         def answered() -> None:
             if not connected.done():
                 connected.set_result(None)
 
+        waits(give_up)
         self.add_writer(sock, answered)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):

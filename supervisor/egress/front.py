@@ -120,7 +120,10 @@ class Front:
         await self._connect(client, connection, self._judge_head(connection, head), ESTABLISHED)
 
     async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
-        host, port, is_stale = redirected.destination(client.transport, connection.session.names)
+        try:
+            host, port, is_stale = redirected.destination(client.transport, connection.session.names)
+        except OSError:
+            raise GoneError from None  # it hung up already, or came straight to the door, which nothing leads to
         if port == NAMES_PORT:
             from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
 
@@ -172,14 +175,15 @@ class Front:
         try:
             if answer.look_inside or self._looks_inside(connection, action):
                 self._likely.failed(connection.session, action)
+                connection.quiet.add(answer.question_id)
                 connection.target = (action.host, action.port)
                 client.send(established)
                 await self._look_into(client, connection)
             else:
                 end = await self._tunnels.run(client, connection, action, answer, established)
                 self._admission.ended(connection, answer.question_id, "done", {"way": "tunnel", "end": end})
-        except RefusedError as refused:
-            self._admission.ended(connection, answer.question_id, "failed", {"error": refused.refusal.why})
+        except BaseException as error:
+            self._admission.ended(connection, answer.question_id, "failed", {"error": _why(error)})
             raise
 
     def _judge_head(self, connection: Connection, head: checks.Head) -> Network:
@@ -205,6 +209,16 @@ class Front:
         inspector = await self._inspector()
         if not client.is_lost:
             await inspector.serve(connection, client)
+
+
+def _why(error: BaseException) -> str:
+    """What the record says of an allowed connection that came to nothing."""
+    match error:
+        case RefusedError():
+            return error.refusal.why
+        case GoneError():
+            return "the client went away"
+    return refusals.BROKEN.why
 
 
 async def _first_head(client: Held, share: Share) -> checks.Head:

@@ -99,6 +99,8 @@ async def serve_stream(client: Held, names: Names, refuse: Refuse) -> None:
         await asyncio.sleep(
             names.queries.wait_s(asyncio.get_running_loop().time())
         )  # where others are faster it is in debt
+        if client.is_lost or client.transport.is_closing():
+            raise GoneError  # what it asked before that is nobody's business any more
         names.queries.take()
         said = answer(query, names, refuse)
         if not said:

@@ -64,6 +64,11 @@ class Questions:
         """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is told."""
         return self.link is not None and self.link.is_full
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the supervisor is gone: nothing is let through any more."""
+        return self.link is None
+
     async def ask(
         self,
         connection: Connection,
@@ -93,10 +98,16 @@ class Questions:
         """Whether a model call may go out, whose request was allowed as the question `of`; `spent` must follow an allow. Never raises but when it
         is cancelled."""
         session_id = connection.session.id
-        return await self._ask(
-            connection,
-            lambda question_id: Reserve(question_id=question_id, session_id=session_id, host=host, call=call, of=of),
-        )
+        connection.quiet.add(of)
+        try:
+            return await self._ask(
+                connection,
+                lambda question_id: Reserve(
+                    question_id=question_id, session_id=session_id, host=host, call=call, of=of
+                ),
+            )
+        finally:
+            connection.quiet.discard(of)
 
     def spent(self, answer: Answer, usage: Usage | None) -> None:
         """Report what a call that was reserved used."""
@@ -139,7 +150,7 @@ class Questions:
     async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
         session_id = connection.session.id
         if self.link is None:
-            return denied("the supervisor is gone", "try again when Gatehouse runs")
+            return GONE
         if self.is_busy:
             return BUSY
         if len(self._open) >= MOST_OPEN or self._per_session[session_id] >= MOST_OPEN_PER_SESSION:
@@ -151,7 +162,9 @@ class Questions:
         try:
             self.link.send(message(question_id))
             self.link.look()
-            return await self._first(future, connection, question_id)
+            answer = await self._first(future, connection, question_id)
+            # INVARIANT: an allow that came together with the end of the channel, and was there before that was known, lets nothing out.
+            return GONE if self.is_alone and answer.decision == "allow" else answer
         except (LinkDownError, ValueError):
             return denied("the supervisor can't be asked", "try again")
         finally:
@@ -212,7 +225,7 @@ class Questions:
         self.link = None
         for future in self._open.values():
             if not future.done():
-                future.set_result(denied("the supervisor is gone", "try again when Gatehouse runs"))
+                future.set_result(GONE)
 
     def _send_outcomes(self) -> None:
         outcomes, self._outcomes = self._outcomes, []
@@ -240,3 +253,4 @@ class Questions:
 
 
 _LATE = denied("the supervisor gave no answer in time", "try again")
+GONE = denied("the supervisor is gone", "try again when Gatehouse runs")

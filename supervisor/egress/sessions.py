@@ -31,6 +31,8 @@ MOST_BEGINNINGS = 4
 _MOST_FORMS = 64
 # Each may take 16 MB.
 _MOST_WIDE = 8
+# Over HTTP/2 a client takes of each stream as much as it says. It is more than one of them may want, so that who lets one lie can read the others.
+MOST_UNREAD_BYTES = 8 * 1024 * 1024
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -160,16 +162,17 @@ class Session:
 
 
 class Room:
-    """How much of what comes one way waits in memory: for an answer, for an origin, or to be looked at."""
+    """How much of what comes one way waits in memory: for an answer, for an origin, to be looked at, or to be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_HELD_BYTES) -> None:
+        self._most_bytes = most_bytes
         self._held_bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def hold(self, count: int) -> None:
         """So much more waits; negative: it waits no more."""
         self._held_bytes += count
-        if self._held_bytes <= MOST_HELD_BYTES:
+        if self._held_bytes <= self._most_bytes:
             for one in self._waiting:
                 if not one.done():
                     one.set_result(None)
@@ -177,7 +180,7 @@ class Room:
 
     async def wait(self) -> None:
         """Until whoever sends may be read on. INVARIANT: what is sent for something that waits fills nobody's memory."""
-        while self._held_bytes > MOST_HELD_BYTES:
+        while self._held_bytes > self._most_bytes:
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
 
@@ -189,10 +192,11 @@ class Connection:
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
     then named the same. `is_plain`: it was redirected to the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
-    outcome wasn't reported yet, with the time of each. `cut_for` is
+    outcome wasn't reported yet, with the time of each, and `quiet` those among them of which nothing goes on by itself: the CONNECT that is
+    looked into, a request whose model call waits for the budget. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
     last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `up` is how much of its
-    client's bodies waits in memory, and `down` of its origins'.
+    client's bodies waits in memory, and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
     """
 
     id: str
@@ -205,6 +209,7 @@ class Connection:
     server_name_ok: bool = False
     is_plain: bool = False
     unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
+    quiet: set[int] = field(default_factory=set)
     up_bytes: int = 0
     down_bytes: int = 0
     cut_for: str = ""
@@ -214,6 +219,7 @@ class Connection:
     sending: set[str] = field(default_factory=set)
     up: Room = field(default_factory=Room)
     down: Room = field(default_factory=Room)
+    unread: Room = field(default_factory=lambda: Room(MOST_UNREAD_BYTES))
 
     def cut(self) -> None:
         """End it at once, what waits to be sent included."""
@@ -319,7 +325,7 @@ class Sessions:
         """End every connection on which what was allowed goes on; who only waits for an answer may still read it."""
         for session in self._sessions.values():
             for connection in list(session.connections):
-                if connection.unsettled and not connection.waiting:
+                if connection.unsettled and (not connection.waiting or connection.unsettled.keys() - connection.quiet):
                     connection.cut()
 
     def close_all(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import socket
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,7 +20,7 @@ from supervisor.egress import checks, put_off, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
-from supervisor.egress.dialler import PIN, PinnedLoop
+from supervisor.egress.dialler import PIN, GivenUpError, PinnedLoop
 from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
@@ -50,7 +51,7 @@ class Tunnels:
         `established` is what the client reads once it has its tunnel, nothing where it knows of none, or was told before.
         """
         await self._take(connection, "requests", 1)
-        sock = await self._dial(connection, action)
+        sock = await self._dial(client, connection, action)
         try:
             self._likely.reached(connection.session, action, allowed)
             connection.cut_origin = client.on_gone = functools.partial(_shut_down, sock)
@@ -84,12 +85,20 @@ class Tunnels:
         finally:
             origin.cut()
 
-    async def _dial(self, connection: Connection, action: Network) -> socket.socket:
-        """Connect to a checked address."""
+    async def _dial(self, client: Held, connection: Connection, action: Network) -> socket.socket:
+        """Connect to a checked address. `GoneError` where the connection is over before that: it is dialled no further then."""
+        if client.is_gone or client.transport.is_closing():
+            raise GoneError
+
+        def waits(give_up: Callable[[], None]) -> None:
+            connection.cut_origin = client.on_gone = give_up
+
         # Seen by `PinnedLoop.dial` in this task and by nothing else.
         PIN.set(connection.pins.get((action.host, action.port)))
         try:
-            return await _loop().dial(action.host, action.port)
+            return await _loop().dial(action.host, action.port, waits)
+        except GivenUpError:
+            raise GoneError from None
         except OSError as error:
             self._admission.unreachable(connection, action.host)
             why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"

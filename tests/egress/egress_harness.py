@@ -73,6 +73,7 @@ class FakeSupervisor:
         self.child = child
         self.sock = sock
         self.decide: Decide = allow
+        self.grant: Callable[[Draw], None] = self.grant_all
         self.messages: list[FromEgress] = []
         self.ready = asyncio.Event()
         self.changed = asyncio.Condition()
@@ -156,12 +157,16 @@ class FakeSupervisor:
             if isinstance(message, Ready):
                 self.ready.set()
             if isinstance(message, Draw):
-                with contextlib.suppress(OSError):
-                    self.send(Answer(question_id=message.question_id, decision="allow", granted=UNLIMITED))
+                self.grant(message)
             if isinstance(message, Question):
                 task = asyncio.create_task(self._answer(message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    def grant_all(self, draw: Draw) -> None:
+        """Let a session send as much as it likes."""
+        with contextlib.suppress(OSError):
+            self.send(Answer(question_id=draw.question_id, decision="allow", granted=UNLIMITED))
 
     async def _answer(self, question: Question) -> None:
         answer = self.decide(question)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.core.egress_wire import Answer, Question
+from supervisor.core.egress_wire import Answer, Draw, Question
 from tests.egress.egress_harness import (
     PATIENCE_S,
     Origin,
@@ -252,6 +252,8 @@ async def test_a_part_of_the_tunnel_that_raises_passes_nothing_on(
         supervisor.decide = unread
         assert await through_tunnel(proxy, https, upstream_ca) != 200
         assert supervisor.child.returncode is None  # the others' connections go on
+        if part == "Admission._pin":  # what was allowed before it broke is no grant that stays open
+            assert (await supervisor.settled()).outcome == "failed"
     assert not https.received
     assert "text of a client" not in capfd.readouterr().err
 
@@ -333,6 +335,47 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
         supervisor.child.kill_tree()
         writer.close()
     server.close()
+
+
+@pytest.mark.parametrize("kind", ["CONNECT", "request", "draw"])
+async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
+    tmp_path: Path, upstream_ca: Path, http: Origin, kind: str
+) -> None:
+    """So it may be when a person stops everything: both are read before whoever waits has its turn."""
+    target = f"origin.test:{http.port}"
+    async with running_egress(tmp_path, upstream_ca) as supervisor:
+        pid = supervisor.child.pid
+        tasks: list[asyncio.Task[None]] = []
+
+        async def answered_at_the_end(question: Question | Draw) -> None:
+            await asyncio.sleep(0.1)  # it has nothing left to do, and waits
+            os.kill(pid, signal.SIGSTOP)
+            while " T " not in Path(f"/proc/{pid}/stat").read_text():
+                os.sched_yield()
+            allowed = Answer(
+                question_id=question.question_id, decision="allow", private_ok=True, look_inside=False, granted=1000
+            )
+            supervisor.send(allowed)
+            supervisor.sock.shutdown(socket.SHUT_RDWR)
+            os.kill(pid, signal.SIGCONT)
+
+        async with serving(supervisor, "other") as other:
+            assert status_of(await other.send(request_to(http))) == 200  # mitmproxy is started
+        async with serving(supervisor, "s") as proxy:
+            if kind != "draw":  # its name is known then, and what covers it is drawn: nothing else is asked
+                assert status_of(await proxy.send(request_to(http))) == 200
+            http.reset()
+            if kind == "draw":
+                supervisor.grant = lambda draw: tasks.append(asyncio.create_task(answered_at_the_end(draw)))
+            else:
+                supervisor.decide = answered_at_the_end  # type: ignore[assignment]
+            reader, writer = await proxy.open()
+            connect = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode() + client_hello("origin.test")
+            writer.write(connect if kind == "CONNECT" else request_to(http))
+            assert "supervisor is gone" in body_of(await answer_of(reader))["why"]
+            assert await supervisor.child.wait() == 0
+            writer.close()
+    assert http.untouched
 
 
 async def test_a_kept_connection_is_refused_too_when_the_supervisor_is_gone(

@@ -155,6 +155,22 @@ async def test_a_socket_that_is_given_up_at_once_is_served_by_nobody(egress: Fak
             await asyncio.open_connection(NO_ONE_ELSES, port)
 
 
+async def test_who_hung_up_is_answered_no_more_of_the_names_that_it_asked_for() -> None:
+    """There may be ten thousand of them, at 200 a second, in which its place is another's."""
+    ours, theirs = socket.socketpair()
+    _, client = await asyncio.get_running_loop().create_connection(Held, sock=ours)
+    query = dns.message.make_query("a.test", "A").to_wire()
+    client.data_received((len(query).to_bytes(2) + query) * 1000)
+    serving = asyncio.create_task(serve_stream(client, Names(), lambda host, why: None))
+    await asyncio.sleep(0)
+    client.cut()
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(GoneError):
+            await serving
+    assert len(client.data) > 900 * len(query)
+    theirs.close()
+
+
 async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names_module, "MOST_AT_ONCE", 100_000)
     ours, theirs = socket.socketpair()

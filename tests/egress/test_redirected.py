@@ -76,6 +76,18 @@ def test_where_it_was_for() -> None:
         assert meant(ipaddress.ip_address(text), 1, names).host == host
 
 
+class Reset(asyncio.Transport):
+    """Of a client that was gone before anybody looked."""
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+
+async def test_of_who_was_reset_at_once_nothing_is_known() -> None:
+    with pytest.raises(OSError, match="reset"):
+        redirected.destination(Reset(), Names())
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(address: str) -> None:
     """Where the kernel tracks connections it says where this one went; where it doesn't, that it knows nothing."""
