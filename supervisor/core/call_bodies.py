@@ -9,10 +9,11 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_regional
+from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_openai, is_regional
 
 _MODELS_IN_PATHS = (
-    re.compile(r"/model/(.+)/(?:converse|invoke)", re.IGNORECASE),  # Bedrock's id or profile
+    # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
+    re.compile(r"^(?>.*?/model/)(.+)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"/models/([^/:]+):", re.IGNORECASE),  # Vertex
     re.compile(r"/deployments/([^/]+)/", re.IGNORECASE),  # Azure's deployment: the body's model means nothing there
 )
@@ -102,7 +103,7 @@ def read_call(
     A body that is encoded, can't be read, or says a key twice (two readers may differ then) is taken for the largest there is.
     So is one of too many values, at any host: a few packed bytes may stand for millions.
     """
-    if not is_encoded and sum(map(body.count, _MARKS)) > MOST_MARKS:
+    if not is_encoded and has_too_many_values(body):
         return _largest(api, body)
     seen = _Seen()
     root: Any = None
@@ -133,13 +134,18 @@ def read_call(
         fast=_is_fast(root, headers),
         regional=root.get("inference_geo") not in (None, "global") or is_regional(host, path, named),
         # The arguments of a tool are made before they are sent, some models' whole.
-        shows_output=_is_told_not_to_think(root) and not root.get("tools"),
+        shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
         searches=_searches(root, tools),
         others=_others(root),
         advisors=tuple(_name(tool.get("model")) for tool in tools if str(tool.get("type")).startswith(_ADVISOR)),
         bills_more=at_model_host and _bills_more(root, tools),
     )
+
+
+def has_too_many_values(text: bytes) -> bool:
+    """Whether what is read of this JSON could be so much that nothing of it should be."""
+    return sum(map(text.count, _MARKS)) > MOST_MARKS
 
 
 def _largest(api: Api, body: bytes) -> ModelCall:
@@ -165,9 +171,16 @@ def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
     return keys is None or any(key in root for key in keys)
 
 
-def _is_told_not_to_think(root: dict[str, Any]) -> bool:
-    thinking = root.get("thinking")
-    return (isinstance(thinking, dict) and thinking.get("type") == "disabled") or root.get("reasoning_effort") == "none"
+def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
+    """Whether it says so where its API reads it. Anywhere else the words are passed over, and the model thinks."""
+    if api == "chat":
+        # Whoever else speaks as OpenAI does may ask a model that knows nothing of it.
+        return is_openai(host) and root.get("reasoning_effort") == "none"
+    if api not in ("messages", "invoke", "converse"):
+        return False
+    part = root.get("additionalModelRequestFields") if api == "converse" else root
+    thinking = part.get("thinking") if isinstance(part, dict) else None
+    return isinstance(thinking, dict) and thinking.get("type") == "disabled"
 
 
 def _model_in(path: str) -> str:

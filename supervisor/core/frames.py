@@ -30,8 +30,8 @@ class ServerSent:
         self._rest = bytearray()
         self._after_cr = False
         self._kind = ""
-        self._data: list[bytes] = []
-        self._data_bytes = 0
+        self._data = bytearray()
+        self._is_long = False
         self._skips = False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
@@ -62,19 +62,20 @@ class ServerSent:
     def _line(self, line: bytes) -> Iterator[Event]:
         if not line:
             if self._data:
-                yield Event(self._kind, b"\n".join(self._data))
-            self._kind, self._data, self._data_bytes = "", [], 0
+                yield Event(self._kind, bytes(self._data[:-1]))
+            self._kind, self._is_long = "", False
+            self._data.clear()
             return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
             self._kind = value[:100].decode("utf-8", "replace")
-        elif name == b"data":
-            self._data_bytes += len(value)
-            if self._data_bytes > MOST_EVENT_BYTES:
-                self._data, self.lost = [], True
-            else:
-                self._data.append(value)
+        elif name == b"data" and not self._is_long:
+            # Each with its newline, as the standard has it: a line without content takes room, too.
+            self._data += value + b"\n"
+            if len(self._data) - 1 > MOST_EVENT_BYTES:
+                self._data.clear()
+                self._is_long = self.lost = True
 
 
 class AwsEvents:

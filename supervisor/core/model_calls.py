@@ -15,26 +15,27 @@ Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"
 
 # Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
+_OPENAI = "api.openai.com"
 _BEDROCK = re.compile(
     r"(?:[a-z0-9-]+\.)*bedrock(?:-[a-z-]+)?\.[a-z0-9-]+\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)"
 )
-# The ends of paths, after decoding; a gateway's own prefix may stand before.
-_PATHS: tuple[tuple[re.Pattern[str], Api], ...] = (
-    (re.compile(r"/model/[^/]+(?:/[^/]+)*/converse(?:-stream)?$"), "converse"),
-    (re.compile(r"/model/[^/]+(?:/[^/]+)*/invoke(?:-with-response-stream)?$"), "invoke"),
-    (re.compile(r"/v1/messages$"), "messages"),
-    (re.compile(r":(?:stream)?rawpredict$"), "messages"),
-    (re.compile(r"/chat/completions$"), "chat"),
-    (re.compile(r"/v\d+/(?:completions|embeddings)$"), "chat"),
-    (
-        re.compile(r"/responses(?:/compact)?$"),
-        "responses",
-    ),  # a conversation made shorter says what it used in the same way
+# The ends of paths, after decoding, and what stands somewhere before; a gateway's own prefix may stand before that.
+# INVARIANT: a part without a bound ends where its pattern may begin anew. An agent writes the path: read again from each of its segments, it takes seconds.
+_PATHS: tuple[tuple[str, re.Pattern[str], Api], ...] = (
+    ("/model/", re.compile(r"/converse(?:-stream)?$"), "converse"),
+    ("/model/", re.compile(r"/invoke(?:-with-response-stream)?$"), "invoke"),
+    ("", re.compile(r"/v1/messages$"), "messages"),
+    ("", re.compile(r":(?:stream)?rawpredict$"), "messages"),
+    ("", re.compile(r"/chat/completions$"), "chat"),
+    ("", re.compile(r"/v\d+/(?:completions|embeddings)$"), "chat"),
+    # A conversation made shorter says what it used in the same way.
+    ("", re.compile(r"/responses(?:/compact)?$"), "responses"),
 )
 # What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks with plain requests.
 _BY_WEBSOCKET = re.compile(r"/responses$")
 # At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches, pictures, sound, sessions.
-_FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads(?:/.*)?)$")
+_FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads)$")
+_FREE_WITHIN = "/uploads/"
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/")
 MOST_NAME_CHARS = 200
 
@@ -100,12 +101,17 @@ def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
     return _VENDOR.fullmatch(host) is not None or host in others or _BEDROCK.fullmatch(host) is not None
 
 
+def is_openai(host: str) -> bool:
+    """Whether it is OpenAI's own host, of any region."""
+    return host == _OPENAI or host.endswith(f".{_OPENAI}")
+
+
 def is_regional(host: str, path: str, model: str) -> bool:
     """Whether a call is bound to a region by where it is sent, which costs more: to OpenAI's host of a region, at Bedrock by a profile that isn't the
     global one, at Vertex by its path. Sources: the three vendors' pages of prices."""
     if _BEDROCK.fullmatch(host):
         return not model.rpartition("/")[2].startswith("global.")
-    if host.endswith(".api.openai.com"):
+    if host.endswith(f".{_OPENAI}"):
         return True
     return "/locations/" in path and "/locations/global/" not in path
 
@@ -125,12 +131,20 @@ def api_of(
         return "responses"
     if is_upgrade:
         return "unmetered" if at_model_host else None
-    for pattern, api in _PATHS:
-        if any(pattern.search(one) for one in readings):
+    for before, end, api in _PATHS:
+        if any((found := end.search(one)) and before in one[: found.start()] for one in readings):
             return api
     may_cost = at_model_host and (_VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in readings))
     # What one server takes for free, another may pass on as a call: it is free where nobody reads anything else.
-    return "unmetered" if may_cost and not all(_FREE.search(one) for one in readings) else None
+    return "unmetered" if may_cost and not all(_is_free(one) for one in readings) else None
+
+
+def _is_free(reading: str) -> bool:
+    if _FREE.search(reading):
+        return True
+    _, within, rest = reading.rpartition(_FREE_WITHIN)
+    # A line break at the very end changes nothing; of a path with another one nobody knows which part is read.
+    return bool(within) and "\n" not in rest[:-1]
 
 
 def _readings(path: str) -> set[str]:

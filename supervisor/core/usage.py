@@ -1,8 +1,8 @@
 """What a model call used, read from its response while that goes by.
 
 It decides which numbers of a response are the provider's own count, and says what is missing; it never guesses (`spend.py` does, upwards). It keeps
-no more than one event of a stream, and of a body that isn't streamed no more than `MOST_BODY_BYTES`. Fed with decoded bytes, in chunks cut
-anywhere. Sources: the API references of Anthropic, OpenAI and Amazon Bedrock.
+no more than one event of a stream, and of a body that isn't streamed no more than `MOST_BODY_BYTES`. What has too many values is as good as
+missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of Anthropic, OpenAI and Amazon Bedrock.
 """
 
 import base64
@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from supervisor.core.call_bodies import has_too_many_values
 from supervisor.core.frames import AwsEvents, Event, ServerSent
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, Tokens
 from supervisor.core.money import PICOUSD
@@ -93,6 +94,8 @@ class UsageReader:
             self._frames = AwsEvents()
         self._body = bytearray()
         self._is_long = False
+        # An event was passed over unread: counts grow in a stream, and it may have had the last ones.
+        self._is_uncounted = False
         self._counts = _Counts()
         self._model = ""
         self._has_input = self._counts.take("input", counted[0])
@@ -121,6 +124,8 @@ class UsageReader:
     def end(self, *, complete: bool, was_read: bool = True) -> Usage:
         """What was used. `complete` False: one side hung up before the end. `was_read` False: not all that came could be decoded."""
         if self._is_ok and self._frames is not None:
+            # Before the end: what is only cut off there is missing, and was never more.
+            self._is_uncounted = self._is_uncounted or self._frames.lost
             for event in self._frames.end():
                 self._event(event)
         elif self._is_ok and complete and not self._is_long:
@@ -133,9 +138,9 @@ class UsageReader:
         return Usage(
             tokens=self._counts.tokens(),
             model=self._model,
-            has_input=self._has_input,
+            has_input=self._has_input and not self._is_uncounted,
             # A count that was still growing when one side hung up is none.
-            has_output=self._has_output and (complete or self._is_final),
+            has_output=self._has_output and (complete or self._is_final) and not self._is_uncounted,
             content_bytes=self._content_bytes if was_read and (complete or self._frames is not None) else None,
             cost_picousd=self._cost_picousd,
             beside=self._beside,
@@ -149,6 +154,9 @@ class UsageReader:
             self._json(event.data)
 
     def _json(self, data: bytes) -> None:
+        if has_too_many_values(data):
+            self._is_uncounted = self._frames is not None
+            return
         try:
             root = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):

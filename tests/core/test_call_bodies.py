@@ -1,16 +1,24 @@
 """What the bodies of calls say of their size and price: never taken for less than a provider may read in them."""
 
 import json
+import re
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, MOST_SEARCHES, read_call
-from supervisor.core.model_calls import ModelCall
+from supervisor.core.model_calls import MOST_NAME_CHARS, ModelCall
 
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
+
+
+def path_of_parts(*parts: str) -> st.SearchStrategy[str]:
+    """Paths of the parts that are looked for."""
+    every = ("/model", "/model/", "/Model/", "/", "x", "\n", "%0a", "%2F", "?", *parts)
+    return st.lists(st.sampled_from(every), max_size=9).map("".join)
 
 
 def call(api: Any, body: object, path: str = "/v1/messages", **extra: Any) -> ModelCall | None:
@@ -20,6 +28,22 @@ def call(api: Any, body: object, path: str = "/v1/messages", **extra: Any) -> Mo
 def largest(api: Any, body: bytes) -> ModelCall:
     choices = MOST_CHOICES if api == "chat" else 1
     return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, fast=True, regional=True)
+
+
+@given(
+    path_of_parts(
+        "/x", "/invoke", "/converse", "/Converse-stream", "/CONVER\u017fE", "/\u0130nvo\u212ae", "\r", "\u2028"
+    )
+)
+def test_a_model_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) -> None:
+    old = re.search(r"/model/(.+)/(?:converse|invoke)", unquote(path.partition("?")[0]), re.IGNORECASE)
+    assert read("converse", {}, path).model == (old[1] if old else "")
+
+
+@pytest.mark.parametrize("piece", ["/model/a", "/Model/a%0a", "/model/", "/models/a", "/models/", "/deployments/", "/deployments/%0a", "/model/a/invoke/models/"])  # fmt: skip
+def test_a_path_is_read_in_one_pass_however_often_it_begins_anew(piece: str) -> None:
+    """Read again from each of its segments, these take minutes, in which egress does nothing else: the suite's time-out tells."""
+    assert len(read("converse", {}, piece * 100_000).model) <= MOST_NAME_CHARS
 
 
 def test_a_plain_call() -> None:
@@ -95,7 +119,7 @@ def test_limits(body: dict[str, Any], wanted: tuple[int | None, int]) -> None:
 
 
 def test_tiers_and_thought() -> None:
-    dear = call("messages", {"model": "m", "speed": "fast", "inference_geo": "us", "reasoning_effort": "none"})
+    dear = call("messages", {"model": "m", "speed": "fast", "inference_geo": "us", "thinking": {"type": "disabled"}})
     assert dear is not None
     assert dear.fast
     assert dear.regional
@@ -288,6 +312,42 @@ def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None
         assert read("chat", {"model": "m", **body}).bills_more
         assert not read("chat", {"model": "m", "messages": [], **body}, at_model_host=False).bills_more
     assert not read("chat", {"model": "m", "tools": [search]}).bills_more
+
+
+QUIET = {"thinking": {"type": "disabled"}}
+LOUD = {"thinking": {"type": "enabled", "budget_tokens": 30000}}
+
+
+@pytest.mark.parametrize(
+    ("api", "host", "body", "is_believed"),
+    [
+        ("messages", "api.anthropic.com", QUIET, True),
+        ("messages", "api.anthropic.com", LOUD, False),
+        ("messages", "api.anthropic.com", {"thinking": "disabled"}, False),
+        ("messages", "api.anthropic.com", {"reasoning_effort": "none"}, False),
+        ("messages", "api.anthropic.com", {"additionalModelRequestFields": QUIET}, False),
+        ("invoke", "bedrock-runtime.us-east-1.amazonaws.com", QUIET, True),
+        ("invoke", "bedrock-runtime.us-east-1.amazonaws.com", {"reasoning_effort": "none"}, False),
+        ("converse", "bedrock-runtime.us-east-1.amazonaws.com", QUIET, False),
+        ("converse", "bedrock-runtime.us-east-1.amazonaws.com", {**QUIET, "additionalModelRequestFields": LOUD}, False),
+        ("converse", "bedrock-runtime.us-east-1.amazonaws.com", {**QUIET, "additionalModelRequestFields": []}, False),
+        ("converse", "bedrock-runtime.us-east-1.amazonaws.com", {"additionalModelRequestFields": QUIET}, True),
+        ("chat", "api.openai.com", {"reasoning_effort": "none"}, True),
+        ("chat", "eu.api.openai.com", {"reasoning_effort": "none"}, True),
+        ("chat", "api.openai.com", {"reasoning_effort": "low"}, False),
+        ("chat", "api.openai.com", QUIET, False),
+        ("chat", "openrouter.ai", QUIET, False),
+        ("chat", "openrouter.ai", {"reasoning_effort": "none"}, False),
+        ("chat", "gateway.example.org", {"reasoning_effort": "none"}, False),
+        ("chat", "notapi.openai.com", {"reasoning_effort": "none"}, False),
+        ("chat", "", {"reasoning_effort": "none"}, False),
+        ("responses", "api.openai.com", {"reasoning_effort": "none", **QUIET}, False),
+    ],
+)
+def test_that_a_model_shall_not_think_is_believed_only_where_its_api_reads_it(
+    api: str, host: str, body: dict[str, Any], is_believed: bool
+) -> None:
+    assert read(api, {"model": "m", **body}, host=host).shows_output is is_believed
 
 
 def test_what_a_model_prepares_unseen_isnt_bounded_by_what_is_seen() -> None:

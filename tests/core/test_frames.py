@@ -63,6 +63,31 @@ def test_an_event_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatc
     assert reader.lost
 
 
+@pytest.mark.parametrize("line", [b"data:\n", b"data\n", b"data: \r\n", b"data: x\n"])
+def test_lines_without_content_are_no_less_bounded(monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    """A stream of nothing else, without the blank line that ends an event, was kept whole."""
+    monkeypatch.setattr(frames, "MOST_EVENT_BYTES", 100)
+    reader = ServerSent()
+    for _ in range(50):
+        assert list(reader.feed(line * 40)) == []
+        assert len(reader._data) <= 101
+    assert reader.lost
+    assert read(reader, [b"\ndata: ok\n\n"]) == [Event("", b"ok")]
+
+
+def test_an_event_may_have_empty_lines_and_be_as_long_as_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MOST_EVENT_BYTES", 10)
+    reader = ServerSent()
+    assert read(reader, [b"data:\n\ndata\ndata\n\ndata:1234\ndata:56789\n\n"]) == [
+        Event("", b""),
+        Event("", b"\n"),
+        Event("", b"1234\n56789"),
+    ]
+    assert not reader.lost
+    assert read(reader, [b"data:1234\ndata:567890\n\n"]) == []
+    assert reader.lost
+
+
 def test_what_is_no_aws_stream_is_passed_over_whole() -> None:
     for data in (b"\xff" * 40, b"\0" * 40, b"\0\0\0\x20\0\0\0\x20" + b"\0" * 40):
         reader = AwsEvents()

@@ -1,8 +1,12 @@
 """Which requests call a model."""
 
-import pytest
+import re
 
-from supervisor.core.model_calls import api_of, is_model_host, is_regional
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.model_calls import api_of, is_model_host, is_openai, is_regional
 
 GATEWAY, VENDOR = "gateway.example.org", "api.openai.com"
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
@@ -142,3 +146,45 @@ def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests
 )  # fmt: skip
 def test_where_a_region_costs_more(host: str, path: str, model: str, is_dearer: bool) -> None:
     assert is_regional(host, path, model) is is_dearer
+
+
+@pytest.mark.parametrize(
+    ("host", "is_theirs"),
+    [("api.openai.com", True), ("eu.api.openai.com", True), ("xapi.openai.com", False), ("openrouter.ai", False), ("", False)],
+)  # fmt: skip
+def test_openais_own_hosts(host: str, is_theirs: bool) -> None:
+    assert is_openai(host) is is_theirs
+
+
+# What was looked for from every place of a path. What it finds is right, but it takes the square of the path's length.
+BY_TRYING = (
+    (re.compile(r"/model/[^/]+(?:/[^/]+)*/converse(?:-stream)?$"), "converse"),
+    (re.compile(r"/model/[^/]+(?:/[^/]+)*/invoke(?:-with-response-stream)?$"), "invoke"),
+    (re.compile(r"/(?:count_tokens|files|uploads(?:/.*)?)$"), None),
+)
+PARTS = ("/model", "/model/", "/x", "/", "x", "/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream", "/uploads", "/uploads/", "/files", "\n")  # fmt: skip
+# Servers drop what is empty before they read a path: here nothing is.
+plain_paths = st.lists(st.sampled_from(PARTS), max_size=9).map(lambda parts: re.sub("/+", "/", "/" + "".join(parts)))
+
+
+@given(plain_paths)
+def test_a_path_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) -> None:
+    plain = path.removesuffix("/") or "/"
+    wanted = next((api for pattern, api in BY_TRYING if pattern.search(plain)), "unmetered")
+    assert api_of("POST", path, GATEWAY, at_model_host=True) == wanted
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "/model/a", "/model/%0a", "/model", "/model/a/converse", "/model/a/invoke/x", "/v1/messages", ":rawpredict", ":stream",
+        "/chat/completions", "/v1", "1", "/v1beta", "/v1beta1", "/responses", "/responses/compact", "/uploads", "/uploads/%0a", "/files",
+        "/..", "/a/..", "//", ";", "%3f", "%2523", "%25",
+    ],
+)  # fmt: skip
+def test_a_path_is_read_in_one_pass_however_often_it_begins_anew(piece: str) -> None:
+    """Read again from each of its segments, these take minutes, in which egress does nothing else: the suite's time-out tells."""
+    for beginning, end in (("", "/x"), ("/v1", "x"), ("", "%0ax")):
+        found = api_of("POST", beginning + piece * 100_000 + end, GATEWAY, at_model_host=True)
+        assert found in ("unmetered", None)
+    assert api_of("GET", piece * 100_000, GATEWAY, is_upgrade=True, at_model_host=True) in ("responses", "unmetered")

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.core import frames
 from supervisor.core import usage as module
+from supervisor.core.call_bodies import MOST_MARKS
 from supervisor.core.model_calls import Api, Tokens
 from supervisor.core.usage import Beside, Usage, UsageReader
 
@@ -293,6 +295,39 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(reader._body) <= 100
     found = reader.end(complete=True)
     assert (found.has_input, found.content_bytes) == (False, 1500)
+
+
+MANY = '"many": [' + "[]," * (MOST_MARKS // 2) + "1]"
+
+
+def test_of_an_answer_of_too_many_values_nothing_is_read() -> None:
+    """8 MB of these take hundreds of megabytes, and seconds in which egress does nothing else: as one that is too long, it says nothing."""
+    used = '{"usage": {"input_tokens": 3, "output_tokens": 4}'
+    assert read("messages", "application/json", f'{used}, "many": [1]}}'.encode()).has_output
+    large = f"{used}, {MANY}}}".encode()
+    found = read("messages", "application/json", large)
+    assert (found.tokens, found.has_input, found.has_output) == (Tokens(), False, False)
+    # What the head said of it is still so.
+    counted = read("invoke", "application/json", large, counted=(5, 6))
+    assert (counted.tokens, counted.has_input, counted.has_output) == (Tokens(input=5, output=6), True, True)
+
+
+def test_after_an_event_that_wasnt_read_no_count_is_known_to_be_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = f'{{"usage": {{"input_tokens": 900, "output_tokens": 900}}, {MANY}}}'
+    inner = json.dumps({"bytes": base64.b64encode(large.encode()).decode()}).encode()
+    for data in (stream(START, large, LAST), stream(START, LAST, large), stream(LAST, inner.decode(), START)):
+        found = read("messages", SSE, data)
+        assert (found.has_input, found.has_output) == (False, False)
+        assert found.tokens == ANTHROPIC
+    unasked = large.replace("usage", "text")
+    assert read("messages", SSE, stream(START, unasked, LAST)).has_output
+    last = aws("chunk", json.dumps({"bytes": base64.b64encode(json.dumps(LAST).encode()).decode()}).encode())
+    assert not read("invoke", AWS, aws("chunk", inner) + last).has_output
+    monkeypatch.setattr(frames, "MOST_EVENT_BYTES", 1000)
+    assert not read("messages", SSE, stream(START, LAST, large)).has_output
+    assert not read("invoke", AWS, last + aws("chunk", b"x" * 1000)).has_output
+    # What broke off in the midst of an event only misses what came no more.
+    assert read("invoke", AWS, last + last[:-1], complete=False).has_output
 
 
 @pytest.mark.parametrize(
