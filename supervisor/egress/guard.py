@@ -88,7 +88,8 @@ class Guard:
         connection = self._sessions.of_client(data.context.client.id)
         if connection is None:
             raise LookupError("a client of no session")
-        data.layer = next_layer_for(data.context, data.data_client(), connection.up)  # type: ignore[no-untyped-call]
+        said = data.data_client()  # type: ignore[no-untyped-call]
+        data.layer = next_layer_for(data.context, said, connection.up, connection.unread)
 
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:

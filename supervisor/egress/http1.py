@@ -1,8 +1,9 @@
 """HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes behind a request until it is whole, however long.
 
-It decides only how much of what can't be passed on yet is kept: of a head or a line no more than anybody sends, and what a client says behind a
-request that isn't answered yet waits where bodies wait (`sessions.Room`). INVARIANT: no client and no origin fills memory with what never becomes
-a request, a response or a body. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+It decides how much of what can't be passed on yet is kept: of a head or a line no more than anybody sends, and what a client says behind a request
+that isn't answered yet waits where bodies wait (`sessions.Room`); and how an origin is told where a body ends. INVARIANT: no client and no origin
+fills memory with what never becomes a request, a response or a body. It is apart from `layers`, which decide what goes on. `install` puts it in
+mitmproxy's place.
 """
 
 import re
@@ -10,13 +11,21 @@ from typing import Any
 
 import h11
 from h11._readers import ChunkedReader
+from mitmproxy import http
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
 from mitmproxy.proxy.layers.http import _http1
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, HttpEvent, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    HttpEvent,
+    RequestData,
+    RequestHeaders,
+    RequestTrailers,
+    ResponseProtocolError,
+)
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
 
 from supervisor.egress.checks import MOST_HEAD_BYTES
@@ -72,7 +81,19 @@ class BoundedHttp1Server(Http1Server):
 
 class BoundedHttp1Client(Http1Client):
     """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for the whole of it, and what follows for that of the next
-    request. A proxy may drop them: RFC 9110 15.2."""
+    request. A proxy may drop them: RFC 9110 15.2.
+
+    INVARIANT: the head says where the body ends, and nothing goes out behind that: an origin would read it as another request, which nobody judged.
+    """
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestHeaders) and not event.end_stream:
+            event = RequestHeaders(event.stream_id, _framed(event.request), end_stream=False)
+        # An empty chunk would end the body in its midst. Trailers may be dropped (RFC 9110 6.5.1), as a client's over HTTP/1 are: mitmproxy can't write
+        # them, and there are origins that take them for headers.
+        is_dropped = isinstance(event, RequestTrailers) or (isinstance(event, RequestData) and not event.data)
+        if not is_dropped:
+            yield from super().send(event)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         # However many: each takes only its own time.
@@ -85,6 +106,18 @@ class BoundedHttp1Client(Http1Client):
             yield commands.CloseConnection(self.conn)
             error = "the head of the response is too long"
             yield ReceiveHttp(ResponseProtocolError(self.stream_id, error, ErrorCode.GENERIC_SERVER_ERROR))
+
+
+def _framed(request: http.Request) -> http.Request:
+    """The request with a head that says where its body ends: in HTTP/2 none has to. The flow's own stays as the client sent it."""
+    if "content-length" in request.headers or "transfer-encoding" in request.headers:
+        return request
+    framed = request.copy()
+    if request.raw_content is None:
+        framed.headers["Transfer-Encoding"] = "chunked"
+    else:  # held until it was whole; S3, for one, takes nothing in chunks
+        framed.headers["Content-Length"] = str(len(request.raw_content))
+    return framed
 
 
 def install() -> None:

@@ -83,6 +83,7 @@ class Handler(ProxyConnectionHandler):
             await self.counted.up.wait()  # its client is read no further meanwhile
         elif self.counted is not None and isinstance(event, events.DataReceived):
             await self.counted.down.wait()  # nor is its origin
+            await self.counted.unread.wait()
 
     async def _in_steps(self, event: events.Event) -> None:
         """Tell the layers, in the session's share; of what came a part at a time, unless they end the connection meanwhile."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from mitmproxy import flow, http
+from mitmproxy.net.http.validate import validate_headers
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
@@ -56,6 +57,7 @@ LEAVE = "gatehouse_leave"
 GAVE_UP = "gatehouse_gave_up"
 # Whether it was cut off in its midst.
 CUT = "gatehouse_cut"
+MALFORMED = "the head of the response is malformed"
 TLS_PREFIX_BYTES = 3
 # Requests of one connection that its client gives up, at once and in a second.
 MOST_RESETS_AT_ONCE = 200
@@ -133,12 +135,28 @@ class GuardedStream(HttpStream):
         return piece.is_seen
 
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
+        if not request:
+            return (yield from self._check_invalid_answer())
         if (yield from super().check_invalid(request)):
             return True
-        if request:
-            # mitmproxy forgets right after this how the client wrote the target.
-            self.flow.metadata[AUTHORITY] = self.flow.request.authority
-            self.flow.metadata[TUNNEL] = self.mode is HTTPMode.transparent
+        # mitmproxy forgets right after this how the client wrote the target.
+        self.flow.metadata[AUTHORITY] = self.flow.request.authority
+        self.flow.metadata[TUNNEL] = self.mode is HTTPMode.transparent
+        return False
+
+    def _check_invalid_answer(self) -> layer.CommandGenerator[bool]:
+        """INVARIANT: nothing of a head that nobody looked through goes on: mitmproxy's own answer quotes it, and it may be the credential that the origin was sent."""
+        assert self.flow.response is not None
+        try:
+            validate_headers(self.flow.response)
+        except ValueError:
+            self.flow.response = None
+            # Over HTTP/1 that closes the connection; over HTTP/2 it ends this stream, and none beside it.
+            wrong = RequestProtocolError(self.stream_id, MALFORMED, ErrorCode.CANCEL)
+            yield SendHttp(wrong, self.context.server)
+            error = ResponseProtocolError(self.stream_id, MALFORMED, ErrorCode.GENERIC_SERVER_ERROR)
+            yield from self.handle_protocol_error(error)
+            return True
         return False
 
     def check_killed(self, emit_error_hook: bool) -> layer.CommandGenerator[bool]:
@@ -213,11 +231,21 @@ class GuardedStream(HttpStream):
 
 class BoundedHttp2Server(Http2Server):
     """HTTP/2 from the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other
-    sessions no time (CVE-2023-44487)."""
+    sessions no time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`: mitmproxy keeps all of it, however much that is."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, unread: Room) -> None:
         super().__init__(context)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
+        self._unread = unread
+        self._unread_bytes = 0
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(event)
+        waiting = {} if isinstance(event, events.ConnectionClosed) else self.h2_conn.stream_buffers
+        unread_bytes = sum(len(piece.data) for pieces in waiting.values() for piece in pieces)
+        if unread_bytes != self._unread_bytes:
+            self._unread.hold(unread_bytes - self._unread_bytes)
+            self._unread_bytes = unread_bytes
 
     def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
         if isinstance(event, _http2.h2.events.StreamReset):  # type: ignore[attr-defined]
@@ -230,16 +258,17 @@ class BoundedHttp2Server(Http2Server):
 
 
 class GuardedHttpLayer(HttpLayer):
-    """`HttpLayer` with our streams. What a client says too early waits in `room`."""
+    """`HttpLayer` with our streams. What a client says too early waits in `early`, what it doesn't take yet in `unread`."""
 
-    def __init__(self, context: Context, mode: HTTPMode, room: Room) -> None:
+    def __init__(self, context: Context, mode: HTTPMode, early: Room, unread: Room) -> None:
         super().__init__(context, mode)
-        self._room = room
+        self._early = early
+        self._unread = unread
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):
             context, is_h2 = self.context.fork(), self.context.client.alpn == b"h2"
-            server = BoundedHttp2Server(context) if is_h2 else BoundedHttp1Server(context, self._room)
+            server = BoundedHttp2Server(context, self._unread) if is_h2 else BoundedHttp1Server(context, self._early)
             self.connections[self.context.client] = server
         yield from super()._handle_event(event)
 
@@ -278,22 +307,22 @@ class RefuseLayer(layer.Layer):
             yield commands.CloseConnection(self.context.client)
 
 
-def next_layer_for(context: Context, data: bytes, room: Room) -> layer.Layer | None:
+def next_layer_for(context: Context, data: bytes, early: Room, unread: Room) -> layer.Layer | None:
     """Which protocol comes next, from the first bytes of the client; None until there are enough of them.
 
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
     ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
-        return GuardedHttpLayer(context, HTTPMode.regular, room)
+        return GuardedHttpLayer(context, HTTPMode.regular, early, unread)
     if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
-        return GuardedHttpLayer(context, HTTPMode.transparent, room)
+        return GuardedHttpLayer(context, HTTPMode.transparent, early, unread)
     if len(data) >= TLS_PREFIX_BYTES and starts_like_tls_record(data):
         server = ServerTLSLayer(context)
         server.child_layer = BoundedClientTLS(context)
         return server
     if _HTTP_START.match(data):
-        return GuardedHttpLayer(context, HTTPMode.transparent, room)
+        return GuardedHttpLayer(context, HTTPMode.transparent, early, unread)
     if _UNDECIDED.fullmatch(data):
         return None
     return RefuseLayer(context)

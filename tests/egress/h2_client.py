@@ -33,7 +33,7 @@ class Stream:
 
 
 class H2Client:
-    """One connection inside of CONNECT. `lost`: the other side ended the connection."""
+    """One connection inside of CONNECT. `lost`: the other side ended the connection. What comes of a stream in `lies` isn't taken."""
 
     def __init__(self, authority: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._authority, self._reader, self._writer = authority, reader, writer
@@ -43,6 +43,13 @@ class H2Client:
         self._streams: defaultdict[int, Stream] = defaultdict(Stream)
         self._changed = asyncio.Condition()
         self.lost = False
+        self.lies: set[int] = set()
+        self._flush()
+
+    def take_up(self, number: int) -> None:
+        """Take what lies of a stream, and what comes of it."""
+        self.lies.discard(number)
+        self._h2.acknowledge_received_data(len(self._streams[number].body), number)
         self._flush()
 
     def ask(
@@ -66,6 +73,10 @@ class H2Client:
     def reset(self, number: int) -> None:
         self._h2.reset_stream(number)
         self._flush()
+
+    def room(self, number: int) -> int:
+        """How much of a body the other side takes for now."""
+        return self._h2.local_flow_control_window(number)
 
     async def until(self, found: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S), self._changed:
@@ -103,7 +114,8 @@ class H2Client:
                 stream.status = int(dict(event.headers or ()).get(":status", 0))
             case DataReceived():
                 stream.body += event.data or b""
-                self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+                if event.stream_id not in self.lies:
+                    self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
             case TrailersReceived():
                 stream.trailers |= {str(name): str(value) for name, value in event.headers or ()}
             case StreamEnded() | StreamReset():

@@ -35,6 +35,7 @@ from tests.egress.egress_harness import (
     serving,
     status_of,
 )
+from tests.egress.h2_client import h2_client
 from tests.egress.hellos import record
 from tests.fakes.waiting import PATIENCE_S
 
@@ -370,3 +371,21 @@ async def test_messages_of_one_session_are_counted_together(monkeypatch: pytest.
     unknown = BoundedConnection(ConnectionType.SERVER, conn=None)
     assert not unknown._may_keep(1)
     unknown.let_go()
+
+
+async def test_what_a_client_of_http2_does_not_take_fills_no_memory(
+    egress: FakeSupervisor, proxy: Proxy, https: Origin, ca_file: Path
+) -> None:
+    length = 32_000_000
+    https.respond = lambda head: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + bytes(length)
+    async with h2_client(proxy, f"origin.test:{https.port}", ca_file) as client:
+        before = memory_bytes(egress)
+        number, stream = client.ask("/")
+        client.lies.add(number)
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            assert memory_bytes(egress) - before < length // 2
+        assert len(stream.body) < length
+        client.take_up(number)
+        await client.until(lambda: stream.over)
+        assert len(stream.body) == length
