@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import uvloop
 
 from supervisor.egress import addresses
+from supervisor.egress.ends import GoneError
 
 CONNECT_TIMEOUT_S = 15.0
 _NOTHING = "nothing was allowed to be dialled here"
@@ -37,8 +38,8 @@ class Pin:
 PIN: ContextVar[Pin | None] = ContextVar("PIN", default=None)
 
 
-class GivenUpError(OSError):
-    """Nobody wants the connection any more that was being dialled."""
+type Waits = Callable[[Callable[[], None]], None]
+"""Given what gives a connection up that is being dialled."""
 
 
 class PinnedLoop(uvloop.Loop):
@@ -54,12 +55,10 @@ class PinnedLoop(uvloop.Loop):
             raise OSError(_NOTHING)
         return await self.hold(protocol_factory, await self.dial(host, port))
 
-    async def dial(
-        self, host: str, port: int, waits: Callable[[Callable[[], None]], None] = lambda give_up: None
-    ) -> socket.socket:
+    async def dial(self, host: str, port: int, waits: Waits = lambda give_up: None) -> socket.socket:
         """A bare socket to the first pinned address that answers, the caller's to close. `OSError` as above.
 
-        `waits` is given what gives it up, with `GivenUpError`, each time that an address doesn't answer at once.
+        `waits` is called each time that an address doesn't answer at once; where that is given up, it is `GoneError`.
         """
         pin = PIN.get()
         if pin is None or (host, port) != (pin.host, pin.port):
@@ -72,8 +71,6 @@ class PinnedLoop(uvloop.Loop):
                 raise OSError(why)
             try:
                 return await self._connected(address, pin.port, waits)
-            except GivenUpError:
-                raise
             except TimeoutError:
                 last = OSError("no answer in time")
             except OSError as error:
@@ -96,7 +93,7 @@ class PinnedLoop(uvloop.Loop):
         sock.detach()
         return held  # type: ignore[return-value]
 
-    async def _connected(self, address: str, port: int, waits: Callable[[Callable[[], None]], None]) -> socket.socket:
+    async def _connected(self, address: str, port: int, waits: Waits) -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         socket.inet_pton(family, address)  # `OSError` for anything that `connect` would look up
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -109,12 +106,12 @@ class PinnedLoop(uvloop.Loop):
             raise
         return sock
 
-    async def _until_connected(self, sock: socket.socket, waits: Callable[[Callable[[], None]], None]) -> None:
+    async def _until_connected(self, sock: socket.socket, waits: Waits) -> None:
         connected = self.create_future()
 
         def give_up() -> None:
             if not connected.done():
-                connected.set_exception(GivenUpError("given up"))
+                connected.set_exception(GoneError)
 
         def answered() -> None:
             if not connected.done():

@@ -120,10 +120,7 @@ class Front:
         await self._connect(client, connection, self._judge_head(connection, head), ESTABLISHED)
 
     async def _find_redirected_way(self, client: Held, connection: Connection) -> None:
-        try:
-            host, port, is_stale = redirected.destination(client.transport, connection.session.names)
-        except OSError:
-            raise GoneError from None  # it hung up already, or came straight to the door, which nothing leads to
+        host, port, is_stale = redirected.destination(client.transport, connection.session.names)
         if port == NAMES_PORT:
             from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
 

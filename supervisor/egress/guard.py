@@ -89,7 +89,7 @@ class Guard:
         if connection is None:
             raise LookupError("a client of no session")
         said = data.data_client()  # type: ignore[no-untyped-call]
-        data.layer = next_layer_for(data.context, said, connection.up, connection.unread)
+        data.layer = next_layer_for(data.context, said, connection)
 
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:

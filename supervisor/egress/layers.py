@@ -43,7 +43,7 @@ from supervisor.egress.http1 import BoundedHttp1Server
 from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
-from supervisor.egress.sessions import Room
+from supervisor.egress.sessions import Connection, Room
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -57,7 +57,7 @@ LEAVE = "gatehouse_leave"
 GAVE_UP = "gatehouse_gave_up"
 # Whether it was cut off in its midst.
 CUT = "gatehouse_cut"
-MALFORMED = "the head of the response is malformed"
+_MALFORMED = "the head of the response is malformed"
 TLS_PREFIX_BYTES = 3
 # Requests of one connection that its client gives up, at once and in a second.
 MOST_RESETS_AT_ONCE = 200
@@ -152,9 +152,9 @@ class GuardedStream(HttpStream):
         except ValueError:
             self.flow.response = None
             # Over HTTP/1 that closes the connection; over HTTP/2 it ends this stream, and none beside it.
-            wrong = RequestProtocolError(self.stream_id, MALFORMED, ErrorCode.CANCEL)
+            wrong = RequestProtocolError(self.stream_id, _MALFORMED, ErrorCode.CANCEL)
             yield SendHttp(wrong, self.context.server)
-            error = ResponseProtocolError(self.stream_id, MALFORMED, ErrorCode.GENERIC_SERVER_ERROR)
+            error = ResponseProtocolError(self.stream_id, _MALFORMED, ErrorCode.GENERIC_SERVER_ERROR)
             yield from self.handle_protocol_error(error)
             return True
         return False
@@ -258,17 +258,20 @@ class BoundedHttp2Server(Http2Server):
 
 
 class GuardedHttpLayer(HttpLayer):
-    """`HttpLayer` with our streams. What a client says too early waits in `early`, what it doesn't take yet in `unread`."""
+    """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet, waits in the rooms of its connection."""
 
-    def __init__(self, context: Context, mode: HTTPMode, early: Room, unread: Room) -> None:
+    def __init__(self, context: Context, mode: HTTPMode, connection: Connection) -> None:
         super().__init__(context, mode)
-        self._early = early
-        self._unread = unread
+        self._connection = connection
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):
             context, is_h2 = self.context.fork(), self.context.client.alpn == b"h2"
-            server = BoundedHttp2Server(context, self._unread) if is_h2 else BoundedHttp1Server(context, self._early)
+            server = (
+                BoundedHttp2Server(context, self._connection.unread)
+                if is_h2
+                else BoundedHttp1Server(context, self._connection.up)
+            )
             self.connections[self.context.client] = server
         yield from super()._handle_event(event)
 
@@ -307,22 +310,22 @@ class RefuseLayer(layer.Layer):
             yield commands.CloseConnection(self.context.client)
 
 
-def next_layer_for(context: Context, data: bytes, early: Room, unread: Room) -> layer.Layer | None:
+def next_layer_for(context: Context, data: bytes, connection: Connection) -> layer.Layer | None:
     """Which protocol comes next, from the first bytes of the client; None until there are enough of them.
 
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
     ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
-        return GuardedHttpLayer(context, HTTPMode.regular, early, unread)
+        return GuardedHttpLayer(context, HTTPMode.regular, connection)
     if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
-        return GuardedHttpLayer(context, HTTPMode.transparent, early, unread)
+        return GuardedHttpLayer(context, HTTPMode.transparent, connection)
     if len(data) >= TLS_PREFIX_BYTES and starts_like_tls_record(data):
         server = ServerTLSLayer(context)
         server.child_layer = BoundedClientTLS(context)
         return server
     if _HTTP_START.match(data):
-        return GuardedHttpLayer(context, HTTPMode.transparent, early, unread)
+        return GuardedHttpLayer(context, HTTPMode.transparent, connection)
     if _UNDECIDED.fullmatch(data):
         return None
     return RefuseLayer(context)

@@ -6,7 +6,6 @@ TLS or HTTP is refused before anybody is asked about it.
 """
 
 import asyncio
-import errno
 import ipaddress
 import re
 import socket
@@ -43,10 +42,10 @@ class SpeechError(Exception):
 
 
 def destination(transport: asyncio.Transport, names: Names) -> Destination:
-    """Where an accepted connection was for. `OSError` where the kernel doesn't know, or knows no more."""
+    """Where an accepted connection was for. `OSError` where the kernel doesn't know, `GoneError` where it was reset before that."""
     from_where = transport.get_extra_info("peername")
     if from_where is None:
-        raise OSError(errno.ENOTCONN, "it was reset before it was looked at")
+        raise GoneError
     peer = ipaddress.ip_address(from_where[0])
     with socket.socket(fileno=socket.dup(transport.get_extra_info("socket").fileno())) as sock:
         # A door for both families shows what came by IPv4 as an address mapped into IPv6.

@@ -20,7 +20,7 @@ from supervisor.egress import checks, put_off, refusals
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import BytesOut
 from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
-from supervisor.egress.dialler import PIN, GivenUpError, PinnedLoop
+from supervisor.egress.dialler import PIN, PinnedLoop
 from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
@@ -97,8 +97,6 @@ class Tunnels:
         PIN.set(connection.pins.get((action.host, action.port)))
         try:
             return await _loop().dial(action.host, action.port, waits)
-        except GivenUpError:
-            raise GoneError from None
         except OSError as error:
             self._admission.unreachable(connection, action.host)
             why = f"`{action.host}` port {action.port} can't be reached: {error.strerror or error}"

@@ -129,7 +129,7 @@ class PortOpener:
             child = self._child
             self._stop()
             if child is not None:
-                await child.wait()
+                await child.end()
 
     async def _started(self) -> socket.socket:
         if self._channel is not None and self._child is not None and self._child.returncode is None:

@@ -32,8 +32,7 @@ def noted(self, transport):
 
 async def dialled(self, *where):
     sock = await dial(self, *where)
-    host = where[0]
-    dials.append(host)
+    dials.append(where)
     if len(dials) > 1:
         clients[-1].cut()
     return sock

@@ -12,7 +12,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamReset
 
-from supervisor.core.egress_wire import Credential, Settled
+from supervisor.core.egress_wire import Settled
 from supervisor.core.secret_forms import SecretForms
 from tests.egress.egress_harness import (
     FakeSupervisor,
@@ -27,23 +27,13 @@ from tests.egress.egress_harness import (
     status_of,
 )
 from tests.egress.h2_client import h2_client
+from tests.egress.test_leaks import PLACEHOLDER, credential
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PLACEHOLDER = "gatehouse-placeholder-it-0123456789"
 # In HTTP/2 the first is refused by h2, for its capitals, the second by mitmproxy, as no name.
 SECRETS = {"capitals": "sk-REAL-0123456789", "other characters": "sk/real=0123456789"}
-
-
-def credential(secret: str, port: int, scheme: str) -> Credential:
-    return Credential(
-        placeholder=PLACEHOLDER,
-        secret=secret,
-        header="authorization",
-        hosts=(f"origin.test:{port}",),
-        scheme="https" if scheme == "https" else "http",
-    )
 
 
 class Named:
@@ -110,7 +100,7 @@ async def test_over_http1(
 ) -> None:
     said = "\r\n".join(("HTTP/1.1 200 OK", line.format(secret, secret) + ": x", "Content-Length: 2", "", "ok"))
     async with serving(own_egress, "s") as proxy, running_origin() as origin:
-        proxy.credentials(credential(secret, origin.port, "http"))
+        proxy.credentials(credential(origin.port, secret))
         origin.respond = lambda head: said.encode()
         answer = await asked(proxy, origin)
         assert not SecretForms([secret]).is_in(answer)
@@ -139,7 +129,7 @@ async def test_over_http2(
 ) -> None:
     target = f"origin.test:{named.port}"
     async with serving(own_egress, "s") as proxy:
-        proxy.credentials(credential(secret, named.port, "https"))
+        proxy.credentials(credential(named.port, secret, scheme="https"))
         async with h2_client(proxy, target, tmp_path / "ca" / "mitmproxy-ca-cert.pem") as client:
             _, other = client.ask("/open")
             await client.until(lambda: other.status == 200)

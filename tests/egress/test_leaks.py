@@ -32,10 +32,10 @@ SECRET = 'the/real "secret" of this+test'
 MUCH = bytes(200_000)
 
 
-def credential(port: int, *, scheme: str = "http", basic: bool = False) -> Credential:
+def credential(port: int, secret: str = SECRET, *, scheme: str = "http", basic: bool = False) -> Credential:
     return Credential(
         placeholder=PLACEHOLDER,
-        secret=SECRET,
+        secret=secret,
         header="authorization",
         hosts=(f"origin.test:{port}",),
         scheme="https" if scheme == "https" else "http",
