@@ -25,5 +25,5 @@ Only these import mitmproxy, and they are imported when the first connection is 
     fail_closed  what becomes of whatever a hook of ours raises at
     websockets their messages, bounded                      leaks      placeholders and credentials behind a head
     meter      model calls: reserved, read, settled         sigv4      requests to AWS signed anew (pure)
-    hooks      mitmproxy's hooks, straight to the addons
+    hooks      mitmproxy's hooks, straight to the addons    http1, http2  the wire of both, bounded
 """

@@ -405,7 +405,9 @@ def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
 def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
     """What this hook waits for is over when the client gives up its request, though the connection goes on."""
     flow.metadata[LEAVE] = functools.partial(connection.leave, asyncio.current_task())
-    flow.metadata[HOLD_UP], flow.metadata[HOLD_DOWN] = connection.up, connection.down
+    flow.metadata[HOLD_DOWN] = connection.down
+    if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
+        flow.metadata[HOLD_UP] = connection.up
 
 
 def _is_open_ended(flow: http.HTTPFlow) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from mitmproxy import options
 from mitmproxy.addons import core, proxyserver
+from mitmproxy.connection import Connection as AnyConnection
 from mitmproxy.connection import ConnectionState
 from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events, mode_specs
@@ -62,15 +63,27 @@ class Handler(ProxyConnectionHandler):
             await self.hooks.run(hook)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
-        """INVARIANT: no connection to an origin outlives this task. mitmproxy closes it where its layers are told of the end, and `server_event` waits, which its
-        own doesn't: cancelled there, it would stay open until it is collected as garbage.
-        """
         try:
             await super().open_connection(command)
         finally:
-            left = self.transports.pop(command.connection, None)
-            if left is not None and left.writer is not None:
-                left.writer.close()
+            await self._end(command.connection)
+
+    async def handle_connection(self, connection: AnyConnection) -> None:
+        try:
+            await super().handle_connection(connection)
+        finally:
+            await self._end(connection)
+
+    async def _end(self, connection: AnyConnection) -> None:
+        """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other side of theirs would wait for ever.
+
+        mitmproxy does both behind its calls of `server_event`, of which it takes for granted that none is cancelled in its midst: ours wait.
+        """
+        left = self.transports.pop(connection, None)
+        if left is not None and left.writer is not None:
+            left.writer.close()
+            connection.state = ConnectionState.CLOSED
+            await self.server_event(events.ConnectionClosed(connection))
 
     async def server_event(self, event: events.Event) -> None:
         if self.counted is not None and isinstance(event, events.DataReceived):
@@ -90,8 +103,14 @@ class Handler(ProxyConnectionHandler):
         assert self.counted is not None
         share = self.counted.session.share
         if not isinstance(event, events.DataReceived):
-            async with share:
-                await super().server_event(event)
+            is_told = False
+            try:
+                async with share:
+                    is_told = True
+                    await super().server_event(event)
+            finally:
+                if not is_told:  # cancelled: what began or ended did so all the same
+                    await super().server_event(event)
             return
         for part in share.parts(event.data):
             async with share:

@@ -9,9 +9,7 @@ The overridden methods are mitmproxy 12.2's `HttpStream` and `HttpLayer`; `tests
 mitmproxy no longer calls them.
 """
 
-import asyncio
 import re
-from typing import Any
 
 import msgspec
 from mitmproxy import flow, http
@@ -20,7 +18,7 @@ from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp, _http2
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -31,19 +29,18 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
-from mitmproxy.proxy.layers.http._http2 import Http2Server
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
 from supervisor.egress import held_bodies
-from supervisor.egress.bucket import Bucket
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
+from supervisor.egress.http2 import BoundedHttp2Server, waiting_bytes
 from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
-from supervisor.egress.sessions import Connection, Room
+from supervisor.egress.sessions import Connection
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -59,10 +56,6 @@ GAVE_UP = "gatehouse_gave_up"
 CUT = "gatehouse_cut"
 _MALFORMED = "the head of the response is malformed"
 TLS_PREFIX_BYTES = 3
-# Requests of one connection that its client gives up, at once and in a second.
-MOST_RESETS_AT_ONCE = 200
-MOST_RESETS_A_SECOND = 20.0
-_ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
 
@@ -101,6 +94,11 @@ class GuardedStream(HttpStream):
         if not self._paused:
             for way, count in self.held_bytes.items():
                 self._hold(way, -count)
+
+    @property
+    def paused_bytes(self) -> int:
+        """How much of the request's body came while a hook looks at it."""
+        return sum(len(event.data) for event in self._paused_event_queue if isinstance(event, RequestData))
 
     def _hold(self, way: str, count: int) -> None:
         if count and way in self.flow.metadata:
@@ -229,51 +227,30 @@ class GuardedStream(HttpStream):
                 yield commands.CloseConnection(self.context.client)
 
 
-class BoundedHttp2Server(Http2Server):
-    """HTTP/2 from the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other
-    sessions no time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`: mitmproxy keeps all of it, however much that is."""
-
-    def __init__(self, context: Context, unread: Room) -> None:
-        super().__init__(context)
-        self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
-        self._unread = unread
-        self._unread_bytes = 0
-
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        yield from super()._handle_event(event)
-        waiting = {} if isinstance(event, events.ConnectionClosed) else self.h2_conn.stream_buffers
-        unread_bytes = sum(len(piece.data) for pieces in waiting.values() for piece in pieces)
-        if unread_bytes != self._unread_bytes:
-            self._unread.hold(unread_bytes - self._unread_bytes)
-            self._unread_bytes = unread_bytes
-
-    def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
-        if isinstance(event, _http2.h2.events.StreamReset):  # type: ignore[attr-defined]
-            now = asyncio.get_running_loop().time()
-            if self._resets.wait_s(now):
-                yield from self.protocol_error("too many requests are given up", _ENHANCE_YOUR_CALM)
-                return True
-            self._resets.take()
-        return (yield from super().handle_h2_event(event))
-
-
 class GuardedHttpLayer(HttpLayer):
     """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet, waits in the rooms of its connection."""
 
     def __init__(self, context: Context, mode: HTTPMode, connection: Connection) -> None:
         super().__init__(context, mode)
         self._connection = connection
+        self._h2: BoundedHttp2Server | None = None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):
-            context, is_h2 = self.context.fork(), self.context.client.alpn == b"h2"
-            server = (
-                BoundedHttp2Server(context, self._connection.unread)
-                if is_h2
-                else BoundedHttp1Server(context, self._connection.up)
-            )
-            self.connections[self.context.client] = server
+            context = self.context.fork()
+            if self.context.client.alpn == b"h2":
+                self._h2 = BoundedHttp2Server(context, self._connection.unread)
+            self.connections[self.context.client] = self._h2 or BoundedHttp1Server(context, self._connection.up)
         yield from super()._handle_event(event)
+        if self._h2 is not None and self._h2.h2_conn.received:
+            yield from self._h2.take_more(self._waiting_bytes)
+
+    def _waiting_bytes(self, stream_id: int) -> int:
+        """What of a request's body hasn't gone on yet."""
+        stream = self.streams.get(stream_id)
+        if not isinstance(stream, GuardedStream):
+            return 0  # over: what an origin left lying of it goes nowhere
+        return stream.paused_bytes + sum(waiting_bytes(one, stream_id) for one in self.connections.values())
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         stream = GuardedStream(self.context.fork(), stream_id)

@@ -66,6 +66,19 @@ class H2Client:
         self._h2.send_data(number, data, end_stream=end)
         self._flush()
 
+    async def push(self, number: int, most_bytes: int) -> int:
+        """Send zeros until nothing more is taken for a moment, or so many were: how many were."""
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < most_bytes:
+                async with asyncio.timeout(1), self._changed:
+                    await self._changed.wait_for(lambda: self.room(number) > 0)
+                count = min(self.room(number), self._h2.max_outbound_frame_size)
+                self.send(number, bytes(count))
+                sent += count
+                await self._writer.drain()
+        return sent
+
     def send_trailers(self, number: int, trailers: list[tuple[str, str]]) -> None:
         self._h2.send_headers(number, trailers, end_stream=True)
         self._flush()

@@ -15,6 +15,7 @@ import h2.events
 import h2.settings
 import pytest
 import pytest_asyncio
+import trustme
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -22,7 +23,7 @@ from wsproto import ConnectionType
 
 from supervisor.core.egress_wire import Answer, Question
 from supervisor.egress import websockets
-from supervisor.egress.layers import MOST_RESETS_AT_ONCE
+from supervisor.egress.http2 import MOST_RESETS_AT_ONCE, MOST_WAITING_BYTES, MOST_WAITING_OF_ALL_BYTES
 from supervisor.egress.sessions import MOST_CONNECTIONS_PER_SESSION, Session, Sessions
 from supervisor.egress.websockets import MOST_MESSAGE_BYTES, BoundedConnection
 from tests.egress.egress_harness import (
@@ -37,6 +38,7 @@ from tests.egress.egress_harness import (
 )
 from tests.egress.h2_client import h2_client
 from tests.egress.hellos import record
+from tests.fakes.h2_origin import h2_origin
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -389,3 +391,78 @@ async def test_what_a_client_of_http2_does_not_take_fills_no_memory(
         client.take_up(number)
         await client.until(lambda: stream.over)
         assert len(stream.body) == length
+
+
+@pytest.mark.parametrize("wants", ["window", "stream"])
+async def test_what_an_origin_of_http2_does_not_take_fills_no_memory_and_holds_up_no_other(
+    wants: str, egress: FakeSupervisor, proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    async with h2_origin(authority, "origin.test") as origin:
+        origin.most_streams = 1 if wants == "stream" else 100
+        async with h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client:
+            first, _ = client.ask("/open")
+            await client.until(lambda: origin.requests == ["GET /open"])
+            before = memory_bytes(egress)
+            number, stream = client.ask("/lies" if wants == "window" else "/", method="POST", end=False)
+            sent = await client.push(number, MUCH_BYTES)
+            assert sent <= 2 * MOST_WAITING_BYTES  # and what the origin's window is
+            assert memory_bytes(egress) - before < FEW_BYTES
+            if wants == "window":
+                assert (await client.answered("/")).status == 200
+                origin.take_up()
+            else:
+                client.reset(first)
+            client.send(number, b"", end=True)
+            await client.until(lambda: stream.over)
+            assert (stream.status, len(origin.received)) == (200, sent)
+
+
+async def test_a_body_of_http2_that_waits_for_an_answer_holds_up_no_other(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def decide(question: Question) -> Answer | asyncio.Future[Answer]:
+        if question.action.path != "/held":
+            return allow(question)
+        asyncio.get_running_loop().call_later(0, held.append, question)
+        return answer
+
+    held: list[Question] = []
+    proxy.supervisor.decide = decide
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client,
+    ):
+        number, stream = client.ask("/held", method="POST", end=False)
+        sent = await client.push(number, MUCH_BYTES)
+        assert sent <= MOST_WAITING_BYTES
+        assert (await client.answered("/")).status == 200
+        answer.set_result(allow(held[0]))
+        sent += await client.push(number, 8 * MOST_WAITING_BYTES)
+        client.send(number, b"", end=True)
+        await client.until(lambda: stream.over)
+        assert (stream.status, len(origin.received)) == (200, sent)
+        assert sent > 8 * MOST_WAITING_BYTES
+
+
+async def test_bodies_that_went_nowhere_leave_room_for_others(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client,
+    ):
+        # More than may wait of all streams together.
+        for _ in range(2 * MOST_WAITING_OF_ALL_BYTES // MOST_WAITING_BYTES):
+            number, stream = client.ask("/lies", method="POST", end=False)
+            await origin.until_one_lies()
+            assert await client.push(number, MOST_WAITING_BYTES)
+            origin.hang_up()
+            print("hung", number, stream, flush=True)
+            await client.until(lambda stream=stream: stream.over)
+        number, stream = client.ask("/", method="POST", end=False)
+        assert await client.push(number, 2 * MOST_WAITING_BYTES) >= 2 * MOST_WAITING_BYTES
+        client.send(number, b"", end=True)
+        await client.until(lambda: stream.over)
+        assert stream.status == 200

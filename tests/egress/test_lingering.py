@@ -190,3 +190,54 @@ async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: py
     assert client.transport.get_write_buffer_size() < 128 * 1024
     client.cut()
     theirs.close()
+
+
+# Where what comes of an origin waits for its turn for longer than it takes to lose that origin.
+WAITING = """
+import asyncio
+from mitmproxy.proxy import events
+from supervisor.egress.inspector import Handler
+from supervisor.egress.share import Share
+in_steps, enter, slow = Handler._in_steps, Share.__aenter__, set()
+async def slowly(self, event):
+    if isinstance(event, events.{event}) and getattr(event, "connection", None) is not self.client:
+        slow.add(asyncio.current_task())
+    try:
+        await in_steps(self, event)
+    finally:
+        slow.discard(asyncio.current_task())
+async def enter_slowly(self):
+    if asyncio.current_task() in slow:
+        await asyncio.sleep(0.5)
+    await enter(self)
+Handler._in_steps, Share.__aenter__ = slowly, enter_slowly
+"""
+
+
+@pytest.mark.parametrize("event", ["OpenConnectionCompleted", "DataReceived", "ConnectionClosed"])
+async def test_a_client_is_told_of_the_end_of_an_origin_of_which_something_still_waits(
+    event: str, tmp_path: Path, upstream_ca: Path
+) -> None:
+    """What is written to an origin that is gone ends the task that reads it, wherever that waits. Client and layers would wait for ever."""
+
+    async def answer_and_reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if event != "OpenConnectionCompleted":
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nnot all of it")
+            await writer.drain()
+            await asyncio.sleep(0.2)
+        writer.transport.abort()
+
+    async with (
+        await asyncio.start_server(answer_and_reset, "127.0.0.1", 0, limit=1024) as origin,
+        running_egress(tmp_path, upstream_ca, preface=WAITING.replace("{event}", event)) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
+        target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode())
+        writer.write(bytes(MUCH_BYTES))
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        writer.close()

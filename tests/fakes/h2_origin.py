@@ -6,6 +6,7 @@
     /goaway           200, and GOAWAY: this connection takes no more streams
     /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
     /open             200 and no end, until the client resets the stream
+    /lies             as /, but nothing of the body is taken, so that no more of it may come, until `take_up` or `hang_up`
 
 It is h2 without anything on top, so that tests see frames and not what a framework makes of them. It is on loopback.
 """
@@ -13,7 +14,7 @@ It is h2 without anything on top, so that tests see frames and not what a framew
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import trustme
@@ -21,6 +22,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes
 
 from tests.fakes.waiting import PATIENCE_S
 
@@ -31,7 +33,8 @@ type Headers = list[tuple[bytes, bytes]]
 
 @dataclass
 class H2Origin:
-    """`requests` are method and path as they arrived; `resets` the paths of streams that the client reset."""
+    """`requests` are method and path as they arrived; `resets` the paths of streams that the client reset. `most_streams` are open at once on a
+    connection that begins from now on."""
 
     port: int = 0
     connections: int = 0
@@ -39,6 +42,8 @@ class H2Origin:
     received: bytearray = field(default_factory=bytearray)
     trailers: list[tuple[str, str]] = field(default_factory=list)
     resets: list[str] = field(default_factory=list)
+    most_streams: int = 100
+    lying: list[tuple["_Served", int]] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
@@ -50,9 +55,27 @@ class H2Origin:
         for noted in (self.requests, self.received, self.trailers, self.resets):
             noted.clear()
 
+    def take_up(self) -> None:
+        """Take what lies, and what comes from now on."""
+        for served, stream_id in self.lying:
+            served.take_up(stream_id)
+        self.lying.clear()
+
+    def hang_up(self) -> None:
+        """End the connections of what lies."""
+        for served, _ in self.lying:
+            served.hang_up()
+        self.lying.clear()
+
     async def until_reset(self, path: str) -> None:
+        await self._until(lambda: path in self.resets)
+
+    async def until_one_lies(self) -> None:
+        await self._until(lambda: bool(self.lying))
+
+    async def _until(self, found: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S), self.changed:
-            await self.changed.wait_for(lambda: path in self.resets)
+            await self.changed.wait_for(found)
 
 
 class _Served:
@@ -64,9 +87,19 @@ class _Served:
         self._paths: dict[int, str] = {}
         self._trailers: dict[int, Headers] = {}
         self._brought = b""
+        self._lies = True
+
+    def take_up(self, stream_id: int) -> None:
+        self._lies = False
+        self._h2.acknowledge_received_data(len(self._origin.received), stream_id)
+        self._writer.write(self._h2.data_to_send())
+
+    def hang_up(self) -> None:
+        self._writer.transport.abort()
 
     async def run(self) -> None:
         self._h2.initiate_connection()
+        self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self._origin.most_streams})
         await self._flush()
         while data := await self._reader.read(65536):
             for event in self._h2.receive_data(data):
@@ -86,7 +119,8 @@ class _Served:
             case DataReceived():
                 assert event.stream_id is not None
                 self._origin.received += event.data or b""
-                self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
+                if not self._lies or self._paths[event.stream_id] != "/lies":
+                    self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
                 if self._paths[event.stream_id] == "/echo":
                     self._h2.send_data(event.stream_id, event.data or b"")
             case TrailersReceived():
@@ -103,6 +137,8 @@ class _Served:
         path = self._paths[event.stream_id] = fields.get(":path", "")
         self._origin.requests.append(f"{fields[':method']} {path}")
         self._brought = fields.get("authorization", "").encode()
+        if path == "/lies":
+            self._origin.lying.append((self, event.stream_id))
         if path in ("/echo", "/open"):
             self._h2.send_headers(event.stream_id, [(":status", "200")])
 
