@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.clock import Clock
-from supervisor.core.egress_wire import Answer, Body, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody
 from supervisor.core.money import microusd
 from supervisor.core.redact import Redactor
@@ -121,6 +121,12 @@ class NetworkLog:
             ),
         )  # fmt: skip
         self.on_change(refused.session_id)
+
+    def moving(self, moving: Moving) -> None:
+        """How much has moved so far for allowed questions."""
+        self._catch_up()
+        for question_id, up_bytes, down_bytes in moving.moved:
+            self._change(question_id, up_bytes=up_bytes, down_bytes=down_bytes)
 
     def settled(self, settled: Settled) -> None:
         """What came of an allowed question."""

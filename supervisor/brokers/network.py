@@ -35,6 +35,7 @@ from supervisor.core.egress_wire import (
     FromEgress,
     KeepBodies,
     Listener,
+    Moving,
     OpenListener,
     Outcomes,
     PutCredentials,
@@ -372,7 +373,7 @@ class NetworkBroker:
         match message:
             case Ready():
                 run.is_configured.set()
-            case Question():
+            case Question() | Reserve() | Draw():
                 self._ask(run, message)
             case Abandoned():
                 task = run.asking.get(message.question_id)
@@ -382,11 +383,11 @@ class NetworkBroker:
                 run.settled.append(message)
             case Outcomes():
                 run.settled.extend(message.settled)
+            case Moving():
+                self._log.moving(message)
             case Refused():
                 run.questions.refused(message)
                 self._log.refused(message)
-            case Reserve() | Draw():
-                self._ask(run, message)
             case Spent():
                 self._log.called(message, run.calls.spent(message))
             case Used():

@@ -208,6 +208,12 @@ class Outcomes(_Message, frozen=True, kw_only=True, tag="outcomes"):
     settled: tuple[Settled, ...]
 
 
+class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
+    """How many bytes went out and came in so far for questions that aren't settled yet: id, out, in. Nothing depends on it."""
+
+    moved: tuple[tuple[int, int, int], ...]
+
+
 class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     """Egress refused this by itself, before any rule: a contradiction in the request, or an address that is never dialled.
 
@@ -266,7 +272,9 @@ class Body(_Message, frozen=True, kw_only=True, tag="body"):
     whole_bytes: int
 
 
-type FromEgress = Ready | Question | Abandoned | Settled | Outcomes | Refused | Reserve | Spent | Draw | Used | Body
+type FromEgress = (
+    Ready | Question | Abandoned | Settled | Outcomes | Moving | Refused | Reserve | Spent | Draw | Used | Body
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _to_egress: msgspec.msgpack.Decoder[ToEgress] = msgspec.msgpack.Decoder(ToEgress)

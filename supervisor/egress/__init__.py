@@ -16,6 +16,7 @@ of any other part ends in a refusal.
     redirected where a client that knows no proxy meant to go    names      the addresses that stand for names at its door
     connect_head  the head of an ordinary CONNECT, read at once (pure); h11 reads every other
     put_off    what is left to do of connections that are over: not while another waits
+    progress   what has moved over what is still under way, told now and then
     name_server  gives those addresses; with dnspython, which is imported with the first session that has one
 
 Only these import mitmproxy, and they are imported when the first connection is to be looked into:

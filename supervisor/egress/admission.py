@@ -116,16 +116,16 @@ class Admission:
         found = connection.unsettled.pop(question_id, None)
         if found is None:
             return
-        answer, started_at = found
         facts = {
             **detail,
-            "up_bytes": connection.up_bytes,
-            "down_bytes": connection.down_bytes,
-            "duration_s": round(self._clock.monotonic() - started_at, 3),
+            **connection.moved_for(found)._asdict(),
+            "duration_s": round(self._clock.monotonic() - found.started_at, 3),
         }
+        if not found.is_all:
+            connection.ended = connection.moved()
         if connection.cut_for:
             facts["error"] = connection.cut_for
-        self._questions.settle(answer, outcome, facts, headers)
+        self._questions.settle(found.answer, outcome, facts, headers)
 
     def ended_all(self, connection: Connection) -> None:
         """Report the rest: the connection is over."""

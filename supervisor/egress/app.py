@@ -33,6 +33,7 @@ from supervisor.egress.ends import Client
 from supervisor.egress.front import Front
 from supervisor.egress.likely import Likely
 from supervisor.egress.link import Link, LinkDownError
+from supervisor.egress.progress import Progress
 from supervisor.egress.questions import Questions
 from supervisor.egress.resolver import Resolver
 from supervisor.egress.sessions import Server, Session, Sessions, Starting, own_socket
@@ -126,6 +127,7 @@ class Egress:
         self._allowances = Allowances(self._questions, self._sessions, self._clock)
         resolver = Resolver(self._clock, message.names)
         self._admission = Admission(self._questions, resolver, self._clock, self._allowances)
+        Progress(self._sessions, self._questions.tell).start()
         self._front = Front(
             self._sessions, self._admission, self._likely, self._look_inside, self._clock, message.model_hosts
         )

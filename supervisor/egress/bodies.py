@@ -107,7 +107,7 @@ class Bodies:
             return
         said = beginning(bytes(taken.data), headers.get("content-encoding", ""), MOST_BYTES + MARGIN_BYTES)
         data = both.session.hides.without(_readable(said), MARK.encode())
-        self._questions.body(
+        self._questions.tell(
             Body(
                 question_id=both.question_id,
                 of=of,

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import structlog
 
@@ -304,6 +304,13 @@ class _Counted(_Relay):
             self._tunnel.read_on()
 
 
+class Moved(NamedTuple):
+    """What went from a client to origins, and back."""
+
+    up_bytes: int = 0
+    down_bytes: int = 0
+
+
 class Tunnel:
     """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was cut for that."""
 
@@ -321,15 +328,9 @@ class Tunnel:
         self._moved_bytes = self._quiet_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def up_bytes(self) -> int:
-        """What went from the client to the origin so far."""
-        return self._up.moved_bytes
-
-    @property
-    def down_bytes(self) -> int:
-        """What went from the origin to the client so far."""
-        return self._down.moved_bytes
+    def moved(self) -> Moved:
+        """What went over it so far."""
+        return Moved(self._up.moved_bytes, self._down.moved_bytes)
 
     async def run(self) -> str:
         """Join the ends, what was held of them first, and wait for the end: its why. Cancelled, it cuts."""
@@ -399,7 +400,7 @@ class Tunnel:
 
     def _tick(self) -> None:
         """Cut a tunnel in which nothing moved for long, one that waits for a reader who never reads among them."""
-        moved_bytes = self.up_bytes + self.down_bytes
+        moved_bytes = sum(self.moved())
         self._quiet_ticks = 0 if moved_bytes != self._moved_bytes else self._quiet_ticks + 1
         self._moved_bytes = moved_bytes
         if self._quiet_ticks > MOST_QUIET_TICKS:

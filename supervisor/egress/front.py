@@ -27,7 +27,7 @@ from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import Connection, Session, Sessions
+from supervisor.egress.sessions import Connection, Session, Sessions, Unsettled
 from supervisor.egress.share import Share
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
@@ -168,7 +168,7 @@ class Front:
         if answer.decision != "allow":
             refusal = refusals.of_answer(answer)
             raise RefusedError(refusal, refusals.status_of(refusal))
-        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
+        connection.unsettled[answer.question_id] = Unsettled(answer, self._clock.monotonic(), is_all=True)
         try:
             if answer.look_inside or self._looks_inside(connection, action):
                 self._likely.failed(connection.session, action)

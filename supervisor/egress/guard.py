@@ -45,7 +45,7 @@ from supervisor.egress.leaks import WATCHED, WHOLE_BYTES, Leaks
 from supervisor.egress.looks import HOLD_DOWN, HOLD_UP, Piece
 from supervisor.egress.meter import ERROR, Meter
 from supervisor.egress.refusals import Refusal
-from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.sessions import Connection, Sessions, Unsettled
 from supervisor.egress.signing import Signer
 
 log = structlog.get_logger("egress")
@@ -360,7 +360,7 @@ class Guard:
                 flow.request.headers[swap.header] = swap.value
         flow.request.data.host = host
         flow.request.data.port = port
-        connection.unsettled[answer.question_id] = (answer, self._clock.monotonic())
+        connection.unsettled[answer.question_id] = Unsettled(answer, self._clock.monotonic())
         flow.metadata[QUESTION] = answer.question_id
         flow.metadata[websockets.SESSION] = connection.session
         flow.metadata[ALLOWED] = True

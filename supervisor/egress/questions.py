@@ -15,6 +15,7 @@ from supervisor.core.egress_wire import (
     Answer,
     Body,
     Draw,
+    Moving,
     Outcome,
     Outcomes,
     Question,
@@ -143,9 +144,9 @@ class Questions:
         """Report what a session sent."""
         self._tell(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
 
-    def body(self, body: Body) -> None:
-        """Report what a body begins with."""
-        self._send(body)
+    def tell(self, message: Body | Moving) -> None:
+        """Report what nothing depends on: what a body begins with, how much has moved."""
+        self._send(message)
 
     async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
         session_id = connection.session.id
@@ -240,7 +241,7 @@ class Questions:
         return self._send(message, always=True)
 
     def _send(
-        self, message: Abandoned | Settled | Outcomes | Refused | Spent | Used | Body, *, always: bool = False
+        self, message: Abandoned | Settled | Outcomes | Moving | Refused | Spent | Used | Body, *, always: bool = False
     ) -> bool:
         """Send what is only told; whether it could be."""
         if self.link is None:

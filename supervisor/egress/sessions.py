@@ -10,13 +10,13 @@ import socket
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
 from supervisor.core.secret_forms import Begun, SecretForms
 from supervisor.egress.codings import Decoder
 from supervisor.egress.dialler import Pin
-from supervisor.egress.ends import MOST_HELD_BYTES
+from supervisor.egress.ends import MOST_HELD_BYTES, Moved
 from supervisor.egress.names import Names
 from supervisor.egress.share import Share
 
@@ -185,6 +185,15 @@ class Room:
             await self._waiting[-1]
 
 
+class Unsettled(NamedTuple):
+    """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole connection, all whose bytes are its own; those of a request
+    are what moved since the last one ended, so that those of a connection that is kept add up."""
+
+    answer: Answer
+    started_at: float
+    is_all: bool = False
+
+
 @dataclass(eq=False)
 class Connection:
     """One client connection. `pins` are the checked addresses that it may dial, by host and port.
@@ -192,11 +201,12 @@ class Connection:
     `target` is the host and port of the CONNECT that it is inside of, once that was allowed; `server_name_ok` that the TLS client
     then named the same. `is_plain`: it was redirected to the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
-    outcome wasn't reported yet, with the time of each, and `quiet` those among them of which nothing goes on by itself: the CONNECT that is
+    outcome wasn't reported yet, and `quiet` those among them of which nothing goes on by itself: the CONNECT that is
     looked into, a request whose model call waits for the budget. `cut_for` is
     why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
     last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `up` is how much of its
     client's bodies waits in memory, and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
+    `up_bytes` and `down_bytes` went through here, `in_tunnel` tells what went over it besides; `ended` is what had when its last request ended.
     """
 
     id: str
@@ -208,10 +218,12 @@ class Connection:
     target: tuple[str, int] | None = None
     server_name_ok: bool = False
     is_plain: bool = False
-    unsettled: dict[int, tuple[Answer, float]] = field(default_factory=dict)
+    unsettled: dict[int, Unsettled] = field(default_factory=dict)
     quiet: set[int] = field(default_factory=set)
     up_bytes: int = 0
     down_bytes: int = 0
+    in_tunnel: Callable[[], Moved] = Moved
+    ended: Moved = field(default_factory=Moved)
     cut_for: str = ""
     cut_origin: Callable[[], None] | None = None
     over: Answer | None = None
@@ -220,6 +232,16 @@ class Connection:
     up: Room = field(default_factory=Room)
     down: Room = field(default_factory=Room)
     unread: Room = field(default_factory=lambda: Room(MOST_UNREAD_BYTES))
+
+    def moved(self) -> Moved:
+        """What went over it so far."""
+        in_tunnel = self.in_tunnel()
+        return Moved(self.up_bytes + in_tunnel.up_bytes, self.down_bytes + in_tunnel.down_bytes)
+
+    def moved_for(self, unsettled: Unsettled) -> Moved:
+        """What of that is said to be of one of its questions."""
+        moved, before = self.moved(), Moved() if unsettled.is_all else self.ended
+        return Moved(moved.up_bytes - before.up_bytes, moved.down_bytes - before.down_bytes)
 
     def cut(self) -> None:
         """End it at once, what waits to be sent included."""

@@ -75,13 +75,12 @@ class Tunnels:
             origin.send(left)
             # Made while the origin is at work, so that its answer waits for nothing.
             tunnel = Tunnel(client, origin, BytesOut(self._admission.allowances, connection.session))
+            connection.in_tunnel = tunnel.moved
             await self._greet(client, origin, connection, action)
             try:
                 return await tunnel.run()
             finally:
                 connection.cut_for = connection.cut_for or tunnel.over
-                connection.up_bytes += tunnel.up_bytes
-                connection.down_bytes += tunnel.down_bytes
         finally:
             origin.cut()
 

@@ -87,6 +87,20 @@ async def test_what_went_where_is_kept_with_its_bytes_and_its_end(place: Setting
     assert (newest.action.path, newest.status, sent.action.path) == ("/b", 200, "/a")
 
 
+async def test_bytes_of_requests_on_one_connection_add_up(place: Setting, http: Origin) -> None:
+    place.office.policy(rules(http, allow=(f"network(origin.test:{http.port})",)))
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+    sent = received = 0
+    for number in range(5):
+        data = get(http, f"/{'x' * number * 1000}").encode()
+        writer.write(data)
+        sent, received = sent + len(data), received + len(await answer_of(reader))
+    writer.close()
+    await settled(place, 5)
+    found = place.office.network_log.of_session(place.session_id)
+    assert (sum(one.up_bytes for one in found), sum(one.down_bytes for one in found)) == (sent, received)
+
+
 async def settled(place: Setting, count: int = 1) -> list[str]:
     async with asyncio.timeout(PATIENCE_S):
         while len(found := place.office.audited("effect_settled")) < count:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.egress_wire import Credential
+from supervisor.core.exchanges import Host, by_host
 from tests.brokers.conftest import Setting
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, status_of
 from tests.fakes.waiting import PATIENCE_S
@@ -65,6 +66,27 @@ async def test_a_host_that_only_host_rules_speak_of_is_passed_on_unread(place: S
     (line,) = place.office.audited("effect_settled")
     assert '"way":"tunnel"' in line
     assert '"path":"/x"' not in (place.office.folder / "audit.log").read_text()
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+async def test_what_goes_over_an_open_connection_is_seen_before_it_ends(
+    is_inside: bool, place: Setting, https: Origin
+) -> None:
+    place.office.policy(rules(https, *(looking_inside(https) if is_inside else ())))
+    async with tunnel(place, https) as (_, writer):
+        head = f"POST / HTTP/1.1\r\nHost: origin.test:{https.port}\r\nContent-Length: 900000\r\n\r\n"
+        writer.write(head.encode() + bytes(500_000))
+
+        def host() -> Host:
+            (found,) = by_host(place.office.network_log.of_session(place.session_id))
+            return found
+
+        await until(lambda: host().up_bytes > 500_000)
+        assert host().open
+        # What is told at the end isn't added to what was told before.
+        writer.write(bytes(400_000))
+    await until(lambda: not host().open)
+    assert 900_000 < host().up_bytes < 1_000_000
 
 
 async def test_a_host_with_a_rule_for_a_path_is_looked_into(place: Setting, https: Origin) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.core.egress_wire import Answer
-from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.sessions import Connection, Sessions, Unsettled
 
 
 class Ending(asyncio.Transport):
@@ -40,7 +40,7 @@ async def test_what_goes_on_is_cut(unsettled: list[int], quiet: list[int], waits
     connection = sessions.connect(sessions.get("s"), transport, 0.0)
     assert isinstance(connection, Connection)
     for question_id in unsettled:
-        connection.unsettled[question_id] = (Answer(question_id=question_id, decision="allow"), 0.0)
+        connection.unsettled[question_id] = Unsettled(Answer(question_id=question_id, decision="allow"), 0.0)
     connection.quiet.update(quiet)
     if waits:
         connection.waiting[asyncio.get_running_loop().create_future()] = None
