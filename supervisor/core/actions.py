@@ -237,6 +237,8 @@ def title(action: Action) -> str:
             arrow = f" -> {action.to or action.link_target}" if action.to or action.link_target else ""
             mode = f" {action.mode & 0o7777:o}" if action.operation == "chmod" and action.mode is not None else ""
             return f"{action.operation}{mode} {action.path}{arrow}"
+        case Network(operation="connect", port=0):
+            return f"connect {action.host}"  # egress tells so of what names none
         case Network(operation="connect"):
             return f"connect {action.host}:{action.port}"
         case Network():

@@ -23,6 +23,7 @@ PIN_S = 30.0
 NAMES_PORT = 53
 # What is no host name can't be confused with one.
 _NAMELESS = Network(operation="connect", host="(no host)", port=0)
+UNJUDGED = "what can't be read, or names no host, can't be judged, so it is refused"
 
 
 class Admission:
@@ -95,10 +96,8 @@ class Admission:
         self._questions.refused(connection.session.id, action, why)
 
     def refused_nameless(self, connection: Connection) -> None:
-        """Report that a client said what names no host, all of a session's as one; nobody could be asked about it."""
-        self._questions.refused(
-            connection.session.id, _NAMELESS, "what names no host can't be judged, so it is refused"
-        )
+        """Report that a client said what can't be read or names no host, all of a session's as one; nobody could be asked about it."""
+        self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
         """Report that a session's name server gave no address for a name."""

@@ -231,7 +231,7 @@ async def _first_head(client: Held, share: Share) -> checks.Head:
             return head
         return await _any_head(client, share, by)
     except h11.RemoteProtocolError as error:
-        refusal = Refusal(why="this is not a request that can be read", remedy=_A_PROXY)
+        refusal = Refusal(why=refusals.UNREADABLE, remedy=_A_PROXY)
         raise RefusedError(refusal, error.error_status_hint) from None
     except TimeoutError:
         raise RefusedError(Refusal(why="no request came in time", remedy=_A_PROXY), 408) from None

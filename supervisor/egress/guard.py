@@ -89,7 +89,8 @@ class Guard:
         if connection is None:
             raise LookupError("a client of no session")
         said = data.data_client()  # type: ignore[no-untyped-call]
-        data.layer = next_layer_for(data.context, said, connection)
+        unreadable = functools.partial(self._admission.refused_nameless, connection)
+        data.layer = next_layer_for(data.context, said, connection, unreadable)
 
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:

@@ -7,6 +7,8 @@ mitmproxy's place.
 """
 
 import re
+from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -26,9 +28,11 @@ from mitmproxy.proxy.layers.http._events import (
     RequestTrailers,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server, make_error_response
+from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
 
+from supervisor.egress import refusals
 from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.refusals import UNREADABLE, Refusal
 from supervisor.egress.sessions import Room
 
 # Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
@@ -52,11 +56,13 @@ class BoundedReader(ChunkedReader):
 
 
 class BoundedHttp1Server(Http1Server):
-    """From the client. What it says while its request is looked at and answered takes of the `room`, so that it is read no further."""
+    """From the client. What it says while its request is looked at and answered takes of the `room`, so that it is read no further. `unreadable` is
+    called where it says what is no request, which nobody else sees."""
 
-    def __init__(self, context: Context, room: Room) -> None:
+    def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
         self._room = room
+        self._unreadable = unreadable
         self._held_bytes = 0
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
@@ -75,8 +81,10 @@ class BoundedHttp1Server(Http1Server):
         if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
             self.buf.maybe_extract_at_most(len(self.buf))
             self.state = self.done
-            yield commands.SendData(self.conn, make_error_response(431, "the request's head is too long"))
+            yield commands.SendData(self.conn, error_response(431))
             yield commands.CloseConnection(self.conn)
+        if self.state == self.done and self.request is None and isinstance(event, events.DataReceived):
+            self._unreadable()
 
 
 class BoundedHttp1Client(Http1Client):
@@ -120,7 +128,20 @@ def _framed(request: http.Request) -> http.Request:
     return framed
 
 
+def error_response(status_code: int, message: str = "") -> bytes:
+    """What a client reads whose request can't be read: mitmproxy's own page quotes it, a password in its address too."""
+    refusal = Refusal(
+        error="unreadable",
+        why="the request's head is too long"
+        if status_code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        else UNREADABLE,
+        remedy="send one with a valid head, and an address without a user and password in it",
+    )
+    return refusals.as_http(refusal, status_code)
+
+
 def install() -> None:
-    """mitmproxy gives no way to choose either: they are found by these names."""
+    """mitmproxy gives no way to choose any of them: they are found by these names."""
+    _http1.make_error_response = error_response
     _http1.ChunkedReader = BoundedReader  # type: ignore[attr-defined]
     _http.Http1Client = BoundedHttp1Client  # type: ignore[attr-defined]

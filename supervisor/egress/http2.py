@@ -12,6 +12,7 @@ from typing import Any
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionState, H2Connection
+from h2.errors import ErrorCodes
 from h2.events import StreamReset
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
@@ -60,12 +61,13 @@ class _Connection(BufferedH2Connection):
 
 class BoundedHttp2Server(Http2Server):
     """From the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other sessions no
-    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`."""
+    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`. `unreadable` is called where it says what is no HTTP/2, which nobody else sees."""
 
     h2_conn: _Connection
 
-    def __init__(self, context: Context, unread: Room) -> None:
+    def __init__(self, context: Context, unread: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
+        self._unreadable = unreadable
         self.h2_conn = _Connection(self.h2_conf)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
         self._unread = unread
@@ -87,6 +89,10 @@ class BoundedHttp2Server(Http2Server):
                 return True
             self._resets.take()
         return (yield from super().handle_h2_event(event))
+
+    def protocol_error(self, message: str, error_code: int = ErrorCodes.PROTOCOL_ERROR) -> layer.CommandGenerator[None]:
+        self._unreadable()
+        yield from super().protocol_error(message, error_code)
 
     def take_more(self, waiting_bytes: Callable[[int], int]) -> layer.CommandGenerator[None]:
         """Let the client send as much as has gone on. `waiting_bytes` tells what of a stream hasn't."""

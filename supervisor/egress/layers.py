@@ -10,6 +10,7 @@ mitmproxy no longer calls them.
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from mitmproxy import flow, http
@@ -230,17 +231,22 @@ class GuardedStream(HttpStream):
 class GuardedHttpLayer(HttpLayer):
     """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet, waits in the rooms of its connection."""
 
-    def __init__(self, context: Context, mode: HTTPMode, connection: Connection) -> None:
+    def __init__(
+        self, context: Context, mode: HTTPMode, connection: Connection, unreadable: Callable[[], None]
+    ) -> None:
         super().__init__(context, mode)
         self._connection = connection
+        self._unreadable = unreadable
         self._h2: BoundedHttp2Server | None = None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Start):
             context = self.context.fork()
             if self.context.client.alpn == b"h2":
-                self._h2 = BoundedHttp2Server(context, self._connection.unread)
-            self.connections[self.context.client] = self._h2 or BoundedHttp1Server(context, self._connection.up)
+                self._h2 = BoundedHttp2Server(context, self._connection.unread, self._unreadable)
+            self.connections[self.context.client] = self._h2 or BoundedHttp1Server(
+                context, self._connection.up, self._unreadable
+            )
         yield from super()._handle_event(event)
         if self._h2 is not None and self._h2.h2_conn.received:
             yield from self._h2.take_more(self._waiting_bytes)
@@ -287,22 +293,24 @@ class RefuseLayer(layer.Layer):
             yield commands.CloseConnection(self.context.client)
 
 
-def next_layer_for(context: Context, data: bytes, connection: Connection) -> layer.Layer | None:
-    """Which protocol comes next, from the first bytes of the client; None until there are enough of them.
+def next_layer_for(
+    context: Context, data: bytes, connection: Connection, unreadable: Callable[[], None]
+) -> layer.Layer | None:
+    """Which protocol comes next, from the first bytes of the client; None until there are enough of them. `unreadable` is called for what is no request.
 
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes HTTP. All else is refused: nothing is
     ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
-        return GuardedHttpLayer(context, HTTPMode.regular, connection)
+        return GuardedHttpLayer(context, HTTPMode.regular, connection, unreadable)
     if any(isinstance(parent, ClientTLSLayer) for parent in context.layers):
-        return GuardedHttpLayer(context, HTTPMode.transparent, connection)
+        return GuardedHttpLayer(context, HTTPMode.transparent, connection, unreadable)
     if len(data) >= TLS_PREFIX_BYTES and starts_like_tls_record(data):
         server = ServerTLSLayer(context)
         server.child_layer = BoundedClientTLS(context)
         return server
     if _HTTP_START.match(data):
-        return GuardedHttpLayer(context, HTTPMode.transparent, connection)
+        return GuardedHttpLayer(context, HTTPMode.transparent, connection, unreadable)
     if _UNDECIDED.fullmatch(data):
         return None
     return RefuseLayer(context)

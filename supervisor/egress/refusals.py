@@ -35,6 +35,8 @@ BUSY = Answer(
     why="the supervisor does not keep up, so nothing new is let through until it does",
     remedy="try again in a moment",
 )
+# Of what a client says: as an answer to it, and for the record.
+UNREADABLE = "this is not a request that can be read"
 BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
 
 

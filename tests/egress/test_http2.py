@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from supervisor.core.egress_wire import Abandoned, Answer, Question, Settled
+from supervisor.core.egress_wire import Abandoned, Answer, Question, Refused, Settled
 from tests.egress.egress_harness import Proxy, allow, deny
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
@@ -161,6 +161,15 @@ async def test_a_connect_inside_is_refused(
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+async def test_what_is_no_http2_is_on_record(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
+    proxy.supervisor.decide = allow
+    reader, writer = await proxy.tunnel(at(origin), trust=ca_file, alpn=["h2"])
+    writer.write(b"GET / HTTP/1.1\r\nHost: origin.test\r\n\r\n")
+    await reader.read()
+    writer.close()
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
 
 
 async def test_http2_in_the_clear_is_refused(proxy: Proxy, origin: H2Origin) -> None:

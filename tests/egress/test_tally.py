@@ -11,7 +11,7 @@ from supervisor.core.actions import Network
 from supervisor.core.egress_wire import CloseSession, Refused, Used
 from supervisor.egress import tally as module
 from supervisor.egress.tally import Tally
-from tests.egress.egress_harness import Proxy, status_of
+from tests.egress.egress_harness import Proxy, body_of, status_of
 from tests.fakes.waiting import PATIENCE_S
 
 FRONTED = "TLS names `{}`, but the connection goes to `{}`"
@@ -162,6 +162,8 @@ NAMELESS = [
     b"\x00\x01\x02 not a protocol of ours \xff\xfe",
     b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
     b"GET /nonsense HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    b"GET http://user:s3cret@a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: x\r\n\r\n",
     b"CONNECT nowhere HTTP/1.1\r\nHost: nowhere\r\n\r\n",
     b"CONNECT a..test:443 HTTP/1.1\r\nHost: a..test:443\r\n\r\n",
     b"hello?",
@@ -171,7 +173,10 @@ NAMELESS = [
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None:
     for data in NAMELESS * 2:
-        assert status_of(await proxy.send(data, eof=data == NAMELESS[-1])) in (0, 400, 403)
+        answer = await proxy.send(data, eof=data == NAMELESS[-1])
+        assert status_of(answer) in (0, 400, 403)
+        assert b"s3cret" not in answer
+        assert not answer.startswith(b"HTTP") or body_of(answer)["why"]
     assert await proxy.send(b"", eof=True) == b"", "who says nothing at all is nobody's business"
     proxy.supervisor.send(CloseSession(session_id=proxy.session_id))
     await proxy.supervisor.until_one(
@@ -179,6 +184,6 @@ async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None
     )
     told = [one for one in proxy.supervisor.of_type(Refused) if one.session_id == proxy.session_id]
     assert {(one.action.host, one.why) for one in told} == {
-        ("(no host)", "what names no host can't be judged, so it is refused")
+        ("(no host)", "what can't be read, or names no host, can't be judged, so it is refused")
     }
     assert [one.count for one in told] == [1, 2 * len(NAMELESS) - 1]
