@@ -20,6 +20,8 @@ MOST_PATH_BYTES = 16 * 1024
 MOST_HEADERS = 200
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
+# Of HTTP/1: HTTP/2 says so another way.
+SPOKEN = ("HTTP/1.1", "HTTP/1.0")
 # RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has lower-case letters.
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 # TRACE echoes headers, injected credentials among them.
@@ -120,7 +122,7 @@ _split_kept = functools.lru_cache(maxsize=1024)(_split)
 
 def connect(request: Head, host: str, port: int) -> str | None:
     """Whether a CONNECT and its headers say one thing. `host` is canonical."""
-    if request.http_version not in ("HTTP/1.1", "HTTP/1.0"):
+    if request.http_version not in SPOKEN:
         return "this version of HTTP is not spoken here"
     why = headers(request)
     if why is None and any(name.lower() in _OF_A_BODY for name, _ in request.headers):
@@ -134,7 +136,7 @@ def connect(request: Head, host: str, port: int) -> str | None:
 
 def head(request: Head) -> str | None:
     """Whether the head can be read in one way only."""
-    if not (request.is_http2 or request.http_version in ("HTTP/1.1", "HTTP/1.0")):
+    if not (request.is_http2 or request.http_version in SPOKEN):
         return "this version of HTTP is not spoken here"
     if not _METHOD.fullmatch(request.method) or request.method in _NEVER_METHODS:
         return "this method is never let through"

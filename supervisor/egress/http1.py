@@ -31,7 +31,7 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
 
 from supervisor.egress import refusals
-from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.checks import MOST_HEAD_BYTES, SPOKEN
 from supervisor.egress.refusals import UNREADABLE, Refusal
 from supervisor.egress.sessions import Room
 
@@ -77,7 +77,15 @@ class BoundedHttp1Server(Http1Server):
             yield from super().send(event)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        yield from super().read_headers(event)
+        for command in super().read_headers(event):
+            # INVARIANT: what says HTTP/2 here is none, and everything behind this would take it for one.
+            said = command.event if isinstance(command, ReceiveHttp) else None
+            if isinstance(said, RequestHeaders) and said.request.http_version not in SPOKEN:
+                self.state, self.request = self.done, None
+                yield commands.SendData(self.conn, error_response(505))
+                yield commands.CloseConnection(self.conn)
+                break
+            yield command
         if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
             self.buf.maybe_extract_at_most(len(self.buf))
             self.state = self.done

@@ -171,7 +171,7 @@ async def test_what_is_neither_tls_nor_http_is_refused_and_on_record(
     assert await denied(running, session, len(came) - 1) == {
         "this is neither TLS nor HTTP, and nothing else is let through": 4,
         "the first TLS message is not a ClientHello": 1,
-        "this method is never let through": 1,
+        "what can't be read, or names no host, can't be judged, so it is refused": 1,
     }, "all but rubbish for the name server, which asks for no name"
     assert site.requests == []
 
