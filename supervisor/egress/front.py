@@ -27,7 +27,7 @@ from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.likely import Likely
 from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import Connection, Session, Sessions, Unsettled
+from supervisor.egress.sessions import TOO_MANY, Connection, Session, Sessions, Unsettled
 from supervisor.egress.share import Share
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
@@ -37,9 +37,7 @@ log = structlog.get_logger("egress")
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
-_TOO_MANY = refusals.as_http(
-    Refusal(why="this session has as many connections already as it may", remedy="close some of them"), 503
-)
+_TOO_MANY = refusals.as_http(Refusal(why=TOO_MANY, remedy="close some of them"), 503)
 _BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
 _A_PROXY = "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 

@@ -58,6 +58,9 @@ _SERVER_NAME = 0
 _SWITCHED = 101
 QUESTION = "gatehouse_question"
 ACTION = "gatehouse_action"
+# The status of a response that was over before its request.
+ANSWERED = "gatehouse_answered"
+UNASKED = "the origin switches to another protocol, which was not asked for"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
@@ -184,6 +187,8 @@ class Guard:
             flow.metadata[ALLOWED] = False
             flow.metadata[ERROR] = error
             self._settle(flow, "failed", {"error": error.why})
+        elif ANSWERED in flow.metadata:
+            self._settle(flow, "done", {"status": flow.metadata[ANSWERED]})
 
     @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
@@ -243,7 +248,10 @@ class Guard:
         if response is None:
             return
         if response.status_code == _SWITCHED:
-            self._end_leak(flow)
+            if "upgrade" in flow.request.headers:
+                self._end_leak(flow)
+            else:  # INVARIANT: what wasn't judged as a WebSocket never becomes one
+                self._end_answer(flow, UNASKED, "the origin answers another request than this one")
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
         length = response.headers.get("content-length", "")
@@ -269,7 +277,11 @@ class Guard:
         self._leaks.ended(flow)
         status = flow.response.status_code if flow.response is not None else None
         self._meter.end(flow, complete=True)
-        if status != _SWITCHED:  # a WebSocket goes on
+        if status == _SWITCHED:
+            return  # a WebSocket goes on
+        if flow.request.timestamp_end is None:
+            flow.metadata[ANSWERED] = status  # and what its client sends
+        else:
             self._settle(flow, "done", {"status": status})
 
     @closes(lambda flow: None)
@@ -280,6 +292,9 @@ class Guard:
     def error(self, flow: http.HTTPFlow) -> None:
         held_bodies.let_go(flow)
         self._meter.end(flow, complete=False)
+        if ANSWERED in flow.metadata:  # the rest of the request wasn't wanted any more
+            self._settle(flow, "done", {"status": flow.metadata[ANSWERED]})
+            return
         why = "the connection ended before the response"
         if flow.metadata.get(GAVE_UP):
             why = "the client went away before it had all of the response"
@@ -378,10 +393,13 @@ class Guard:
         """Refuse an answer that shows a credential."""
         why = self._leaks.answered(flow)
         if why is not None:
-            self._refuse(flow, Refusal(why=why, remedy="the operator can see on record which request it was"))
-            flow.metadata[ALLOWED] = False
-            self._meter.end(flow, complete=False)
-            self._settle(flow, "failed", {"error": why})
+            self._end_answer(flow, why, "the operator can see on record which request it was")
+
+    def _end_answer(self, flow: http.HTTPFlow, why: str, remedy: str) -> None:
+        self._refuse(flow, Refusal(why=why, remedy=remedy))
+        flow.metadata[ALLOWED] = False
+        self._meter.end(flow, complete=False)
+        self._settle(flow, "failed", {"error": why})
 
     def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         flow.metadata[REFUSAL] = refusal
@@ -392,9 +410,7 @@ class Guard:
         if connection is None or question_id is None:
             return
         self._bodies.end(flow)
-        # An origin may answer while the request still goes on.
-        if outcome == "failed" or (detail.get("status") != _SWITCHED and flow.request.timestamp_end is not None):
-            connection.sending.discard(flow.id)
+        connection.sending.discard(flow.id)
         self._admission.ended(connection, question_id, outcome, detail, _headers_of_response(flow, connection))
 
 

@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
 from supervisor.egress import refusals
 from supervisor.egress.checks import MOST_HEAD_BYTES, SPOKEN
 from supervisor.egress.refusals import UNREADABLE, Refusal
-from supervisor.egress.sessions import Room
+from supervisor.egress.sessions import Part, Room
 
 # Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
 MOST_ANSWER_HEAD_BYTES = 320 * 1024
@@ -61,15 +61,12 @@ class BoundedHttp1Server(Http1Server):
 
     def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
-        self._room = room
+        self._held = Part(room)
         self._unreadable = unreadable
-        self._held_bytes = 0
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event(event)
-        held_bytes = len(self.buf) if self.state == self.wait else 0
-        self._room.hold(held_bytes - self._held_bytes)
-        self._held_bytes = held_bytes
+        self._held.set(len(self.buf) if self.state == self.wait else 0)
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a second answer, behind the last.

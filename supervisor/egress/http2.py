@@ -1,27 +1,34 @@
-"""HTTP/2 from the client, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is.
+"""HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is, and h2 heads of 8 MB.
 
 It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
-what it asked for lies until it takes it, and how many of its requests it may give up. INVARIANT: a body that waits holds up no other stream of its
-connection, and fills no memory. It is apart from `layers`, which decide what goes on.
+what it asked for lies until it takes it, how many of its requests it may give up, and how long a head is. INVARIANT: a body that waits holds up no
+other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
 
 from h2.config import H2Configuration
-from h2.connection import ConnectionState, H2Connection
+from h2.connection import ConnectionState as H2State
+from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import StreamReset
-from mitmproxy.proxy import commands, events, layer
+from h2.events import DataReceived, StreamReset
+from h2.exceptions import DenialOfServiceError
+from h2.frame_buffer import FrameBuffer
+from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, PushPromiseFrame
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, layer
 from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as _http
 from mitmproxy.proxy.layers.http._events import RequestData
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Server
-from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from supervisor.egress.bucket import Bucket
-from supervisor.egress.sessions import Room
+from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.sessions import PIECE_BYTES, Part, Room
 
 # What a client may send before any of it has gone on, of a stream and of all. Between processes of one machine that is no slower than without bound.
 MOST_WAITING_BYTES = 256 * 1024
@@ -31,6 +38,31 @@ MOST_RESETS_AT_ONCE = 200
 MOST_RESETS_A_SECOND = 20.0
 _ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
+_OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
+
+
+class Waiting(NamedTuple):
+    """What of a body hasn't gone on."""
+
+    pieces: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, pieces: Sequence[RequestData | SendH2Data]) -> Self:
+        return cls(len(pieces), sum(len(one.data) for one in pieces))
+
+    def and_(self, other: Self) -> "Waiting":
+        return Waiting(self.pieces + other.pieces, self.bytes + other.bytes)
+
+
+class _Frames(FrameBuffer):
+    """Of a head no more is put together than one of HTTP/1 may have: h2 takes 64 frames of 128 kB, and takes them apart in one go, for seconds."""
+
+    def _update_header_buffer(self, frame: Frame | None) -> Frame | None:
+        parts = (*self._headers_buffer, frame) if isinstance(frame, _OF_A_HEAD) else ()
+        if sum(len(one.data) for one in parts) > MOST_HEAD_BYTES:
+            raise DenialOfServiceError("a head is too long")
+        return super()._update_header_buffer(frame)
 
 
 class _Connection(BufferedH2Connection):
@@ -38,6 +70,7 @@ class _Connection(BufferedH2Connection):
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
+        self.incoming_buffer = _Frames(server=True)
         self.received: Counter[int] = Counter()
         self.local_settings.initial_window_size = MOST_WAITING_BYTES
         self.local_settings.acknowledge()
@@ -52,34 +85,34 @@ class _Connection(BufferedH2Connection):
     def gone_on(self, stream_id: int, waiting_bytes: int) -> None:
         """All that was received of a stream has gone on but so much."""
         count = self.received[stream_id] - waiting_bytes
-        if count > 0 and self.state_machine.state is not ConnectionState.CLOSED:
+        if count > 0 and self.state_machine.state is not H2State.CLOSED:
             super().acknowledge_received_data(count, stream_id)
             self.received[stream_id] -= count
         if self.received[stream_id] <= 0:
             del self.received[stream_id]
 
 
+class BoundedHttp2Client(Http2Client):
+    """To an origin."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.h2_conn.incoming_buffer = _Frames()
+
+
 class BoundedHttp2Server(Http2Server):
     """From the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other sessions no
-    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`. `unreadable` is called where it says what is no HTTP/2, which nobody else sees."""
+    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies
+    that wait take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which nobody else sees."""
 
     h2_conn: _Connection
 
-    def __init__(self, context: Context, unread: Room, unreadable: Callable[[], None]) -> None:
+    def __init__(self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
+        self._up, self._unread = Part(up), Part(unread)
         self._unreadable = unreadable
         self.h2_conn = _Connection(self.h2_conf)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
-        self._unread = unread
-        self._unread_bytes = 0
-
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        yield from super()._handle_event(event)
-        waiting = {} if isinstance(event, events.ConnectionClosed) else self.h2_conn.stream_buffers
-        unread_bytes = sum(len(piece.data) for pieces in waiting.values() for piece in pieces)
-        if unread_bytes != self._unread_bytes:
-            self._unread.hold(unread_bytes - self._unread_bytes)
-            self._unread_bytes = unread_bytes
 
     def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
         if isinstance(event, StreamReset):
@@ -88,28 +121,45 @@ class BoundedHttp2Server(Http2Server):
                 yield from self.protocol_error("too many requests are given up", _ENHANCE_YOUR_CALM)
                 return True
             self._resets.take()
+        if isinstance(event, DataReceived) and not (event.data or event.stream_ended):
+            # It uses up nothing of what its stream may send, and says nothing.
+            self.h2_conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            return False
         return (yield from super().handle_h2_event(event))
 
     def protocol_error(self, message: str, error_code: int = ErrorCodes.PROTOCOL_ERROR) -> layer.CommandGenerator[None]:
         self._unreadable()
         yield from super().protocol_error(message, error_code)
 
-    def take_more(self, waiting_bytes: Callable[[int], int]) -> layer.CommandGenerator[None]:
-        """Let the client send as much as has gone on. `waiting_bytes` tells what of a stream hasn't."""
+    def count(self, waiting: Callable[[int], Waiting]) -> layer.CommandGenerator[None]:
+        """Once for all that an event brought: let the client send as much as has gone on (`waiting` tells what of a stream's body hasn't), and note what
+        it doesn't take."""
+        pieces = 0
         for stream_id in tuple(self.h2_conn.received):
-            self.h2_conn.gone_on(stream_id, waiting_bytes(stream_id))
+            of_stream = waiting(stream_id)
+            pieces += of_stream.pieces
+            self.h2_conn.gone_on(stream_id, of_stream.bytes)
+        is_over = not self.conn.state & ConnectionState.CAN_WRITE
+        self._up.set(0 if is_over else pieces * PIECE_BYTES)
+        unread = [] if is_over else list(self.h2_conn.stream_buffers.values())
+        self._unread.set(sum(map(len, unread)) * PIECE_BYTES + sum(len(one.data) for some in unread for one in some))
         data = self.h2_conn.data_to_send()
         if data:
             yield commands.SendData(self.conn, data)
 
 
-def waiting_bytes(origin: layer.Layer, stream_id: int) -> int:
+def waiting_for(origin: layer.Layer, stream_id: int) -> Waiting:
     """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its window, or until another of its streams ends."""
     while not isinstance(origin, Http2Client):
         inner = getattr(origin, "child_layer", None)  # TLS, and what dials
         if inner is None:
-            return 0
+            return Waiting()
         origin = inner
-    pieces = origin.h2_conn.stream_buffers.get(origin.our_stream_id.get(stream_id, 0), ())
+    sent = origin.h2_conn.stream_buffers.get(origin.our_stream_id.get(stream_id, 0), ())
     queued = origin.stream_queue.get(stream_id, ())
-    return sum(len(one.data) for one in pieces) + sum(len(one.data) for one in queued if isinstance(one, RequestData))
+    return Waiting.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+
+
+def install() -> None:
+    """mitmproxy gives no way to choose it: it is found by this name."""
+    _http.Http2Client = BoundedHttp2Client  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -23,7 +24,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
-from supervisor.egress import http1, websockets
+from supervisor.egress import http1, http2, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.bodies import Bodies
@@ -33,7 +34,7 @@ from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.hooks import Hooks, Straight
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
-from supervisor.egress.sessions import Connection, Sessions
+from supervisor.egress.sessions import ORIGINS_EACH, TOO_MANY, Connection, Sessions
 from supervisor.egress.signing import Signer
 from supervisor.egress.tls import GuardedTls
 
@@ -42,6 +43,8 @@ IDLE_TIMEOUT_S = 600
 LINGER_S = 60.0
 # How often it is looked whether a connection that is read no further was cut off.
 LOOK_S = 0.1
+# As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
+MOST_ORIGINS = 100
 STREAM_ABOVE = "64k"
 MODE = mode_specs.ProxyMode.parse("regular")
 
@@ -56,6 +59,15 @@ class Handler(ProxyConnectionHandler):
     counted: Connection | None = None
     allowances: Allowances | None = None
     hooks: Hooks | None = None
+    sessions: Sessions | None = None
+
+    def cut(self) -> None:
+        """End it at once, its origins too: what waits to be sent to one that takes nothing would keep it open, and isn't to go out any more."""
+        for one in list(self.transports.values()):
+            if isinstance(one.writer, asyncio.StreamWriter):
+                one.writer.transport.abort()
+            if one.handler is not None:
+                one.handler.cancel("cut off")
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
         assert self.hooks is not None
@@ -63,10 +75,29 @@ class Handler(ProxyConnectionHandler):
             await self.hooks.run(hook)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
+        """INVARIANT: what one client keeps open to origins is counted as its session's: it gets no descriptors beyond its share by it."""
+        assert self.counted is not None
+        assert self.sessions is not None
+        others = [one for one in self.transports if one not in (self.client, command.connection)]
+        is_one_more = False
+        if self.client.alpn != b"h2":  # it asks one at a time, and goes on elsewhere now
+            for one in others[: 1 - ORIGINS_EACH]:
+                self._let_go(one)
+        elif len(others) >= ORIGINS_EACH:
+            is_one_more = self.sessions.reach_another(self.counted.session)
+            if not is_one_more:
+                command.connection.error = TOO_MANY
         try:
             await super().open_connection(command)
         finally:
+            if is_one_more:
+                self.sessions.leave_another(self.counted.session)
             await self._end(command.connection)
+
+    def _let_go(self, connection: AnyConnection) -> None:
+        handler = self.transports[connection].handler
+        if handler is not None:
+            handler.cancel("its client goes on elsewhere")
 
     async def handle_connection(self, connection: AnyConnection) -> None:
         try:
@@ -198,6 +229,9 @@ class Inspector:
         outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
         handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
         handler.counted, handler.allowances, handler.hooks = connection, self._allowances, self._hooks
+        handler.sessions = self._sessions
+        handler.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
+        connection.cut_origin = handler.cut
         self._sessions.name_client(handler.client.id, connection)
         try:
             await handler.handle_client()
@@ -243,6 +277,7 @@ def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
     websockets.install()
     http1.install()
+    http2.install()
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
     addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]

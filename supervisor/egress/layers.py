@@ -37,11 +37,11 @@ from supervisor.egress import held_bodies
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
-from supervisor.egress.http2 import BoundedHttp2Server, waiting_bytes
+from supervisor.egress.http2 import BoundedHttp2Server, Waiting, waiting_for
 from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
 from supervisor.egress.meter import ERROR
 from supervisor.egress.refusals import Refusal, phrase, status_of
-from supervisor.egress.sessions import Connection
+from supervisor.egress.sessions import PIECE_BYTES, Connection
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
 # Keys of `flow.metadata`.
@@ -90,16 +90,15 @@ class GuardedStream(HttpStream):
         if self._paused and isinstance(event, RequestProtocolError) and LEAVE in self.flow.metadata:
             self.flow.metadata[LEAVE]()
         if self._paused and isinstance(event, RequestData | ResponseData):
-            self._hold(HOLD_UP if isinstance(event, RequestData) else HOLD_DOWN, len(event.data))
+            self._hold(HOLD_UP if isinstance(event, RequestData) else HOLD_DOWN, PIECE_BYTES + len(event.data))
         yield from super().handle_event(event)
         if not self._paused:
             for way, count in self.held_bytes.items():
                 self._hold(way, -count)
 
-    @property
-    def paused_bytes(self) -> int:
-        """How much of the request's body came while a hook looks at it."""
-        return sum(len(event.data) for event in self._paused_event_queue if isinstance(event, RequestData))
+    def paused(self) -> Waiting:
+        """What of the request's body came while a hook looks at it."""
+        return Waiting.of([event for event in self._paused_event_queue if isinstance(event, RequestData)])
 
     def _hold(self, way: str, count: int) -> None:
         if count and way in self.flow.metadata:
@@ -243,20 +242,24 @@ class GuardedHttpLayer(HttpLayer):
         if isinstance(event, events.Start):
             context = self.context.fork()
             if self.context.client.alpn == b"h2":
-                self._h2 = BoundedHttp2Server(context, self._connection.unread, self._unreadable)
+                rooms = self._connection.up, self._connection.unread
+                self._h2 = BoundedHttp2Server(context, *rooms, self._unreadable)
             self.connections[self.context.client] = self._h2 or BoundedHttp1Server(
                 context, self._connection.up, self._unreadable
             )
         yield from super()._handle_event(event)
-        if self._h2 is not None and self._h2.h2_conn.received:
-            yield from self._h2.take_more(self._waiting_bytes)
+        if self._h2 is not None:
+            yield from self._h2.count(self._waiting)
 
-    def _waiting_bytes(self, stream_id: int) -> int:
+    def _waiting(self, stream_id: int) -> Waiting:
         """What of a request's body hasn't gone on yet."""
         stream = self.streams.get(stream_id)
         if not isinstance(stream, GuardedStream):
-            return 0  # over: what an origin left lying of it goes nowhere
-        return stream.paused_bytes + sum(waiting_bytes(one, stream_id) for one in self.connections.values())
+            return Waiting()  # over: what an origin left lying of it goes nowhere
+        found = stream.paused()
+        for one in self.connections.values():
+            found = found.and_(waiting_for(one, stream_id))
+        return found
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         stream = GuardedStream(self.context.fork(), stream_id)

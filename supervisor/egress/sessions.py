@@ -21,8 +21,10 @@ from supervisor.egress.names import Names
 from supervisor.egress.share import Share
 
 MOST_CONNECTIONS_PER_SESSION = 512
-# The client's descriptor, its origin's, and one more that is on its way to either; a tenth of all is kept for what isn't a connection.
-_FILES_EACH = 3
+# The client's descriptor, and those of two origins, or of one and what is on its way; a tenth of all is kept for what isn't a connection.
+ORIGINS_EACH = 2
+_FILES_EACH = 1 + ORIGINS_EACH
+TOO_MANY = "this session has as many connections already as it may"
 _KEPT_PART = 10
 # What a connection waits for is answered so when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
@@ -33,6 +35,8 @@ _MOST_FORMS = 64
 _MOST_WIDE = 8
 # Over HTTP/2 a client takes of each stream as much as it says. It is more than one of them may want, so that who lets one lie can read the others.
 MOST_UNREAD_BYTES = 8 * 1024 * 1024
+# What a piece of a body takes besides its bytes: it may have none, and there may be any number of them.
+PIECE_BYTES = 64
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -96,7 +100,7 @@ class Session:
 
     `names` are what addresses mean to programs that know no proxy. `left` is what it may still send of what was drawn for it; `used` what
     it sent since that was reported. `likely` is until when a connection to a host and port is likely to be allowed (`likely`). `hides` knows
-    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `wide` are the bodies on their way of
+    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets' messages wait to be whole. `more_origins` are open beyond those that are counted with their clients. `wide` are the bodies on their way of
     which much is kept to decode them. Whoever looks at one of its bodies holds `turn` (`looks`); whoever reads what came over one
     of its connections works in its `share`.
     """
@@ -114,6 +118,7 @@ class Session:
     message_bytes: int = 0
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
     wide: weakref.WeakSet[Decoder] = field(default_factory=weakref.WeakSet)
+    more_origins: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     beginnings: Beginnings = field(default_factory=Beginnings)
     share: Share = field(default_factory=Share)
@@ -169,10 +174,14 @@ class Room:
         self._held_bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
 
+    @property
+    def is_full(self) -> bool:
+        return self._held_bytes > self._most_bytes
+
     def hold(self, count: int) -> None:
         """So much more waits; negative: it waits no more."""
         self._held_bytes += count
-        if self._held_bytes <= self._most_bytes:
+        if not self.is_full:
             for one in self._waiting:
                 if not one.done():
                     one.set_result(None)
@@ -180,9 +189,23 @@ class Room:
 
     async def wait(self) -> None:
         """Until whoever sends may be read on. INVARIANT: what is sent for something that waits fills nobody's memory."""
-        while self._held_bytes > self._most_bytes:
+        while self.is_full:
             self._waiting.append(asyncio.get_running_loop().create_future())
             await self._waiting[-1]
+
+
+class Part:
+    """What one of those who fill a room holds there."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._held_bytes = 0
+
+    def set(self, held_bytes: int) -> None:
+        """So much it is now."""
+        if held_bytes != self._held_bytes:
+            self._room.hold(held_bytes - self._held_bytes)
+            self._held_bytes = held_bytes
 
 
 class Unsettled(NamedTuple):
@@ -293,14 +316,30 @@ class Sessions:
         INVARIANT: no session takes the descriptors that are another's share, and all together never more than there are: none has more connections
         than are left, so that whoever comes later finds some.
         """
-        share = self._most_connections // max(1, len(self._sessions))
-        left = self._most_connections - self._open_connections
-        if session.closed or len(session.connections) >= min(MOST_CONNECTIONS_PER_SESSION, share, left):
+        if session.closed or not self._has_room(session):
             return None
         self._open_connections += 1
         connection = Connection(f"{session.id}/{next(self._ids)}", session, transport, started_at)
         session.connections.add(connection)
         return connection
+
+    def reach_another(self, session: Session) -> bool:
+        """Whether a client may reach one origin more than are counted with it; `leave_another` follows. It counts as a connection."""
+        if not self._has_room(session):
+            return False
+        self._open_connections += 1
+        session.more_origins += 1
+        return True
+
+    def leave_another(self, session: Session) -> None:
+        """That origin is left."""
+        self._open_connections -= 1
+        session.more_origins -= 1
+
+    def _has_room(self, session: Session) -> bool:
+        share = self._most_connections // max(1, len(self._sessions))
+        left = self._most_connections - self._open_connections
+        return len(session.connections) + session.more_origins < min(MOST_CONNECTIONS_PER_SESSION, share, left)
 
     def disconnect(self, connection: Connection) -> None:
         """Forget a client, whose connection is over."""

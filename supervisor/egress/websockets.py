@@ -32,8 +32,8 @@ _AGAINST_POLICY = 1008
 _TOO_LONG = "a message is longer than Gatehouse keeps"
 _UNREADABLE = "a message can't be read"
 _BY_EXTENSION = "error in extension"  # what wsproto says of whatever `BoundedDeflate` finds
-# What a piece of a message takes besides its bytes: it may have none, and there may be any number of them.
-PIECE_BYTES = 64
+# What a piece of a message counts besides its bytes: it may have none, and all pieces of a message go on in one step.
+PIECE_BYTES = 4096
 
 
 class BoundedDeflate(PerMessageDeflate):

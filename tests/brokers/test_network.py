@@ -101,6 +101,31 @@ async def test_bytes_of_requests_on_one_connection_add_up(place: Setting, http: 
     assert (sum(one.up_bytes for one in found), sum(one.down_bytes for one in found)) == (sent, received)
 
 
+async def test_what_is_sent_behind_an_early_answer_is_on_record(place: Setting) -> None:
+    async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        while await reader.read(65536):
+            pass
+        writer.close()
+
+    async with await asyncio.start_server(answer_at_once, "127.0.0.1", 0) as origin:
+        port = origin.sockets[0].getsockname()[1]
+        place.office.policy(f"allow:\n  - network(origin.test:{port})\n  - network(127.0.0.1:{port})\n")
+        reader, writer = await asyncio.open_connection("127.0.0.1", place.port)
+        head = (
+            f"POST http://origin.test:{port}/ HTTP/1.1\r\nHost: origin.test:{port}\r\nContent-Length: 1000000\r\n\r\n"
+        )
+        writer.write(head.encode() + bytes(100_000))
+        assert status_of(await reader.readuntil(b"ok")) == 200
+        assert place.office.audited("effect_settled") == []
+        writer.write(bytes(900_000))
+        await settled(place)
+        writer.close()
+    (one,) = place.office.network_log.of_session(place.session_id)
+    assert (one.status, one.up_bytes) == (200, len(head) + 1_000_000)
+
+
 async def settled(place: Setting, count: int = 1) -> list[str]:
     async with asyncio.timeout(PATIENCE_S):
         while len(found := place.office.audited("effect_settled")) < count:

@@ -12,10 +12,22 @@ import pytest
 
 from supervisor.core.egress_wire import CloseListener, CloseSession, OpenListener, Settled
 from supervisor.egress import names as names_module
+from supervisor.egress import sessions as sessions_module
 from supervisor.egress.ends import GoneError, Held
 from supervisor.egress.name_server import serve_stream
 from supervisor.egress.names import Names
-from tests.egress.egress_harness import FakeSupervisor, Origin, Proxy, body_of, deny, running_egress, serving, status_of
+from supervisor.egress.sessions import ORIGINS_EACH, Sessions
+from tests.egress.egress_harness import (
+    FakeSupervisor,
+    Origin,
+    Proxy,
+    answer_of,
+    body_of,
+    deny,
+    running_egress,
+    serving,
+    status_of,
+)
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -241,3 +253,93 @@ async def test_a_client_is_told_of_the_end_of_an_origin_of_which_something_still
             with contextlib.suppress(ConnectionError):
                 await reader.read()
         writer.close()
+
+
+@pytest.mark.parametrize("how", ["session", "channel"])
+async def test_a_cut_reaches_what_waits_for_an_origin_that_takes_nothing(
+    how: str, tmp_path: Path, upstream_ca: Path
+) -> None:
+    """Of what egress still held nothing goes out any more, and it ends with its supervisor."""
+    goes_on, ended = asyncio.Event(), asyncio.Event()
+    taken: list[int] = []
+
+    async def take_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await goes_on.wait()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                taken.append(len(data))
+        writer.close()
+        ended.set()
+
+    async with (
+        await asyncio.start_server(take_nothing, "127.0.0.1", 0) as origin,
+        running_egress(tmp_path, upstream_ca) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
+        target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
+        _, writer = await proxy.open()
+        writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode())
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while True:
+                writer.write(bytes(262_144))
+                sent += 262_144
+                async with asyncio.timeout(1):
+                    await writer.drain()
+        if how == "session":
+            supervisor.end("s")
+        else:
+            supervisor.sock.close()
+            async with asyncio.timeout(PATIENCE_S):
+                await supervisor.child.wait()
+        goes_on.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await ended.wait()
+        assert sum(taken) < sent
+        writer.close()
+
+
+async def test_one_client_keeps_few_origins_open(proxy: Proxy) -> None:
+    open_now = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now
+        open_now += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        open_now -= 1
+        writer.close()
+
+    async with contextlib.AsyncExitStack() as stack:
+        reader, writer = await proxy.open()
+        for _ in range(8):
+            origin = await stack.enter_async_context(await asyncio.start_server(serve, "127.0.0.1", 0))
+            target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
+            for _ in range(2):
+                writer.write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+                assert status_of(await answer_of(reader)) == 200
+        async with asyncio.timeout(PATIENCE_S):
+            while open_now > ORIGINS_EACH:
+                await asyncio.sleep(0.01)
+        writer.close()
+
+
+async def test_more_origins_of_a_session_count_as_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "MOST_CONNECTIONS_PER_SESSION", 3)
+    sessions = Sessions()
+    session = sessions.get("s")
+    connection = sessions.connect(session, asyncio.Transport(), 0.0)
+    assert connection is not None
+    assert [sessions.reach_another(session) for _ in range(3)] == [True, True, False]
+    assert sessions.connect(session, asyncio.Transport(), 0.0) is None
+    sessions.leave_another(session)
+    other = sessions.connect(session, asyncio.Transport(), 0.0)
+    assert other is not None
+    assert not sessions.reach_another(session)
+    sessions.disconnect(other)
+    assert sessions.reach_another(session)

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.egress_wire import Answer, Question
+from supervisor.egress.guard import UNASKED as UNASKED_FOR
 from tests.egress.egress_harness import (
     Decide,
     Origin,
     Proxy,
     allow,
     answer_of,
+    body_of,
     deny,
     running_egress,
     serving,
@@ -328,21 +330,28 @@ async def test_what_follows_a_websocket_that_never_was_is_judged(
     assert b"/smuggled" not in https.received
 
 
+# By the last of them mitmproxy takes a request for one that asks for a WebSocket.
+UNASKED = ["", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"]
+
+
+@pytest.mark.parametrize("more", UNASKED, ids=["plain", "half asked"])
 @pytest.mark.parametrize("to", [b"h2c", b"websocket", b"raw"])
 async def test_an_origin_that_switches_protocols_unasked_opens_nothing(
-    proxy: Proxy, http: Origin, https: Origin, ca_file: Path, to: bytes
+    proxy: Proxy, http: Origin, https: Origin, ca_file: Path, to: bytes, more: str
 ) -> None:
     proxy.supervisor.decide = only("/fine")
     for origin in (http, https):
         origin.respond = lambda head: SWITCHED % to
     reader, writer = await proxy.open()
-    writer.write(f"GET http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n\r\n".encode())
-    await answer_of(reader)
+    writer.write(f"GET http://{at(http)}/fine HTTP/1.1\r\nHost: {at(http)}\r\n{more}\r\n".encode())
+    answer = await answer_of(reader)
+    assert (status_of(answer), body_of(answer)["why"]) == (403, UNASKED_FOR)
+    assert (await proxy.supervisor.settled()).outcome == "failed"
     await said(writer, reader, f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n")
     assert b"/smuggled" not in http.received
     reader, writer = await proxy.tunnel(at(https), trust=ca_file)
-    writer.write(f"GET /fine HTTP/1.1\r\nHost: {at(https)}\r\n\r\n".encode())
-    await answer_of(reader)
+    writer.write(f"GET /fine HTTP/1.1\r\nHost: {at(https)}\r\n{more}\r\n".encode())
+    assert status_of(await answer_of(reader)) == 403
     await said(writer, reader, f"GET /smuggled HTTP/1.1\r\nHost: {at(https)}\r\n\r\n")
     assert b"/smuggled" not in https.received
 

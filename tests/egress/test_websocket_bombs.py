@@ -51,6 +51,16 @@ def events_of(connection: BoundedConnection, data: bytes) -> Iterator[Any]:
                 return
 
 
+def test_a_message_has_few_pieces() -> None:
+    """All of them go on in one step, in which nobody else gets anything."""
+    connection = receiving(Session("s"))
+    pieces = frame(b"", Opcode.BINARY, fin=False, compressed=False)
+    pieces += frame(b"", Opcode.CONTINUATION, fin=False, compressed=False) * 5000
+    *_, last = events_of(connection, pieces)
+    assert isinstance(last, CloseConnection)
+    assert last.code == 1009
+
+
 def test_of_a_bomb_no_more_is_made_than_may_be_kept() -> None:
     session = Session("s")
     connection = receiving(session)

@@ -1,0 +1,125 @@
+"""HTTP/2 of which more is said than anybody has to: heads that don't end, pieces without anything in them, streams by the hundred."""
+
+import asyncio
+import contextlib
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+import h2.connection
+import h2.events
+import pytest
+import trustme
+from mitmproxy import connection
+from mitmproxy.proxy.context import Context
+
+from supervisor.core.egress_wire import Refused
+from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress.http2 import BoundedHttp2Server, Waiting
+from supervisor.egress.sessions import PIECE_BYTES, Room
+from tests.egress.egress_harness import Origin, Proxy, server_context
+from tests.egress.h2_client import h2_client
+from tests.fakes.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADERS, SETTINGS, CONTINUATION = 1, 4, 9
+
+
+def frame(kind: int, flags: int, stream: int, data: bytes) -> bytes:
+    return struct.pack("!I", len(data))[1:] + bytes([kind, flags]) + struct.pack("!I", stream) + data
+
+
+async def test_a_head_that_does_not_end_is_the_end(proxy: Proxy, https: Origin, ca_file: Path) -> None:
+    reader, writer = await proxy.tunnel(f"origin.test:{https.port}", trust=ca_file, alpn=["h2"])
+    writer.write(PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, 1, 1, bytes(16_000)))
+    for _ in range(MOST_HEAD_BYTES // 16_000):
+        writer.write(frame(CONTINUATION, 0, 1, bytes(16_000)))
+    async with asyncio.timeout(PATIENCE_S):
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+    writer.close()
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
+    assert https.untouched
+
+
+async def test_nor_does_one_of_an_origin(proxy: Proxy, authority: trustme.CA, ca_file: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(SETTINGS, 0, 0, b"") + frame(HEADERS, 1, 1, bytes(16_000)))
+        for _ in range(MOST_HEAD_BYTES // 16_000):
+            writer.write(frame(CONTINUATION, 0, 1, bytes(16_000)))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    context = server_context(authority, "origin.test")
+    context.set_alpn_protocols(["h2"])
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as origin:
+        target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
+        async with h2_client(proxy, target, ca_file) as client:
+            assert (await client.answered("/")).status == 502
+
+
+def open_client() -> Context:
+    client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2))
+    client.state = connection.ConnectionState.OPEN
+    return Context(client, SimpleNamespace(validate_inbound_headers=True, proxy_debug=False))  # type: ignore[arg-type]
+
+
+def begun(server: BoundedHttp2Server, number: int = 1) -> None:
+    """A request whose body goes on."""
+    server.h2_conn.initiate_connection()
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    pseudo = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+    client.send_headers(number, pseudo)
+    server.h2_conn.receive_data(client.data_to_send())
+
+
+async def test_pieces_with_nothing_in_them_are_not_kept() -> None:
+    server = BoundedHttp2Server(open_client(), Room(), Room(), lambda: None)
+    begun(server)
+    nothing = h2.events.DataReceived(stream_id=1, data=b"", flow_controlled_length=0)
+    assert list(server.handle_h2_event(nothing)) == []
+
+
+async def test_what_waits_counts_by_its_pieces_too() -> None:
+    up, unread = Room(10 * PIECE_BYTES), Room(10 * PIECE_BYTES)
+    server = BoundedHttp2Server(open_client(), up, unread, lambda: None)
+    begun(server)
+    server.h2_conn.received[1] = 100
+    list(server.count(lambda stream_id: Waiting(10, 10)))
+    assert not up.is_full
+    list(server.count(lambda stream_id: Waiting(11, 11)))
+    assert up.is_full
+    list(server.count(lambda stream_id: Waiting(0, 0)))
+    assert not up.is_full
+    server.h2_conn.send_headers(1, [(b":status", b"200")])
+    server.h2_conn.send_data(1, bytes(65_535))  # all that its client takes
+    for _ in range(10):
+        server.h2_conn.send_data(1, b"x")
+    list(server.count(lambda stream_id: Waiting()))
+    assert unread.is_full
+    server.conn.state = connection.ConnectionState.CLOSED
+    list(server.count(lambda stream_id: Waiting()))
+    assert not unread.is_full
+
+
+async def test_streams_that_do_not_end_keep_none_from_an_origin_of_http1(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+            await reader.read()
+        writer.close()
+
+    context = server_context(authority, "origin.test")
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as origin:
+        target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
+        async with h2_client(proxy, target, ca_file) as client:
+            streams = [client.ask(f"/{number}")[1] for number in range(12)]
+            await client.until(lambda: all(stream.status == 200 for stream in streams))
