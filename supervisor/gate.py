@@ -79,7 +79,7 @@ class Gate:
         self.handlers = Handlers(redactor, self._unwritten.settle)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._lines = VerdictLines(audit, redactor)
-        self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open)
+        self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open, self.close)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +185,10 @@ class Gate:
         at_once = self.decide_by_rules(action, session_id)
         if at_once is None:
             crowded, left_s = await self.repeats.until_room(action, session_id, hold_s, self.rulings.verdict)
+            if (
+                crowded is not None and crowded.decision == "ask"
+            ):  # a person's denial of all that waits is on record already
+                self.record_refusal(action, session_id, crowded.why)
             at_once = crowded or self.decide_by_rules(action, session_id)
         if at_once is not None:
             return at_once

@@ -2,7 +2,7 @@
 
     identical, and it waits      one card with a count
     alike, and denied            denied at once for a while, with when it may be asked again; a person can lift that
-    alike, and several wait      held without a card of its own until there is room, on connections
+    alike, and several wait      held without a card of its own until there is room, on connections; what nobody waits for any more makes room
     many connections wait        the same
 
 It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a
@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,6 +57,19 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
     held_count: int
 
 
+class _Card(NamedTuple):
+    """A request that waits. `hold_until`: whoever asked is gone from then on."""
+
+    fingerprint: str
+    like: Likeness | None
+    is_connection: bool
+    asked_at: float
+    hold_until: float | None
+
+    def is_left(self, now: float) -> bool:
+        return self.hold_until is not None and self.hold_until <= now
+
+
 @dataclass(eq=False)
 class _Waiter:
     """What waits for room. `turned_away`: why a person denied it meanwhile."""
@@ -70,7 +84,7 @@ class _Session:
     """`waiting`: by request id, what waits. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since.
     `held`: what waits for room, and `titles` how often each is asked."""
 
-    waiting: dict[str, tuple[str, Likeness | None, bool]] = field(default_factory=dict)
+    waiting: dict[str, _Card] = field(default_factory=dict)
     denied: dict[Likeness, dict[str, Request]] = field(default_factory=dict)
     again: Counter[Likeness] = field(default_factory=Counter)
     held: set[_Waiter] = field(default_factory=set)
@@ -83,7 +97,10 @@ class _Session:
         current, like = status(request), likeness(request.action)
         self.waiting.pop(request.id, None)
         if current == "pending":
-            self.waiting[request.id] = (request.fingerprint, like, isinstance(request.action, Network))
+            is_connection = isinstance(request.action, Network)
+            self.waiting[request.id] = _Card(
+                request.fingerprint, like, is_connection, request.asked_at, request.hold_until
+            )
         if like is None:
             return
         if current == "denied" and request.answer == "denied" and request.closed_at is None:
@@ -95,9 +112,17 @@ class _Session:
 
 
 class Repeats:
-    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be another."""
+    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be another. `close(request_id, why)` ends a request."""
 
-    def __init__(self, queue: ApprovalQueue, clock: Clock, redactor: Redactor, is_open: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        queue: ApprovalQueue,
+        clock: Clock,
+        redactor: Redactor,
+        is_open: Callable[[str], bool],
+        close: Callable[[str, str], None],
+    ) -> None:
+        self._close = close
         self._queue = queue
         self._clock = clock
         self._redactor = redactor
@@ -152,17 +177,32 @@ class Repeats:
     # -- too much at once ---------------------------------------------------------------------------------------------
 
     def crowd(self, action: Action, session_id: str) -> str | None:
-        """Why there is no room for a card for this; None where there is, where it has one, and where it was denied."""
-        waiting = self._of(session_id).waiting.values()
+        """Why there is no room for a card for this; None where there is, where it has one, and where it was denied. What nobody waits for any more is
+        ended where it takes the room."""
+        waiting = self._of(session_id).waiting
         mark = fingerprint(action)
-        if any(mark == known for known, _, _ in waiting):
+        if any(mark == one.fingerprint for one in waiting.values()):
             return None
         like = self._likeness(action)
-        if like is not None and sum(like == one for _, one, _ in waiting) >= MOST_ALIKE:
+        alike = {known: one for known, one in waiting.items() if like is not None and like == one.like}
+        if len(alike) >= MOST_ALIKE and not self._makes_room(alike):
             return f"{MOST_ALIKE} requests like this wait for an answer already"
-        if isinstance(action, Network) and sum(is_connection for *_, is_connection in waiting) >= MOST_CONNECTIONS:
+        connections = {known: one for known, one in waiting.items() if one.is_connection}
+        if isinstance(action, Network) and len(connections) >= MOST_CONNECTIONS and not self._makes_room(connections):
             return f"{MOST_CONNECTIONS} requests of this session for the network wait for an answer already"
         return None
+
+    def _makes_room(self, cards: dict[str, _Card]) -> bool:
+        """Whether one of these was left by whoever asked: the one that was asked first is ended."""
+        now = self._clock.now()
+        left = {known: one.asked_at for known, one in cards.items() if one.is_left(now)}
+        if not left:
+            return False
+        self._close(
+            min(left, key=left.__getitem__),
+            "nobody waited for an answer any more, and another request needed the place",
+        )
+        return True
 
     async def until_room(
         self, action: Action, session_id: str, hold_s: float, verdict: Callable[[Action, str], Verdict]

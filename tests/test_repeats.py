@@ -227,3 +227,35 @@ async def test_a_retry_loop_that_nobody_answers_stays_one_card(world: World) -> 
         assert isinstance(refused, Refused)
     (card,) = world.queue.pending("s1")
     assert card.asked_times == 30
+
+
+async def test_what_nobody_waits_for_any_more_makes_room_and_what_found_none_is_on_record(world: World) -> None:
+    def asked(host: str) -> None:
+        world.ask(connect(host), origin="egress", hold_s=30)
+
+    for n in range(MOST_CONNECTIONS):
+        asked(f"h{n}.example.net")
+        world.clock.advance(1)
+    refused = await world.gate.decide(connect("early.example.net"), session_id="s1", origin="egress", hold_s=0)
+    assert isinstance(refused, Refused)
+    (on_record,) = [one for one in world.events("verdict_given") if one["action"]["host"] == "early.example.net"]
+    assert (on_record["verdict"], on_record["why"]) == ("deny", refused.why)
+    # The agent gave up on the first ten; the last of those it waits for still.
+    world.clock.advance(20)
+    asked("h9.example.net")
+    for n in range(9):
+        await world.gate.decide(connect(f"late{n}.example.net"), session_id="s1", origin="egress", hold_s=0)
+    assert "h9.example.net" in hosts(world)
+    assert not {f"h{n}.example.net" for n in range(9)} & set(hosts(world))
+    assert {f"late{n}.example.net" for n in range(9)} <= set(hosts(world))
+    assert len(hosts(world)) == MOST_CONNECTIONS
+    assert all("needed the place" in one["why"] for one in world.events("request_closed"))
+
+
+async def test_of_those_that_are_alike_too(world: World) -> None:
+    for n in range(MOST_ALIKE + 2):
+        await world.gate.decide(search(str(n)), session_id="s1", origin="egress", hold_s=0)
+        world.clock.advance(1)
+    assert [one.action.path for one in world.queue.pending("s1") if isinstance(one.action, Network)] == [
+        f"/search?q={n}" for n in range(2, MOST_ALIKE + 2)
+    ]

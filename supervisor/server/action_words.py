@@ -59,7 +59,7 @@ def asks(action: Action) -> str:
         case Proposal():
             return "proposes a rule"
         case BudgetRaise():
-            return "has used up its budget"
+            return "asks for more budget"
 
 
 def _file_verb(action: FileChange) -> str:

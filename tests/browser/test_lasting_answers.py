@@ -104,11 +104,11 @@ async def test_a_held_request_says_how_long_without_a_script_too(site: Site, pag
     for host in ("a.example.org", "b.example.org"):
         site.ask(connect(host), origin="egress", hold_s=900)
     first = page.locator(".card.network .countdown").first
-    await expect(first).to_have_text(re.compile(r"held for 1?\dm \d\ds"))
+    await expect(first).to_have_text(re.compile(r"1?\dm \d\ds left to answer"))
     before = await first.text_content()
     await expect(first).not_to_have_text(before or "")
     answer = await page.context.request.get(f"{site.url}/")
-    assert len(re.findall(r">held for 1?\dm \d\ds<", await answer.text())) == 2
+    assert len(re.findall(r">1?\dm \d\ds left to answer<", await answer.text())) == 2
 
 
 async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
