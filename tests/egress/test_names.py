@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import sys
 from collections.abc import Iterator
 
 import dns.flags
@@ -206,6 +207,45 @@ def test_what_is_no_query_gets_no_answer() -> None:
     for data in (none, two):
         assert dns.message.from_wire(answer(data, names), ignore_trailing=True).rcode() == dns.rcode.FORMERR
     assert not names._names
+
+
+def calls_of(query: bytes) -> int:
+    """How many functions are called to answer it."""
+    calls = 0
+
+    def count(frame: object, event: str, of: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        answer(query, Names())
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_of_an_answer_grows_no_faster_than_the_message() -> None:
+    ordinary = dns.message.make_query("a.test", "A").to_wire()
+    calls_of(ordinary)  # what is done once
+    ordinary_calls, calls_a_byte = calls_of(ordinary), 15
+    of_one, of_many = ordinary[:4] + b"\0\1", ordinary[:4] + b"\3\0"
+    no_records, records = bytes(6), b"\3\0" * 3
+    long = b"\x01a" * 126 + b"\0"
+    kind = b"\0\x01\0\x01"
+    ending = {
+        "many questions with one long name": long + kind + b"\xc0\x0c\0\x01\0\x01" * 120,
+        "many questions of the root": b"\0\0\x01\0\x01" * 200,
+        "a name without an end": b"\x01a" * 500,
+        "a long name": long + kind,
+        "many records": b"\x01a\0" + kind + (b"\xc0\x0c" + kind + bytes(6)) * 80,
+        "many options": b"\x01a\0" + kind + b"\0\0\x29\x04\0\0\0\0\0\3\xd8" + b"\0\x0c\0\0" * 240,
+    }
+    for name, rest in ending.items():
+        for head in (of_one, of_many):
+            for counts in (no_records, records):
+                query = (head + counts + rest)[:MOST_QUERY_BYTES]
+                assert calls_of(query) < ordinary_calls + calls_a_byte * len(query), name
 
 
 @given(data=st.binary(max_size=MOST_QUERY_BYTES + 16))
