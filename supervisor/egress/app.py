@@ -30,6 +30,7 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.allowances import Allowances
 from supervisor.egress.dialler import PinnedLoop
 from supervisor.egress.ends import Client
+from supervisor.egress.failures import where
 from supervisor.egress.front import Front
 from supervisor.egress.likely import Likely
 from supervisor.egress.link import Link, LinkDownError
@@ -184,22 +185,39 @@ class Egress:
         sock: socket.socket,
         starting: Starting,
     ) -> None:
+        """Serve one socket. What goes wrong with it ends nothing else: no other is served by this task."""
+
         def serve(client: Client) -> None:
             served = front.serve(session, client, is_redirected=message.kind == "door")
             tasks.create_task(served, name=f"client-{session.id}")
 
-        server: Server
-        if message.kind == "names":
-            # In a thread, so that tunnels go on while dnspython is imported.
-            assert self._admission is not None
-            refuse = functools.partial(self._admission.refused_name, session.id)
-            server = (await asyncio.to_thread(_import_name_server))(sock, session.names, refuse)
-        else:
-            server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
-        if starting.is_closed:
-            server.close()
-        else:
-            session.servers[message.listener_id] = server
+        try:
+            if message.kind == "names":
+                await self._answer_names(session, message.listener_id, sock, starting)
+            else:
+                server = await asyncio.get_running_loop().create_server(lambda: Client(serve), sock=sock)
+                _serves(session, message.listener_id, starting, server)
+        except Exception as error:  # such as no thread to import in, or no memory
+            log.error("socket isn't served", session=session.id, kind=message.kind, error=where(error))
+            session.servers.pop(message.listener_id, starting).close()
+            sock.close()
+
+    async def _answer_names(self, session: Session, listener_id: int, sock: socket.socket, starting: Starting) -> None:
+        assert self._admission is not None
+        refuse = functools.partial(self._admission.refused_name, session.id)
+        # In a thread, so that tunnels go on while dnspython is imported.
+        name_server = await asyncio.to_thread(_import_name_server)
+        server = name_server(sock, session.names, session.share, refuse)
+        _serves(session, listener_id, starting, server)
+        await server.serve()
+
+
+def _serves(session: Session, listener_id: int, starting: Starting, server: Server) -> None:
+    """It is this session's from now on, unless it was closed while it was started."""
+    if starting.is_closed:
+        server.close()
+    else:
+        session.servers[listener_id] = server
 
 
 def _import_name_server() -> "type[NameServer]":

@@ -123,7 +123,8 @@ class Front:
             from supervisor.egress.name_server import serve_stream  # as in `app`: it was imported with the door
 
             session = connection.session
-            await serve_stream(client, session.names, functools.partial(self._admission.refused_name, session.id))
+            refuse = functools.partial(self._admission.refused_name, session.id)
+            await serve_stream(client, session.names, session.share, refuse)
             return
         action = Network(operation="connect", host=host, port=port)
         try:

@@ -4,7 +4,8 @@
     anything else  no such record: no TXT that could carry anything, no HTTPS or SVCB that would lead to HTTP/3 or hide the server name
 
 It decides what a query is: one question of class IN, short, well-formed. What isn't gets an error, or no answer where even that can't be
-formed. INVARIANT: the work of an answer grows no faster than the message. Of a session that asks faster than `Names.queries` has it no more is read meanwhile, so that it costs the others nothing. INVARIANT: it sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
+formed. INVARIANT: the work of an answer grows no faster than the message. Of a session that asks faster than `Names.queries` has it as much waits here as programs may look up at once, and no
+more is read. INVARIANT: however many sockets and connections a session asks by, it is answered once in a turn of the loop, and in its share of it. It sends to nobody but whoever asked, and its socket belongs to the sandbox's network, which has no way out.
 dnspython reads the question; it is imported with the first session that has a name server. The answer, which is the question and at most one
 record, is written here: dnspython would make 126 names of a name of 126 labels, to find what can be shortened.
 """
@@ -28,6 +29,7 @@ from supervisor.core import hosts
 from supervisor.egress.ends import GoneError, Held, in_s
 from supervisor.egress.failures import where
 from supervisor.egress.names import Given, Names, NoneLeftError
+from supervisor.egress.share import Share
 
 log = structlog.get_logger("egress")
 
@@ -41,8 +43,9 @@ _RESPONSE, _RECURSION_DESIRED, _RECURSION_AVAILABLE = 0x80, 0x01, 0x80
 _COUNTS, _QUESTION, _RECORD = struct.Struct("!4H"), struct.Struct("!2H"), struct.Struct("!3HIH")
 _SAME_NAME = 0xC000 | _HEAD_BYTES
 _TTL_S = 60
-# Queries answered before connections get their turn again.
-_QUERIES_PER_TURN = 8
+# Datagrams that are read before connections get their turn again, and that wait for an answer: in the kernel there is room for a hundred or two.
+_MOST_READ = 64
+MOST_WAITING = 1024
 # A connection over which nothing is asked for so long is over.
 _IDLE_S = 10.0
 # So many bytes of answers may wait for one who doesn't read them.
@@ -56,44 +59,61 @@ type Refuse = Callable[[str, str], None]
 
 
 class NameServer:
-    """Answers on a datagram socket until it is closed, and on connections that it is handed."""
+    """Answers on a datagram socket, which is its own, until it is closed."""
 
-    def __init__(self, sock: socket.socket, names: Names, refuse: Refuse) -> None:
+    def __init__(self, sock: socket.socket, names: Names, share: Share, refuse: Refuse) -> None:
         self._sock = sock
         self._names = names
+        self._share = share
         self._refuse = refuse
         self._loop = asyncio.get_running_loop()
+        self._asked: asyncio.Queue[tuple[bytes, tuple[str, int]]] = asyncio.Queue(MOST_WAITING)
         sock.setblocking(False)
-        self._listen()
+        self._read_on()
 
     def close(self) -> None:
         """Answer no more."""
-        if self._sock.fileno() >= 0:
+        if self._is_open():
             self._loop.remove_reader(self._sock)
             self._sock.close()
+            self._asked.shutdown(immediate=True)
 
-    def _listen(self) -> None:
-        if self._sock.fileno() >= 0:  # not closed while it waited
-            self._loop.add_reader(self._sock, self._receive)
+    async def serve(self) -> None:
+        """Answer one after the other, until it is closed."""
+        with contextlib.suppress(asyncio.QueueShutDown):
+            while True:
+                query, asker = await self._asked.get()
+                if not self._reads:
+                    self._read_on()
+                said = await _in_turn(query, self._names, self._share, self._refuse, self._is_open)
+                if said:
+                    with contextlib.suppress(OSError):  # nobody to answer, or closed meanwhile
+                        self._sock.sendto(said, asker)
+
+    def _is_open(self) -> bool:
+        return self._sock.fileno() >= 0
+
+    def _read_on(self) -> None:
+        self._reads = True
+        self._loop.add_reader(self._sock, self._receive)
 
     def _receive(self) -> None:
-        with contextlib.suppress(OSError):  # nothing more to read, or nobody to answer
-            for _ in range(_QUERIES_PER_TURN):
-                wait_s = self._names.queries.wait_s(self._loop.time())
-                if wait_s:
+        with contextlib.suppress(OSError):  # nothing more to read
+            for _ in range(_MOST_READ):
+                if self._asked.full():
                     # What comes meanwhile waits in the kernel, or is dropped there: whoever needs an answer asks again.
+                    self._reads = False
                     self._loop.remove_reader(self._sock)
-                    self._loop.call_later(wait_s, self._listen)
                     return
-                query, asker = self._sock.recvfrom(MOST_QUERY_BYTES + 1)
-                self._names.queries.take()
-                said = answer(query, self._names, self._refuse)
-                if said:
-                    self._sock.sendto(said, asker)
+                self._asked.put_nowait(self._sock.recvfrom(MOST_QUERY_BYTES + 1))
 
 
-async def serve_stream(client: Held, names: Names, refuse: Refuse) -> None:
+async def serve_stream(client: Held, names: Names, share: Share, refuse: Refuse) -> None:
     """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that isn't one. `GoneError` when it goes."""
+
+    def is_there() -> bool:
+        return not (client.is_lost or client.transport.is_closing())
+
     while True:
         by = in_s(_IDLE_S)
         try:
@@ -102,18 +122,25 @@ async def serve_stream(client: Held, names: Names, refuse: Refuse) -> None:
         except TimeoutError:
             raise GoneError from None
         query = client.take(2 + _length(client.data))[2:]
-        await asyncio.sleep(
-            names.queries.wait_s(asyncio.get_running_loop().time())
-        )  # where others are faster it is in debt
-        if client.is_lost or client.transport.is_closing():
-            raise GoneError  # what it asked before that is nobody's business any more
-        names.queries.take()
-        said = answer(query, names, refuse)
+        said = await _in_turn(query, names, share, refuse, is_there)
         if not said:
             raise GoneError
         client.send(len(said).to_bytes(2) + said)
         if client.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:
             raise GoneError
+
+
+async def _in_turn(query: bytes, names: Names, share: Share, refuse: Refuse, is_wanted: Callable[[], bool]) -> bytes:
+    """The answer to one message, once the session may ask another; who waits for that has it in order. Empty where it isn't wanted any more."""
+    async with names.turn:
+        if is_wanted():
+            # A turn of the loop in any case, which is the other sessions'.
+            await asyncio.sleep(names.queries.wait_s(asyncio.get_running_loop().time()))
+        if not is_wanted():
+            return b""
+        names.queries.take()
+    async with share:
+        return answer(query, names, refuse)
 
 
 def _length(data: bytearray) -> int:

@@ -8,6 +8,7 @@ It decides only which address means which name, and how many names a session may
 a program may hold it for as long as it runs. A session that used up the whole range, which takes floods, is given no new ones.
 """
 
+import asyncio
 import ipaddress
 import secrets
 from collections import OrderedDict
@@ -22,7 +23,7 @@ V6_RANGE = ipaddress.IPv6Network("fd67:6174:6568:6f75::/64")
 # The first are left alone: the sandbox's own interface has one of them (`sandbox.redirect`).
 _FIRST, _END = 256, V4_RANGE.num_addresses - 256
 MOST_NAMES = 8192
-# So many queries of one session are answered at once, and in a second: dnspython takes a tenth of a millisecond for each, of the time of all sessions.
+# So many queries of one session are answered at once, and in a second: each takes up to a millisecond of the time of all sessions.
 MOST_AT_ONCE = 400
 MOST_A_SECOND = 200.0
 
@@ -46,7 +47,7 @@ def is_given(address: hosts.Address) -> bool:
 class Names:
     """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing.
 
-    `queries` is how often it may ask.
+    `queries` is how often it may ask, and `turn` is held by who waits for that.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class Names:
         self._first = secrets.randbelow(_END - _FIRST)
         self._given = 0
         self.queries = Bucket(MOST_AT_ONCE, MOST_A_SECOND)
+        self.turn = asyncio.Lock()
 
     def give(self, name: str) -> Given:
         """The addresses of a canonical name. `NoneLeftError` where there are none for another."""

@@ -11,10 +11,11 @@ import socket
 import ssl
 from pathlib import Path
 
+import dns.message
 import msgspec
 import pytest
 
-from supervisor.core.egress_wire import Answer, Draw, Question
+from supervisor.core.egress_wire import Answer, Draw, OpenListener, Question
 from tests.egress.egress_harness import (
     PATIENCE_S,
     Origin,
@@ -23,6 +24,7 @@ from tests.egress.egress_harness import (
     allow,
     answer_of,
     body_of,
+    deny,
     running_egress,
     serving,
     status_of,
@@ -464,3 +466,39 @@ async def test_egress_killed_leaves_nothing_open(tmp_path: Path, upstream_ca: Pa
         writer.close()
         await supervisor.ended.wait()
     assert http.untouched
+
+
+async def test_a_socket_that_can_not_be_served_ends_nothing_else(tmp_path: Path, upstream_ca: Path) -> None:
+    """Neither the process nor what the session has besides, and it may be opened again."""
+    no_thread_once = """
+import threading
+start = threading.Thread.start
+def fail(thread):
+    threading.Thread.start = start
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = fail
+"""
+    loop = asyncio.get_running_loop()
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=no_thread_once) as supervisor,
+        serving(supervisor, "s") as proxy,
+    ):
+        supervisor.decide = deny
+        reader, writer = await proxy.open()
+        where = ("127.0.0.1", 0)
+        for _ in range(2):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as names:
+                names.bind(where)  # at the same port the second time, which egress doesn't hold any more
+                where = names.getsockname()
+                supervisor.send(OpenListener(session_id="s", listener_id=99, kind="names"), [names.fileno()])
+                writer.write(b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
+                assert status_of(await answer_of(reader)) == 403
+                writer.close()
+                reader, writer = await proxy.open()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.setblocking(False)
+            client.connect(where)
+            async with asyncio.timeout(PATIENCE_S):
+                client.send(dns.message.make_query("a.test", "A").to_wire())
+                assert await loop.sock_recv(client, 1024)
+        writer.close()

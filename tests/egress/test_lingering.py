@@ -17,6 +17,7 @@ from supervisor.egress.ends import GoneError, Held
 from supervisor.egress.name_server import serve_stream
 from supervisor.egress.names import Names
 from supervisor.egress.sessions import ORIGINS_EACH, Sessions
+from supervisor.egress.share import Share
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Origin,
@@ -173,7 +174,7 @@ async def test_who_hung_up_is_answered_no_more_of_the_names_that_it_asked_for() 
     _, client = await asyncio.get_running_loop().create_connection(Held, sock=ours)
     query = dns.message.make_query("a.test", "A").to_wire()
     client.data_received((len(query).to_bytes(2) + query) * 1000)
-    serving = asyncio.create_task(serve_stream(client, Names(), lambda host, why: None))
+    serving = asyncio.create_task(serve_stream(client, Names(), Share(), lambda host, why: None))
     await asyncio.sleep(0)
     client.cut()
     async with asyncio.timeout(PATIENCE_S):
@@ -190,7 +191,7 @@ async def test_who_asks_for_names_and_reads_no_answer_is_cut_off(monkeypatch: py
     loop = asyncio.get_running_loop()
     _, client = await loop.create_connection(Held, sock=ours)
     query = dns.message.make_query("a" * 60 + ".test", "A").to_wire()
-    serving = asyncio.create_task(serve_stream(client, Names(), lambda host, why: None))
+    serving = asyncio.create_task(serve_stream(client, Names(), Share(), lambda host, why: None))
     sent = 0
     while not serving.done() and sent < 100_000:
         client.data_received((len(query).to_bytes(2) + query) * 100)

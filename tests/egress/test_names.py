@@ -5,7 +5,7 @@ import contextlib
 import ipaddress
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import dns.flags
 import dns.message
@@ -17,10 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.egress import name_server
 from supervisor.egress import names as module
-from supervisor.egress.name_server import MOST_QUERY_BYTES, NONE_LEFT, NameServer
+from supervisor.egress.ends import GoneError, Held
+from supervisor.egress.name_server import MOST_QUERY_BYTES, NONE_LEFT, NameServer, serve_stream
 from supervisor.egress.name_server import answer as said_to
 from supervisor.egress.names import V4_RANGE, V6_RANGE, Names, NoneLeftError, is_given
+from supervisor.egress.share import Share
 from tests.fakes.waiting import PATIENCE_S
 
 
@@ -273,41 +276,138 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, client
 
 
+@contextlib.asynccontextmanager
+async def answering(ours: socket.socket, names: Names) -> AsyncIterator[NameServer]:
+    """A server on this socket, which is closed in the end."""
+    server = NameServer(ours, names, Share(), never_refused)
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve())
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+async def name_answered(client: socket.socket, names: Names) -> str | None:
+    """Of the next answer that comes."""
+    response = dns.message.from_wire(await asyncio.get_running_loop().sock_recv(client, 4096))
+    return names.name_of(ipaddress.ip_address(str(response.answer[0][0])))
+
+
+def query_of(name: str) -> bytes:
+    return dns.message.make_query(name, "A").to_wire()
+
+
 async def test_the_server_answers_whoever_asked_and_goes_on_after_rubbish() -> None:
-    loop = asyncio.get_running_loop()
+    names = Names()
     with connected() as (ours, client):
-        names = Names()
-        server = NameServer(ours, names, never_refused)
-        for data in (b"rubbish", b"", bytes(2000)):
-            client.send(data)
-        query = dns.message.make_query("a.test", "A")
-        client.send(query.to_wire())
-        async with asyncio.timeout(PATIENCE_S):
-            response = dns.message.from_wire(await loop.sock_recv(client, 4096))
-        assert query.is_response(response)
-        server.close()
-        server.close()
-        assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == "a.test"
+        async with answering(ours, names) as server:
+            for data in (b"rubbish", b"", bytes(2000)):
+                client.send(data)
+            client.send(query_of("a.test"))
+            assert await name_answered(client, names) == "a.test"
+            server.close()
+            server.close()
 
 
-async def test_who_floods_the_server_waits_and_is_answered_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
+async def test_what_is_asked_at_once_is_all_answered_though_the_kernel_has_no_room_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor is there a turn for it yet: a resolver that got no answer would wait for five seconds, and ask as many again."""
+    names, count = Names(), 300
     with connected() as (ours, client):
-        names = Names()
-        server = NameServer(ours, names, never_refused)
-        waits = iter((0.0, 0.0, 0.001))
-        monkeypatch.setattr(names.queries, "wait_s", lambda now: next(waits, 0.0))
-        for number in range(5):
-            client.send(dns.message.make_query(f"n{number}.test", "A").to_wire())
-        async with asyncio.timeout(PATIENCE_S):
-            for number in range(5):
-                response = dns.message.from_wire(await loop.sock_recv(client, 4096))
-                assert names.name_of(ipaddress.ip_address(str(response.answer[0][0]))) == f"n{number}.test"
-        waits = iter((0.0, 0.001))
-        client.send(dns.message.make_query("late.test", "A").to_wire())
-        client.send(dns.message.make_query("later.test", "A").to_wire())
-        client.send(dns.message.make_query("latest.test", "A").to_wire())
-        descriptor = ours.fileno()
-        server.close()  # while it waits, or before it read
-        server._listen()
-        assert not loop.remove_reader(descriptor)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)  # the least there is, a few datagrams
+        monkeypatch.setattr(names.queries, "wait_s", lambda now: 0.0)
+        async with answering(ours, names), names.turn:
+            for number in range(count):
+                client.send(query_of(f"n{number}.test"))
+                await asyncio.sleep(0)  # it is read
+            names.turn.release()
+            try:
+                for number in range(count):
+                    assert await name_answered(client, names) == f"n{number}.test"
+            finally:
+                await names.turn.acquire()
+
+
+async def test_of_who_floods_the_server_no_more_is_read_than_is_remembered_until_that_was_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(name_server, "MOST_WAITING", 3)
+    names, loop = Names(), asyncio.get_running_loop()
+    with connected() as (ours, client):
+        async with answering(ours, names) as server:
+            async with names.turn:
+                for number in range(20):
+                    client.send(query_of(f"n{number}.test"))
+                while server._reads or not server._asked.full():
+                    await asyncio.sleep(0)
+                assert not loop.remove_reader(ours), "the rest waits in the kernel, at no cost"
+            for number in range(20):
+                assert await name_answered(client, names) == f"n{number}.test"
+
+
+async def test_who_waits_for_its_turn_when_the_server_is_closed_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, loop = Names(), asyncio.get_running_loop()
+    with connected() as (ours, client):
+        async with answering(ours, names) as server, names.turn:
+            for _ in range(2):
+                client.send(query_of("late.test"))
+                while not names.turn._waiters:  # type: ignore[attr-defined]
+                    await asyncio.sleep(0)
+            descriptor = ours.fileno()
+            server.close()
+            assert not loop.remove_reader(descriptor)
+        assert ours.fileno() == -1
+
+
+@pytest.mark.parametrize("connections", [1, 50])
+async def test_who_waits_owes_nothing_however_many_wait_at_once(
+    monkeypatch: pytest.MonkeyPatch, connections: int
+) -> None:
+    """They would all have slept until the same moment, and been answered in that turn of the loop."""
+    monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(module, "MOST_A_SECOND", 1000.0)
+    names, queries = Names(), 100 // connections
+    left: list[float] = []
+    take = names.queries.take
+
+    def noted() -> None:
+        take()
+        left.append(names.queries._left)
+
+    monkeypatch.setattr(names.queries, "take", noted)
+    query = query_of("a.test")
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        serving, theirs = [], []
+        for _ in range(connections):
+            ours, other = socket.socketpair()
+            theirs.append(other)
+            _, client = await asyncio.get_running_loop().create_connection(Held, sock=ours)
+            client.data_received((len(query).to_bytes(2) + query) * queries)
+            serving.append(tasks.create_task(gone_in_the_end(client, names)))
+        while len(left) < connections * queries:
+            await asyncio.sleep(0)
+        for other in theirs:
+            other.close()
+    # Timers may be early by their resolution.
+    assert min(left) > -1.5
+
+
+async def gone_in_the_end(client: Held, names: Names) -> None:
+    with pytest.raises(GoneError):
+        await serve_stream(client, names, Share(), never_refused)
+
+
+async def test_between_two_answers_the_other_sessions_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    names, turns, at = Names(), 0, []
+    monkeypatch.setattr(names.queries, "wait_s", lambda now: 0.0)
+    monkeypatch.setattr(name_server, "answer", lambda *asked: at.append(turns) or b"")
+    with connected() as (ours, client):
+        async with answering(ours, names):
+            for number in range(50):
+                client.send(query_of(f"n{number}.test"))
+            while len(at) < 50:
+                turns += 1
+                await asyncio.sleep(0)
+    assert max(map(at.count, at)) <= 2

@@ -17,6 +17,7 @@ from typing import Any
 from supervisor.egress import redirected
 from supervisor.egress.name_server import NameServer
 from supervisor.egress.names import Names
+from supervisor.egress.share import Share
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
@@ -182,6 +183,7 @@ async def attempts() -> object:
     sandbox = Bubblewrap()
     names = Names()
     reached: list[bytes] = []
+    tasks: list[asyncio.Task[None]] = []
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("0.0.0.0", 0)) as operator:
         operator.setblocking(False)
         loop.add_reader(operator, lambda: reached.append(operator.accept()[0].recv(1)))
@@ -191,7 +193,8 @@ async def attempts() -> object:
 
         async def serve(listeners: Mapping[int, socket.socket]) -> None:
             await loop.create_server(lambda: Door(names), sock=listeners[DOOR_PORT].dup())
-            NameServer(listeners[NAMES_PORT].dup(), names, lambda host, why: None)
+            server = NameServer(listeners[NAMES_PORT].dup(), names, Share(), lambda host, why: None)
+            tasks.append(loop.create_task(server.serve()))
 
         facts: dict[str, Any] = {
             "PACKETS": packets(),
