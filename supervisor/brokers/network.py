@@ -72,6 +72,15 @@ _DOWN = (
 )
 
 
+def environment() -> dict[str, str]:
+    """What egress is started with.
+
+    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's resolv.conf would make another of one that
+    isn't known (`api.example.com.corp.example`); LOCALDOMAIN (resolver(5)) stands in for that list, and /etc/hosts counts as before.
+    """
+    return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
+
+
 @dataclass(eq=False)
 class _Session:
     """`listeners` are our own copies: they outlive any one egress process."""
@@ -290,7 +299,7 @@ class NetworkBroker:
             with theirs:
                 self._child = await process.spawn(
                     [*self._command, "--channel-fd", str(theirs.fileno())],
-                    env=settings.inherited("LANG", "PATH") | settings.for_our_python(),
+                    env=environment(),
                     cwd=settings.ROOT,
                     stderr=None,
                     pass_fds=[theirs.fileno()],

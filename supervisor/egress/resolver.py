@@ -71,6 +71,9 @@ class Resolver:
                 asked = self._threads.submit(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
                 asked.add_done_callback(functools.partial(_leave, asyncio.get_running_loop(), places))
                 answers = await asyncio.wrap_future(asked)
+        except RuntimeError:  # there is no thread to be had
+            places.release()
+            return ()
         except (TimeoutError, OSError, UnicodeError):
             return ()
         found = {(family != socket.AF_INET, str(address[0])) for family, _, _, _, address in answers}

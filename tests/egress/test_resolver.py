@@ -91,3 +91,16 @@ def test_the_loop_dials_only_what_is_pinned() -> None:
 def in_pinned_loop(attempts: Callable[[], Coroutine[None, None, None]]) -> None:
     with asyncio.Runner(loop_factory=PinnedLoop) as runner:
         runner.run(attempts())
+
+
+async def test_a_look_up_for_which_there_is_no_thread_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = Resolver(FakeClock(), None)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        for _ in range(MOST_OF_SESSION + 1):
+            assert await resolver.addresses("s", "localhost") == ()
+    assert "127.0.0.1" in await resolver.addresses("s", "localhost")
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
