@@ -4,12 +4,15 @@ Two things are needed. Every address has to be routable, or connect(2) fails bef
 for everything (AnyIP) makes each address the sandbox's own, so that nothing is ever on the way out, and UDP fails at once. And one nftables
 rule for each family redirects TCP, so that one socket takes every port and the kernel tells where a connection was for.
 
+One address is the sandbox's in earnest. Programs that ask for theirs, which they do by what a socket to somewhere is bound to, are told
+that one, and what they connect to there is a server of their own: like loopback it isn't redirected.
+
     table inet gatehouse {
         chain out {
             type nat hook output priority dstnat
             meta l4proto tcp tcp dport 53 redirect to :3129
-            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 redirect to :3129
-            meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 redirect to :3129
+            meta nfproto ipv4 meta l4proto tcp ip daddr != 127.0.0.0/8 ip daddr != 198.18.0.1 redirect to :3129
+            meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 ip6 daddr != fd67:6174:6568:6f75::1 redirect to :3129
         }
     }
 
@@ -31,9 +34,10 @@ _NETLINK_ROUTE, _NETLINK_NETFILTER = 0, 12
 _LOOPBACK = 1  # the first interface of every network namespace
 
 _NEW_ADDRESS, _NEW_ROUTE = 20, 24
-_ADDRESS, _LOCAL_ADDRESS, _OUTPUT_INTERFACE = 1, 2, 4
+_ADDRESS, _LOCAL_ADDRESS, _OUTPUT_INTERFACE, _PREFERRED_SOURCE = 1, 2, 4, 7
+_NO_DUPLICATE_DETECTION = 0x2
 _TABLE_LOCAL, _BY_ADMINISTRATOR, _SCOPE_HOST, _SCOPE_ALL, _TYPE_LOCAL = 255, 4, 254, 0, 2
-# An address that isn't loopback's: without one getaddrinfo's AI_ADDRCONFIG finds that the machine speaks neither family.
+# Not loopback's: without such an address getaddrinfo's AI_ADDRCONFIG finds that the machine speaks neither family. No name has it (`egress.names`).
 _OWN_ADDRESSES = {socket.AF_INET: ("198.18.0.1", 32), socket.AF_INET6: ("fd67:6174:6568:6f75::1", 128)}
 
 _BATCH_BEGIN, _BATCH_END, _NFTABLES = 0x10, 0x11, 10
@@ -66,7 +70,7 @@ class Step(NamedTuple):
 
 
 def steps(port: int) -> tuple[Step, ...]:
-    """All of it, in order: every TCP connection that isn't to loopback, or that is to port 53, goes to `port`."""
+    """All of it, in order: every TCP connection that isn't to the sandbox itself, or that is to port 53, goes to `port`."""
     rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
     return (
         Step((rules,)),
@@ -93,10 +97,17 @@ def _message(kind: int, flags: int, *content: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(data), kind, _REQUEST | flags, 1, 0) + data
 
 
-def _address(family: int) -> bytes:
+def _own(family: int) -> tuple[bytes, int]:
+    """The sandbox's address, and its length in bits."""
     text, bits = _OWN_ADDRESSES[socket.AddressFamily(family)]
-    packed = socket.inet_pton(family, text)
-    head = struct.pack("=BBBBI", family, bits, 0, _SCOPE_ALL, _LOOPBACK)
+    return socket.inet_pton(family, text), bits
+
+
+def _address(family: int) -> bytes:
+    packed, bits = _own(family)
+    # Or it is tentative for a moment, and no route may prefer it.
+    flags = _NO_DUPLICATE_DETECTION if family == socket.AF_INET6 else 0
+    head = struct.pack("=BBBBI", family, bits, flags, _SCOPE_ALL, _LOOPBACK)
     return _message(
         _NEW_ADDRESS, _ACK | _CREATE, head, _attribute(_LOCAL_ADDRESS, packed), _attribute(_ADDRESS, packed)
     )
@@ -105,7 +116,9 @@ def _address(family: int) -> bytes:
 def _route(family: int) -> bytes:
     scope = _SCOPE_HOST if family == socket.AF_INET else _SCOPE_ALL
     head = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _TABLE_LOCAL, _BY_ADMINISTRATOR, scope, _TYPE_LOCAL, 0)
-    return _message(_NEW_ROUTE, _ACK | _CREATE, head, _attribute(_OUTPUT_INTERFACE, struct.pack("=I", _LOOPBACK)))
+    by = _attribute(_OUTPUT_INTERFACE, struct.pack("=I", _LOOPBACK))
+    source, _ = _own(family)
+    return _message(_NEW_ROUTE, _ACK | _CREATE, head, by, _attribute(_PREFERRED_SOURCE, source))
 
 
 def _ruleset(port: int) -> bytes:
@@ -114,15 +127,26 @@ def _ruleset(port: int) -> bytes:
     to_door = _redirect(port)
     names = (*tcp, _payload(_TRANSPORT_HEADER, 2, 2), _compare(struct.pack("!H", _NAMES_PORT)))
     # The first byte of the destination, and all of it.
+    first_byte, to_v4 = _payload(_NETWORK_HEADER, 16, 1), _payload(_NETWORK_HEADER, 16, 4)
+    to_v6 = _payload(_NETWORK_HEADER, 24, 16)
     v4 = (
         _meta(_NFPROTO),
         _compare(bytes([_IPV4])),
         *tcp,
-        _payload(_NETWORK_HEADER, 16, 1),
+        first_byte,
         _compare(b"\x7f", _NOT_EQUAL),
+        to_v4,
+        _compare(_own(socket.AF_INET)[0], _NOT_EQUAL),
     )
-    own = socket.inet_pton(socket.AF_INET6, "::1")
-    v6 = (_meta(_NFPROTO), _compare(bytes([_IPV6])), *tcp, _payload(_NETWORK_HEADER, 24, 16), _compare(own, _NOT_EQUAL))
+    v6 = (
+        _meta(_NFPROTO),
+        _compare(bytes([_IPV6])),
+        *tcp,
+        to_v6,
+        _compare(socket.inet_pton(socket.AF_INET6, "::1"), _NOT_EQUAL),
+        to_v6,
+        _compare(_own(socket.AF_INET6)[0], _NOT_EQUAL),
+    )
     hook = _nested(4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", _DSTNAT)))
     return b"".join(
         (

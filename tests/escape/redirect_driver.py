@@ -39,12 +39,16 @@ def said(family, where):
         return sock.makefile().readline().strip()
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
+OWN, OWN_6 = "198.18.0.1", "fd67:6174:6568:6f75::1"
 for name, family, where in (
     ("public", V4, ("192.0.2.7", 443)), ("public 6", V6, ("2001:db8::7", 8443)), ("any port", V4, ("192.0.2.7", 1)),
     ("mapped", V6, ("::ffff:192.0.2.8", 80)), ("metadata", V4, ("169.254.169.254", 80)), ("private", V4, ("10.1.2.3", 22)),
     ("metadata mapped", V6, ("::ffff:169.254.169.254", 80)), ("nat64", V6, ("64:ff9b::a9fe:a9fe", 80)),
-    ("link local 6", V6, ("fe80::1", 80, 0, 1)), ("own address", V4, ("198.18.0.1", 3701)),
-    ("own address 6", V6, ("fd67:6174:6568:6f75::1", 3701)),
+    ("link local 6", V6, ("fe80::1", 80, 0, 1)), ("own address", V4, (OWN, 3701)), ("own address mapped", V6, ("::ffff:" + OWN, 3701)), ("own address 6", V6, (OWN_6, 3701)),
+    ("next to it", V4, ("198.18.0.2", 3701)), ("next to it 6", V6, ("fd67:6174:6568:6f75::2", 3701)),
+    ("proxy by own address", V4, (OWN, 3128)), ("operator by own address", V4, (OWN, OPERATOR_PORT)),
+    ("operator by own address 6", V6, (OWN_6, OPERATOR_PORT)), ("names by own address", V4, (OWN, 53)),
+    ("door by own address", V4, (OWN, 3129)), ("door by own address 6", V6, (OWN_6, 3129)),
     ("loopback", V4, ("127.0.0.1", 3700)), ("loopback 2", V4, ("127.9.9.9", 3700)), ("loopback 6", V6, ("::1", 3700)),
     ("loopback mapped", V6, ("::ffff:127.0.0.1", 3700)), ("unspecified", V4, ("0.0.0.0", 3700)), ("unspecified 6", V6, ("::", 3700)),
     ("host", V4, (HOST_ADDRESS, OPERATOR_PORT)), ("host by loopback", V4, ("127.0.0.1", OPERATOR_PORT)),
@@ -95,6 +99,7 @@ attempt("iptables", lambda: socket.socket(V4, socket.SOCK_STREAM).getsockopt(soc
 
 def listener(family, where, reuse=True, kind=socket.SOCK_STREAM):
     sock = socket.socket(family, kind)
+    sock.settimeout(10)
     if reuse:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -123,6 +128,30 @@ def said_to_own():
         return sock.makefile().readline().strip()
 
 attempt("own server", said_to_own)
+
+def said_to_what_i_am_told_is_mine(family, everywhere, somewhere):
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((somewhere, 9))
+        mine = probe.getsockname()[0]
+    listener(family, (everywhere, 8081))
+    with socket.create_connection((mine, 8081), 10) as sock:
+        peer, _ = kept[-1].accept()
+        peer.sendall(b"own\n")
+        return mine + " " + sock.makefile().readline().strip()
+
+attempt("server at my address", lambda: said_to_what_i_am_told_is_mine(V4, "0.0.0.0", "8.8.8.8"))
+attempt("server at my address 6", lambda: said_to_what_i_am_told_is_mine(V6, "::", "2001:4860:4860::8888"))
+
+def said_from_own(family, source, where):
+    with socket.create_connection(where, 10, (source, 0)) as sock:
+        return sock.makefile().readline().strip()
+
+for name, family, source, where in (
+    ("from own address", V4, OWN, ("192.0.2.7", 8081)), ("from own address 6", V6, OWN_6, ("2001:db8::7", 8081)),
+    ("from loopback", V4, "127.0.0.1", ("192.0.2.7", 8081)), ("from anywhere", V4, "192.0.2.9", ("192.0.2.7", 8081)),
+    ("host from own address", V4, OWN, (HOST_ADDRESS, OPERATOR_PORT)),
+):
+    attempt(name, lambda: said_from_own(family, source, where))
 
 def looked_up(family, flags=0):
     found = socket.getaddrinfo("name.test", 443, family, socket.SOCK_STREAM, 0, flags)

@@ -35,8 +35,15 @@ def test_every_connection_comes_to_the_door_with_where_it_was_for(inside: dict[s
         "private": "10.1.2.3 22",
         "nat64": "64:ff9b::a9fe:a9fe 80",
         "link local 6": "fe80::1 80",
-        "own address": "198.18.0.1 3701",
-        "own address 6": "fd67:6174:6568:6f75::1 3701",
+        "next to it": "198.18.0.2 3701",
+        "next to it 6": "fd67:6174:6568:6f75::2 3701",
+        "names by own address": "198.18.0.1 53",
+        "door by own address": "198.18.0.1 3129",
+        "door by own address 6": "fd67:6174:6568:6f75::1 3129",
+        "from own address": "192.0.2.7 8081",
+        "from own address 6": "2001:db8::7 8081",
+        "from loopback": "192.0.2.7 8081",
+        "from anywhere": "192.0.2.7 8081",
         "names by tcp": "127.0.0.1 53",
         "names elsewhere by tcp": "192.0.2.53 53",
         "door itself": "127.0.0.1 3129",
@@ -51,9 +58,18 @@ def test_loopback_is_the_sandboxs_own(inside: dict[str, str]) -> None:
     assert inside["own server"] == "own"
 
 
+def test_so_is_the_address_that_programs_are_told_is_theirs(inside: dict[str, str]) -> None:
+    assert inside["server at my address"] == "198.18.0.1 own"
+    assert inside["server at my address 6"] == "fd67:6174:6568:6f75::1 own"
+    names = ("own address", "own address mapped", "own address 6", "proxy by own address")
+    assert {inside[name] for name in names} == {"ECONNREFUSED"}
+
+
 def test_the_host_is_not_reached_by_any_address_of_its(answer: dict[str, Any]) -> None:
     assert answer["inside"]["host"] == f"door {answer['host']} {answer['operator']}"
-    assert answer["inside"]["host by loopback"] == "ECONNREFUSED"
+    assert answer["inside"]["host from own address"] == f"door {answer['host']} {answer['operator']}"
+    for name in ("host by loopback", "operator by own address", "operator by own address 6"):
+        assert answer["inside"][name] == "ECONNREFUSED"
     assert answer["reached"] == 0
 
 

@@ -1,5 +1,6 @@
 """Redirecting a sandbox's connections: where the kernel won't, or it doesn't lead to the door, nothing starts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -97,6 +98,20 @@ async def test_a_machine_without_ipv6_has_the_rest(
         redirected=True,
     )
     assert "unreachable" in (await sandbox.run_tool(six, timeout_s=60)).stderr.decode()
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+async def test_where_there_is_ipv6_every_sandbox_has_it(sandbox: Bubblewrap, spec: Spec) -> None:
+    """Many at once: the kernel may take a moment to find an address usable that was just made."""
+    six = Spec(
+        command=("/bin/bash", "-c", "exec 3<>/dev/tcp/2001:db8::1/443"),
+        workspace_lower=spec.workspace_lower,
+        workspace_merged=spec.workspace_merged,
+        redirected=True,
+    )
+    for _ in range(6):
+        found = await asyncio.gather(*(sandbox.run_tool(six, timeout_s=60) for _ in range(4)))
+        assert [one.exit_code for one in found] == [0] * 4, found[0].stderr
 
 
 async def test_doctor_says_what_is_missing(

@@ -140,7 +140,7 @@ async def test_addresses_that_nobody_may_reach(running: Supervised, tmp_path: Pa
             assert answer.startswith("HTTP/1.1 403"), (name, answer)
     for name in ("169.254.169.254", "64:ff9b::a9fe:a9fe", "metadata.test"):
         assert "metadata" in came[name], came[name]
-    assert "stands for no name" in came["198.18.0.1"]
+    assert "stands for no name" in came["198.18.0.2"]
     assert site.untouched
     whys = await denied(running, session, len(came))
     assert whys.total() == len(came), "each is on record, once"

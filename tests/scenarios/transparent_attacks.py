@@ -92,7 +92,7 @@ def addresses(https: int, http: int) -> object:
         found[address] = said(address, http, request(f"[{address}]" if ":" in address else address))
         found[f"tls {address}"] = tls(address, https, None)
         found[f"lying {address}"] = tls(address, https, "site.test")
-    found["198.18.0.1"] = said("198.18.0.1", http, request("198.18.0.1"))
+    found["198.18.0.2"] = said("198.18.0.2", http, request("198.18.0.2"))
     for name in ("inner.test", "metadata.test"):
         found[name] = said(resolved(name), 80, request(name))
         found[f"tls {name}"] = tls(resolved(name), 443, name)
