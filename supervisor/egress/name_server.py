@@ -44,7 +44,7 @@ _COUNTS, _QUESTION, _RECORD = struct.Struct("!4H"), struct.Struct("!2H"), struct
 _SAME_NAME = 0xC000 | _HEAD_BYTES
 _TTL_S = 60
 # Datagrams that are read before connections get their turn again, and that wait for an answer: in the kernel there is room for a hundred or two.
-_MOST_READ = 64
+_MOST_READ = 256
 MOST_WAITING = 1024
 # A connection over which nothing is asked for so long is over.
 _IDLE_S = 10.0

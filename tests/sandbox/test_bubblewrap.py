@@ -348,6 +348,24 @@ async def test_programs_that_agents_use_work(sandbox: Bubblewrap, place: Place, 
     assert "ok" in out, (out, err)
 
 
+LOOK_UPS = """
+import socket, time
+count, began = 20, time.monotonic()
+for number in range(count):
+    try:
+        raise SystemExit(socket.getaddrinfo(f"n{number}.example.org", 80))
+    except socket.gaierror:
+        pass
+print((time.monotonic() - began) / count)
+"""
+
+
+async def test_where_there_is_no_name_server_a_look_up_waits_for_none(sandbox: Bubblewrap, place: Place) -> None:
+    resolver_waits_s = 5  # resolv.conf(5): `timeout`; for an answer that doesn't come, twice
+    result = await sandbox.run_tool(place.spec("/usr/bin/python3", "-c", LOOK_UPS), timeout_s=300)
+    assert float(result.stdout) < resolver_waits_s, result.stderr
+
+
 async def test_many_at_once(sandbox: Bubblewrap, place: Place) -> None:
     results = await asyncio.gather(*(tool(sandbox, place, "sh", "-c", f"echo {n}", ports=(3128,)) for n in range(16)))
     assert [out for _, out, _ in results] == [f"{n}\n" for n in range(16)]

@@ -274,6 +274,29 @@ async def test_each_session_has_names_of_its_own(running: Supervised, workspace:
     assert site.untouched
 
 
+BURST = """
+import concurrent.futures, socket, threading
+count = 500
+together = threading.Barrier(count)
+threading.stack_size(256 * 1024)
+
+def look_up(number):
+    together.wait()
+    return socket.getaddrinfo(f"n{number}.test", 443, 0, socket.SOCK_STREAM)
+
+with concurrent.futures.ThreadPoolExecutor(count) as threads:
+    print(len(list(threads.map(look_up, range(count)))))
+"""
+
+
+async def test_who_looks_up_many_names_at_once_is_answered_later_not_never(
+    running: Supervised, workspace: Path
+) -> None:
+    """An installer asks for hundreds, of which each is two queries: more than are answered in a second."""
+    session, output = await running.run(workspace, "/usr/bin/python3", "-c", BURST)
+    assert (session.exit_code, output) == (0, "500\n")
+
+
 async def test_after_a_crash_of_egress_names_and_connections_are_served_again(
     running: Supervised, workspace: Path, site: Site
 ) -> None:
