@@ -17,10 +17,11 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 class _Literal(NamedTuple):
-    """An address, its class, and the spellings of it and of all that it stands for."""
+    """An address, its class, all addresses that it stands for, itself first, and their spellings."""
 
     address: hosts.Address
     kind: hosts.AddressClass
+    every: tuple[hosts.Address, ...]
     forms: tuple[str, ...]
 
 
@@ -29,7 +30,7 @@ def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[t
     literal = _read(address)
     if literal is None:
         return NOT_AN_ADDRESS
-    parsed, kind, forms = literal
+    parsed, kind, every, forms = literal
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
         return "an address with a zone is never dialled"
     if kind == "metadata":
@@ -40,11 +41,11 @@ def refusal(address: str, port: int, *, private_ok: bool, forbidden: frozenset[t
             return f"`{parsed}` port {port} is Gatehouse itself"
     # What is this machine's own changes at any time, so it is asked anew each time, but only where the answer counts.
     for everywhere in _EVERYWHERE:
-        if (everywhere, port) in forbidden and is_own(parsed):
+        if (everywhere, port) in forbidden and _is_any_own(every):
             return f"`{parsed}` port {port} is Gatehouse itself"
     if kind != "public" and kind not in hosts.LIFTABLE:
         return f"`{parsed}` is not an address that anything is reached at"
-    if kind == "public" and is_own(parsed):
+    if kind == "public" and _is_any_own(every):
         return f"`{parsed}` is this machine's own address"
     if kind != "public" and not private_ok:
         return f"`{parsed}` is a private address, which only a rule that names it allows"
@@ -58,8 +59,13 @@ def _read(address: str) -> _Literal | None:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return None
-    forms = (str(parsed), *map(str, hosts.embedded(parsed)))
-    return _Literal(parsed, hosts.address_class(parsed), forms)
+    every = (parsed, *hosts.embedded(parsed))
+    return _Literal(parsed, hosts.address_class(parsed), every, tuple(map(str, every)))
+
+
+def _is_any_own(every: tuple[hosts.Address, ...]) -> bool:
+    """What is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads back to it."""
+    return any(map(is_own, every))
 
 
 def is_own(address: hosts.Address) -> bool:

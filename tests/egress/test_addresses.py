@@ -204,9 +204,10 @@ has("127.0.0.1")
 before = why("8.8.8.8", 443), why("10.1.2.3", 443), why("10.1.2.3", 3700)
 has("10.1.2.3")
 then = why("8.8.8.8", 443), why("10.1.2.3", 443), why("10.1.2.3", 3700)
+public = "8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1", "::8.8.8.8"
+others = [why(one, 443) for one in public]
 has("8.8.8.8")
-found = before, then, why("8.8.8.8", 443)
-print(json.dumps(found))
+print(json.dumps([before, then, others, [why(one, 443) for one in public]]))
 """
 
 
@@ -218,5 +219,9 @@ async def test_what_is_this_machines_own_is_asked_anew_each_time() -> None:
     assert json.loads(done.stdout) == [
         [None, None, None],
         [None, None, "`10.1.2.3` port 3700 is Gatehouse itself"],
-        "`8.8.8.8` is this machine's own address",
+        [None] * 5,
+        [
+            f"`{one}` is this machine's own address"
+            for one in ("8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1", "::808:808")
+        ],
     ]
