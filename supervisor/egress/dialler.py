@@ -9,6 +9,7 @@ second look-up that could answer differently). mitmproxy dials through `asyncio.
 import asyncio
 import os
 import socket
+from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from supervisor.egress import addresses
 from supervisor.egress.ends import GoneError
 
 CONNECT_TIMEOUT_S = 15.0
+# Of so many sets of addresses it is remembered which of them answered.
+MOST_ANSWERED = 1024
 _NOTHING = "nothing was allowed to be dialled here"
 
 
@@ -47,6 +50,10 @@ class PinnedLoop(uvloop.Loop):
 
     forbidden: frozenset[tuple[str, int]] = frozenset()
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._answered: OrderedDict[tuple[int, tuple[str, ...]], str] = OrderedDict()
+
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: Any = None, **options: Any
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
@@ -56,7 +63,7 @@ class PinnedLoop(uvloop.Loop):
         return await self.hold(protocol_factory, await self.dial(host, port))
 
     async def dial(self, host: str, port: int, waits: Waits = lambda give_up: None) -> socket.socket:
-        """A bare socket to the first pinned address that answers, the caller's to close. `OSError` as above.
+        """A bare socket to the first pinned address that answers, the caller's to close: the one that did so before is tried first. `OSError` as above.
 
         `waits` is called each time that an address doesn't answer at once; where that is given up, it is `GoneError`.
         """
@@ -64,18 +71,34 @@ class PinnedLoop(uvloop.Loop):
         if pin is None or (host, port) != (pin.host, pin.port):
             raise OSError(_NOTHING)
         last: OSError = OSError("the name has no address")
-        for address in pin.addresses:
+        in_order = self._in_order(pin)
+        for address in in_order:
             # INVARIANT: the address that is dialled is the one that is checked here, as the literal that it is.
             why = addresses.refusal(address, pin.port, private_ok=pin.private_ok, forbidden=self.forbidden)
             if why is not None:
                 raise OSError(why)
             try:
-                return await self._connected(address, pin.port, waits)
+                sock = await self._connected(address, pin.port, waits)
             except TimeoutError:
                 last = OSError("no answer in time")
             except OSError as error:
                 last = error
+            else:
+                if address != in_order[0]:
+                    self._note(pin, address)
+                return sock
         raise last
+
+    def _in_order(self, pin: Pin) -> tuple[str, ...]:
+        """Its addresses, that which answered last before the others: each that doesn't costs a connection `CONNECT_TIMEOUT_S`."""
+        first = self._answered.get((pin.port, pin.addresses))
+        return pin.addresses if first is None else (first, *(one for one in pin.addresses if one != first))
+
+    def _note(self, pin: Pin, address: str) -> None:
+        """This one answered, and others that were tried before didn't."""
+        self._answered[pin.port, pin.addresses] = address
+        if len(self._answered) > MOST_ANSWERED:
+            self._answered.popitem(last=False)
 
     async def hold[One: asyncio.BaseProtocol](
         self, protocol_factory: Callable[[], One], sock: socket.socket

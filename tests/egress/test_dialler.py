@@ -87,6 +87,53 @@ def test_a_connection_that_takes_its_time_is_waited_for(monkeypatch: pytest.Monk
     in_pinned_loop(attempts)
 
 
+def test_an_address_that_answered_is_tried_first_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is dead costs each connection as long as it takes to give it up."""
+    tried: list[str] = []
+    connected = PinnedLoop._connected
+
+    async def noted(loop: PinnedLoop, address: str, port: int, waits: dialler.Waits) -> socket.socket:
+        tried.append(address)
+        return await connected(loop, address, port, waits)
+
+    monkeypatch.setattr(PinnedLoop, "_connected", noted)
+    monkeypatch.setattr(dialler, "MOST_ANSWERED", 2)
+    all_of_it = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+    async def dialled(*expected: str, port: int, addresses: tuple[str, ...] = all_of_it) -> None:
+        tried.clear()
+        PIN.set(Pin("a.test", port, addresses, private_ok=True, judged_at=0))
+        (await pinned_loop().dial("a.test", port)).close()
+        assert tuple(tried) == expected
+
+    async def attempts() -> None:
+        with nobody_at() as port, nobody_at(port, "127.0.0.3"):
+            with socket.create_server(("127.0.0.2", port)):
+                await dialled("127.0.0.1", "127.0.0.2", port=port)
+                await dialled("127.0.0.2", port=port)
+                # Of other addresses, which weren't checked with it, it says nothing.
+                for other in (all_of_it[:2], ("127.0.0.3", *all_of_it[:2])):
+                    await dialled(*other[:-1], other[-1], port=port, addresses=other)
+                await dialled("127.0.0.1", "127.0.0.2", port=port)  # it is remembered of so many only
+            with socket.create_server(("127.0.0.3", port)):
+                await dialled("127.0.0.2", "127.0.0.1", "127.0.0.3", port=port)
+                await dialled("127.0.0.3", port=port)
+
+    in_pinned_loop(attempts)
+
+
+def test_what_answered_is_checked_again_before_it_is_dialled() -> None:
+    async def attempts() -> None:
+        with nobody_at() as port, socket.create_server(("127.0.0.2", port)):
+            for expected in (contextlib.nullcontext(), pytest.raises(OSError, match="Gatehouse itself")):
+                PIN.set(Pin("a.test", port, ("127.0.0.1", "127.0.0.2"), private_ok=True, judged_at=0))
+                with expected:
+                    (await pinned_loop().dial("a.test", port)).close()
+                pinned_loop().forbidden = frozenset({("127.0.0.2", port)})
+
+    in_pinned_loop(attempts)
+
+
 def test_a_dial_that_is_given_up_leaves_no_socket_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[socket.socket] = []
 
