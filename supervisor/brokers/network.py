@@ -322,7 +322,7 @@ class NetworkBroker:
 
     async def _begin(self, run: _Run) -> None:
         """Configure a new process, wait for its word, hand the sessions over."""
-        run.channel.send(self._configure)
+        run.channel.send(msgspec.structs.replace(self._configure, start=self.starts))
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await run.is_configured.wait()

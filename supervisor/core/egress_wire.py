@@ -60,7 +60,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers are checked like DNS's.
 
-    `model_hosts` serve models, besides those that are known to.
+    `model_hosts` serve models, besides those that are known to. `start` is how often egress served before.
     """
 
     ca_directory: str
@@ -68,6 +68,7 @@ class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
     hold_s: float
     names: dict[str, tuple[str, ...]] | None = None
     model_hosts: tuple[str, ...] = ()
+    start: int = 0
 
 
 class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):

@@ -123,6 +123,7 @@ class Egress:
             log.error("configured twice")
             return
         self._configured = message
+        self._sessions.start = message.start
         self._questions = Questions(message.hold_s)
         self._questions.link = self._link
         self._allowances = Allowances(self._questions, self._sessions, self._clock)

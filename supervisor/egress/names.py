@@ -5,12 +5,13 @@ name an address of its own, from ranges that are routed nowhere, and remembers w
 to the name. INVARIANT: no look-up leaves the machine for it. The name is looked up, once and in earnest, when a connection to it was allowed.
 
 It decides only which address means which name, and how many names a session may ask for in a second. INVARIANT: an address never means a second name:
-a program may hold it for as long as it runs. A session that used up the whole range, which takes floods, is given no new ones.
+a program may hold it for as long as it runs. A session that used up the whole range, which takes floods, is given no new ones. Of what egress gave before it
+was started again nothing is known; so each start begins `MOST_NAMES` behind the last, and comes to the same only after fifteen, or after a flood.
 """
 
 import asyncio
+import hashlib
 import ipaddress
-import secrets
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -47,13 +48,15 @@ def is_given(address: hosts.Address) -> bool:
 class Names:
     """One session's: which of its addresses stands for which name. Those used longest ago are forgotten first; theirs then stand for nothing.
 
-    `queries` is how often it may ask, and `turn` is held by who waits for that.
+    `start` is how often egress was started before. `queries` is how often it may ask, and `turn` is held by who waits for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session_id: str = "", start: int = 0) -> None:
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._names: dict[int, str] = {}
-        self._first = secrets.randbelow(_END - _FIRST)
+        # Each session somewhere else, and there again.
+        own = int.from_bytes(hashlib.sha256(session_id.encode()).digest()[:8])
+        self._first = own + start * MOST_NAMES
         self._given = 0
         self.queries = Bucket(MOST_AT_ONCE, MOST_A_SECOND)
         self.turn = asyncio.Lock()

@@ -281,7 +281,9 @@ class Connection:
 
 
 class Sessions:
-    """All sessions of this process, and the connections by the id that mitmproxy gives their client."""
+    """All sessions of this process, and the connections by the id that mitmproxy gives their client. `start` is as of `Configure`."""
+
+    start = 0
 
     def __init__(self) -> None:
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -302,7 +304,7 @@ class Sessions:
         """The session of this id, made where it is new."""
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id)
+            session = self._sessions[session_id] = Session(session_id, names=Names(session_id, self.start))
             session.share = Share(lambda: self._open_connections > len(session.connections))
         return session
 

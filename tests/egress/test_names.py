@@ -87,9 +87,19 @@ def test_an_address_that_was_not_given_means_nothing() -> None:
 
 
 def test_two_sessions_share_no_addresses() -> None:
-    one, other = Names(), Names()
-    one.give("a.test")
+    one, other = Names("one"), Names("other")
+    other.give("b.test")
     assert all(other.name_of(given_one) is None for given_one in one.give("a.test"))
+
+
+def test_what_was_given_before_egress_was_started_again_means_nothing_else_then() -> None:
+    """A program may still hold it."""
+    given_before: set[ipaddress.IPv4Address] = set()
+    for start in range(15):
+        names = Names("one", start)
+        fresh = {names.give(f"{start}.n{number}.test").v4 for number in range(module.MOST_NAMES)}
+        assert not fresh & given_before
+        given_before |= fresh
 
 
 def test_what_was_used_longest_ago_is_forgotten_first_and_its_address_not_given_again_soon(
