@@ -26,12 +26,27 @@ from supervisor.core.writings import (
 )
 
 SHORTEST_SECRET = 8
+# Half of one that is shorter may be anything.
+_LEAST_HALVED = 20
 # Less of a secret may be anything, where pieces wait for the next one because of it.
 _LEAST_BEGUN = 4
 # What comes right before a secret, or right after it, may make an escape of its first or last characters (`%4` before `1`): in what was unescaped so many
 # of them may be wrong, and so many must be right.
 _MOST_SWALLOWED = 5
 _LEAST_LEFT = 10
+
+
+def with_halves(secrets: Iterable[str]) -> frozenset[str]:
+    """Secrets, and both halves of each that has 20 characters or more: what has most of one has one of these.
+
+    For real secrets only: half of a placeholder is what all of them begin with.
+    """
+    found = set(secrets)
+    for one in tuple(found):
+        if len(one) >= _LEAST_HALVED:
+            half = len(one) // 2
+            found |= {one[:half], one[half:]}
+    return frozenset(found)
 
 
 class _Needle:

@@ -17,10 +17,10 @@ from mitmproxy import http
 from mitmproxy.websocket import WebSocketMessage
 
 from supervisor.core.actions import Network
-from supervisor.core.secret_forms import SecretForms
+from supervisor.core.secret_forms import SecretForms, with_halves
 from supervisor.egress import secrets
 from supervisor.egress.admission import Admission
-from supervisor.egress.codings import Decoder, readable_only
+from supervisor.egress.codings import Decoder
 from supervisor.egress.layers import CUT
 from supervisor.egress.looks import DOWN, UP, Look, look_at
 from supervisor.egress.secrets import BodyScan, Swap
@@ -36,9 +36,9 @@ MOST_WAITING_BYTES = 256 * 1024
 _PIECE_BYTES = 64
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
-# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asked by the second header.
+# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asks by the second header.
 _IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
-_RANGES = ("range", "request-range")
+_OF_PARTS = ("range", "request-range", "if-range")
 
 # mitmproxy's word for whether, and through what, a body streams.
 type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
@@ -91,22 +91,29 @@ class Leaks:
         # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
         foreign = secrets.foreign(session.credentials, action.host, action.port)
         placeholders = session.forms_of(frozenset() if is_for_model else foreign)
-        back = session.forms_of(secrets.back(session.credentials, swaps, action.host, action.port))
+        back = session.forms_of(with_halves(secrets.back(session.credentials, swaps, action.host, action.port)))
         if not (placeholders or back):
             return None
         if back:
-            # A part of what is coded can't be decoded, unless it is the first.
-            ranges = [",".join(headers.get_all(name)).strip(",") for name in _RANGES if name in headers]
-            is_part = bool(ranges)
-            if any("," in asked for asked in ranges):
-                return secrets.IN_RANGES
-            headers["accept-encoding"] = "identity" if is_part else readable_only(headers.get("accept-encoding", ""))
+            self._ask_for_all(flow, connection, action)
+            headers["accept-encoding"] = "identity"
             if session.beginnings.are_guesses:
                 return secrets.GUESSED
         watch = flow.metadata[_KEY] = _Watch(
             connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
         )
         return self._watch_body(flow, watch) if placeholders else None
+
+    def _ask_for_all(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
+        """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a credential from its second letter on isn't found.
+
+        Every client has to take all where it asked for a part (RFC 9110 14.2).
+        """
+        headers = flow.request.headers
+        authorization = headers.get("authorization", "")
+        if not secrets.is_for_s3(connection.session.credentials, authorization, action.host, action.port):
+            for name in _OF_PARTS:
+                headers.pop(name, None)
 
     def _watch_body(self, flow: http.HTTPFlow, watch: _Watch) -> str | None:
         headers = flow.request.headers

@@ -26,10 +26,7 @@ ECHOED = "the answer holds a credential that Gatehouse put into the request, whi
 UNREADABLE = (
     "the answer is coded in a way that can't be read, and may hold the credential that Gatehouse put into the request"
 )
-IN_RANGES = (
-    "several ranges in one answer may cut the credential apart that Gatehouse put into the request, so that it isn't found; "
-    "ask for one range at a time"
-)
+IN_RANGES = "several ranges in one answer may cut the credential apart that Gatehouse put into the request, so that it isn't found"
 BEGUN = (
     "each piece of the answer ends in what the credential begins with, so that all of it would have to wait for its end"
 )
@@ -254,6 +251,14 @@ def back(credentials: tuple[Credential, ...], swaps: list[Swap], host: str, port
             found.add(_secret_in(one.value))
     found |= {one.secret for one in credentials if not one.signs and _bound(one, one.scheme, host, port)}
     return frozenset(text for text in found if text)
+
+
+def is_for_s3(credentials: tuple[Credential, ...], authorization: str, host: str, port: int) -> bool:
+    """Whether a request is signed for S3, and nothing else is ever sent to its host: no object has in it what was sent with the request for it, and AWS's programs
+    load long ones in parts."""
+    signed = sigv4.parse(authorization)
+    own = [one for one in credentials if _bound(one, one.scheme, host, port)]
+    return signed is not None and signed.service in sigv4.OF_S3 and all(one.signs for one in own)
 
 
 def _secret_in(value: str) -> str:

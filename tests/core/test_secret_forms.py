@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms, SecretSearch
+from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms, SecretSearch, with_halves
 from tests.core.secret_writings import WRITINGS, Writing
 
 MARK = b"[redacted]"
@@ -179,6 +179,20 @@ def test_a_piece_that_ends_in_the_beginning_of_one_is_known(writing: str) -> Non
     assert not search.finds(written[: first + 1])
     assert not search.finds(b"\n" * search._forms.reach)
     assert search.begun is None
+
+
+@pytest.mark.parametrize("secret", [PLAIN, HARD])
+@pytest.mark.parametrize("writing", WRITINGS)
+def test_either_half_of_one_is_found_like_the_whole(secret: str, writing: str) -> None:
+    forms = SecretForms(with_halves([secret]))
+    for part in (secret, secret[:-1], secret[1:], secret[: len(secret) // 2], secret[len(secret) // 2 :]):
+        assert forms.is_in(b"before " + WRITINGS[writing](part).encode() + b"; after")
+
+
+def test_half_of_a_short_one_may_be_anything() -> None:
+    assert with_halves(["0123456789abcdefghi"]) == {"0123456789abcdefghi"}
+    assert with_halves(["0123456789abcdefghij"]) == {"0123456789abcdefghij", "0123456789", "abcdefghij"}
+    assert with_halves([]) == set()
 
 
 ORDINARY = (
