@@ -36,6 +36,7 @@ MOST_WAITING_BYTES = 256 * 1024
 _PIECE_BYTES = 64
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
+_WITHOUT_BODY = (204, 304)
 # RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asks by the second header.
 _IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
 _OF_PARTS = ("range", "request-range", "if-range")
@@ -96,9 +97,10 @@ class Leaks:
             return None
         if back:
             self._ask_for_all(flow, connection, action)
+            # INVARIANT: an agent that has a text of its own compressed together with the credential could read that from how long it is then.
             headers["accept-encoding"] = "identity"
-            if session.beginnings.are_guesses:
-                return secrets.GUESSED
+            if session.beginnings.are_guesses or session.beginnings.are_echoes:
+                return secrets.GUESSED if session.beginnings.are_guesses else secrets.ECHOED_OFTEN
         watch = flow.metadata[_KEY] = _Watch(
             connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
         )
@@ -175,10 +177,18 @@ class Leaks:
             if response.headers.get("content-type", "").strip().lower().startswith(_IN_RANGES):
                 why = secrets.IN_RANGES
             look.add(watch.down.see, raw=watch.down.see_raw)
+            if look.is_coded:
+                _hide_length(flow, response)
             response.stream = self._passing(flow, watch, look, response.stream)
         if why:
-            self._admission.refused(watch.connection, watch.action, why)
+            self._tell(watch, why)
         return why or None
+
+    def _tell(self, watch: _Watch, why: str) -> None:
+        """Put it on record, and count it."""
+        if why == secrets.ECHOED:
+            watch.connection.session.beginnings.echoes += 1
+        self._admission.refused(watch.connection, watch.action, why)
 
     def _passing(
         self, flow: http.HTTPFlow, watch: _Watch, look: Look, others: Stream
@@ -249,9 +259,17 @@ class Leaks:
     def _cut(self, flow: http.HTTPFlow, watch: _Watch, why: str) -> None:
         flow.metadata[CUT] = True
         if not watch.connection.cut_for:
-            self._admission.refused(watch.connection, watch.action, why)
+            self._tell(watch, why)
             watch.connection.cut_for = why
         watch.connection.cut()
+
+
+def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
+    """Pass an answer on without saying how long it is, its coding included. What has no body ends with its head (RFC 9112 6.3)."""
+    had_length = response.headers.pop("content-length", None) is not None
+    has_body = flow.request.method != "HEAD" and response.status_code not in _WITHOUT_BODY
+    if had_length and has_body and flow.request.http_version == "HTTP/1.1":
+        response.headers["transfer-encoding"] = "chunked"
 
 
 def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:

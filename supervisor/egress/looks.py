@@ -47,6 +47,11 @@ class Look:
     def why(self) -> str:
         return self._decoder.why
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether the body is something else than what it says."""
+        return self._decoder.is_coded
+
     def add(self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None) -> None:
         """Show what the body says to `read`, and to `raw` what it is, where that is something else."""
         self._read.append(read)

@@ -34,6 +34,10 @@ GUESSED = (
     "answers to this session ended in what a credential begins with again and again, each time in more of it, as if somebody tried letter by letter what it is; "
     "until the session ends nothing more goes to hosts that a credential belongs to"
 )
+ECHOED_OFTEN = (
+    "answers to this session gave a credential back again and again, and how each of them ends may tell something of it; "
+    "until the session ends nothing more goes to hosts that a credential belongs to"
+)
 FOR_ANOTHER_SERVICE = (
     "the names of this host's service are anybody's (`*.` in the credential's hosts), and the request is signed for another service, which would take that "
     "signature from whoever has this name; only requests that are signed for the host's own service go there"

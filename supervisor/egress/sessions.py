@@ -30,6 +30,8 @@ _KEPT_PART = 10
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
 # Of so many lengths, each longer than what is known of a credential anyway, one could learn a dozen letters in a million requests.
 MOST_BEGINNINGS = 4
+# A program that tries again has some; a letter takes a hundred who measures what passed before each of them.
+MOST_ECHOES = 12
 _MOST_FORMS = 64
 # Each may take 16 MB.
 _MOST_WIDE = 8
@@ -58,7 +60,7 @@ class Starting:
 
 
 class Beginnings:
-    """How long the beginnings of credentials were that answers to a session ended a piece in, and that didn't become one.
+    """How long the beginnings of credentials were that answers to a session ended a piece in, and that didn't become one; and how many answers had a whole one.
 
     By chance there is one now and then, in a text that speaks of such credentials, as long as what all of them begin with. An agent that
     has an origin repeat its guesses sees of each whether it was right, since that piece waits, and goes on with a longer one.
@@ -66,11 +68,17 @@ class Beginnings:
 
     def __init__(self) -> None:
         self.lengths_bytes: set[int] = set()
+        self.echoes = 0
 
     @property
     def are_guesses(self) -> bool:
         """Whether there are more than chance makes."""
         return len(self.lengths_bytes) > MOST_BEGINNINGS
+
+    @property
+    def are_echoes(self) -> bool:
+        """Whether so many answers had one that somebody may want to learn something from how they end."""
+        return self.echoes >= MOST_ECHOES
 
 
 class Wait:

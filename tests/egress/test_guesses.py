@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -9,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core.egress_wire import Credential, Refused
-from supervisor.egress.secrets import ECHOED, GUESSED
-from supervisor.egress.sessions import MOST_BEGINNINGS
+from supervisor.egress.secrets import ECHOED, ECHOED_OFTEN, GUESSED
+from supervisor.egress.sessions import MOST_BEGINNINGS, MOST_ECHOES
 from tests.egress.egress_harness import Origin, Proxy, status_of
 from tests.egress.test_given_back import in_pieces
-from tests.egress.test_leaks import all_of, unchunked
+from tests.egress.test_leaks import all_of, answering, unchunked
 from tests.egress.test_pieces import asking
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,8 +40,8 @@ async def heard(proxy: Proxy, port: int, *headers: str) -> bytes:
     return found
 
 
-async def told(proxy: Proxy) -> None:
-    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == GUESSED)
+async def told(proxy: Proxy, why: str = GUESSED) -> None:
+    await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == why)
 
 
 async def test_who_guesses_a_credential_letter_by_letter_learns_a_few(proxy: Proxy, http: Origin) -> None:
@@ -124,3 +125,72 @@ async def test_what_comes_letter_by_letter_is_no_guess(proxy: Proxy, http: Origi
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
     http.respond = None
     assert status_of(await heard(proxy, http.port)) == 200
+
+
+PAGE = b"you asked for it, so here it is: " * 40
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_how_long_a_compressed_answer_is_isnt_told_before_it_was_looked_at(
+    proxy: Proxy, http: Origin, method: str, version: str
+) -> None:
+    """The better a guess, the shorter what is compressed together with the credential (CVE-2013-3587)."""
+    proxy.credentials(credential(http.port))
+    said = answering(gzip.compress(PAGE), "Content-Encoding: gzip")
+    http.respond = lambda head: said if method == "GET" else said.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    asked = asking(http.port, f"Authorization: Bearer {PLACEHOLDER}", "Accept-Encoding: gzip")
+    reader, writer = await proxy.open()
+    writer.write(asked.replace(b"GET", method.encode(), 1).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+    found = await all_of(reader)
+    writer.close()
+    assert b"accept-encoding: identity\r\n" in http.received.lower()
+    assert status_of(found) == 200
+    assert b"content-length" not in found.lower()
+    body = unchunked(found) if version == "1.1" else found.partition(b"\r\n\r\n")[2]
+    assert body == (gzip.compress(PAGE) if method == "GET" else b"")
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+async def test_what_has_no_body_gets_none(proxy: Proxy, http: Origin, status: bytes) -> None:
+    """And the next request on the connection is answered."""
+    proxy.credentials(credential(http.port))
+    said = answering(b"", "Content-Encoding: gzip").replace(b"200 OK", status)
+    http.respond = lambda head: said.replace(
+        b"Content-Length: 0", b"Content-Length: 99" if b"304" in status else b"X: 0"
+    )
+    reader, writer = await proxy.open()
+    for _ in range(2):
+        writer.write(asking(http.port).replace(b"Connection: close\r\n", b""))
+        found = await reader.readuntil(b"\r\n\r\n")
+        assert status in found
+        assert b"content-length" not in found.lower()
+        assert b"chunked" not in found.lower()
+    writer.close()
+
+
+async def test_what_isnt_compressed_says_its_length(proxy: Proxy, http: Origin) -> None:
+    proxy.credentials(credential(http.port))
+    http.respond = lambda head: answering(PAGE)
+    found = await heard(proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}")
+    assert f"Content-Length: {len(PAGE)}\r\n".encode() in found
+
+
+@pytest.mark.parametrize("where", ["body", "header"])
+async def test_who_is_given_a_credential_back_again_and_again_is_told_no_more(
+    proxy: Proxy, http: Origin, where: str
+) -> None:
+    """What passed of each before it was cut off may tell something, too."""
+    proxy.credentials(credential(http.port))
+    echo = answering(SECRET.encode()) if where == "body" else answering(b"", f"X-Echo: {SECRET}")
+    http.respond = lambda head: echo
+    for _ in range(MOST_ECHOES):
+        assert ECHOED_OFTEN.encode() not in await heard(proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}")
+    await told(proxy, ECHOED)
+    http.reset()
+    assert ECHOED_OFTEN.encode() in await heard(proxy, http.port, f"Authorization: Bearer {PLACEHOLDER}")
+    assert http.untouched
+    await told(proxy, ECHOED_OFTEN)
+    # Hosts that get none are none of it.
+    other = asking(http.port, host="other.test")
+    assert status_of(await proxy.send(other)) == 200
