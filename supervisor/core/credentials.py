@@ -177,6 +177,14 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
     for key in fields:
         if key not in _KEYS:
             raise _fail(source, fields, f"unknown key `{key}` in `{name}`", nearest(str(key), _KEYS))
+        # INVARIANT: a list that somebody emptied, or of which each line is a comment, never means anything at all.
+        if not fields[key]:
+            raise _fail(
+                source, fields, f"`{key}` of `{name}` has no value", "leave the key out, or write at least one value"
+            )
+    for key in ("preset", *_SOURCES):
+        if not isinstance(fields.get(key, ""), str):
+            raise _fail(source, fields, f"`{key}` of `{name}` is not one text", f"write `{key}:` and one value")
     preset = _preset(source, name, fields)
     given = [one for one in _SOURCES if one in fields]
     if len(given) > 1:

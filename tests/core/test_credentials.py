@@ -156,3 +156,14 @@ def test_what_is_wrong_with_a_file_is_said(text: str, message: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_credentials(text, "credentials.yaml")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", ["[]", "", "''", "null", "{}", "[[]]", "[null]", "['']"])
+@pytest.mark.parametrize("key", ["hosts", "methods", "paths", "header", "variable", "cmd", "env", "file", "preset"])
+def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> None:
+    """Whoever takes the last method out of a list doesn't mean all of them."""
+    with pytest.raises(PolicyError) as caught:
+        one(f"\n    {key}: {nothing}" + ("" if key == "preset" else "\n    preset: github"))
+    if nothing in ("[]", "", "''", "null", "{}"):
+        assert f"`{key}` of `it` has no value" in str(caught.value)
+        assert "leave the key out" in caught.value.remedy
