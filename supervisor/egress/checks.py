@@ -34,6 +34,9 @@ _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _AUTHENTICATES = re.compile(
     rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
 )
+# By these some servers, and what runs on them, take a request for another one than its head says.
+_OVERRIDES_METHOD = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
+_OVERRIDES_PATH = frozenset({b"x-original-url", b"x-rewrite-url"})
 _OF_A_BODY = (b"content-length", b"transfer-encoding")
 HIDDEN = "[hidden]"
 _MOST_KEPT_CHARS = 300
@@ -144,7 +147,18 @@ def head(request: Head) -> str | None:
         return f"the target is longer than {MOST_PATH_BYTES} bytes"
     if not _PATH.fullmatch(request.path):
         return "the target is not a path of printable ASCII characters"
-    return headers(request)
+    return headers(request) or _override(request)
+
+
+def _override(request: Head) -> str | None:
+    """Whether a header says another method or path, which the rules then judged in vain. A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
+    for written, value in request.headers:
+        name = written.lower().replace(b"_", b"-")
+        if name in _OVERRIDES_METHOD and value.strip().upper() != request.method.encode():
+            return f"the header `{name.decode()}` names another method than the request's own, `{request.method}`"
+        if name in _OVERRIDES_PATH:
+            return f"the header `{name.decode()}` names a path beside the request's own, which servers may take instead"
+    return None
 
 
 def headers(request: Head) -> str | None:

@@ -90,6 +90,35 @@ async def test_a_contradictory_request_never_reaches_the_origin(proxy: Proxy, ht
     assert http.untouched
 
 
+OVERRIDES = {
+    "another method": "X-HTTP-Method-Override: DELETE",
+    "in Microsoft's words": "x-http-method: DELETE",
+    "in IBM's": "X-METHOD-OVERRIDE: delete",
+    "as a CGI reads it": "X_HTTP_Method_Override: DELETE",
+    "once right and once not": "X-HTTP-Method-Override: POST\r\nX-HTTP-Method-Override: DELETE",
+    "two at once": "X-HTTP-Method-Override: POST, DELETE",
+    "another path": "X-Original-URL: /admin",
+    "in other words": "x-rewrite-url: /admin",
+    "the same path": "X-Original-URL: /",
+}
+
+
+@pytest.mark.parametrize("header", OVERRIDES.values(), ids=OVERRIDES)
+async def test_no_header_makes_another_request_of_it(proxy: Proxy, http: Origin, header: str) -> None:
+    """Servers that obey it would do what no rule and no binding allowed."""
+    answer = await proxy.send(f"POST http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n{header}\r\n\r\n".encode())
+    assert status_of(answer) == 403
+    assert header.partition(":")[0].lower().replace("_", "-") in body_of(answer)["why"]
+    assert "one thing only" in body_of(answer)["remedy"]
+    assert http.untouched
+
+
+async def test_a_header_that_repeats_the_method_contradicts_nothing(proxy: Proxy, http: Origin) -> None:
+    said = "X-HTTP-Method-Override: post \r\nX-Method: DELETE"
+    answer = await proxy.send(f"POST http://{at(http)}/ HTTP/1.1\r\nHost: {at(http)}\r\n{said}\r\n\r\n".encode())
+    assert status_of(answer) == 200
+
+
 async def test_a_second_request_behind_a_refused_one_is_not_smuggled(proxy: Proxy, http: Origin) -> None:
     smuggled = f"GET http://{at(http)}/smuggled HTTP/1.1\r\nHost: {at(http)}\r\n\r\n"
     first = f"POST http://{at(http)}/ HTTP/1.1\r\nHost: other.test\r\nContent-Length: {len(smuggled)}\r\n\r\n"
