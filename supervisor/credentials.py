@@ -18,6 +18,7 @@ import msgspec
 from supervisor import settings as environment
 from supervisor.core.credentials import (
     Binding,
+    authority,
     check_secret,
     credentials_of,
     environment_of,
@@ -77,12 +78,21 @@ class NamedSecrets:
 
 
 def _bindings(file: Path) -> tuple[Binding, ...]:
+    """INVARIANT: nobody else says which command is run and where a credential goes."""
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as opened:
+            facts = os.fstat(opened.fileno())
+            text = opened.read()
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: {error}", "give the file with GATEHOUSE_CREDENTIALS") from error
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UserError(f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}")
+    if facts.st_uid not in (os.geteuid(), 0):
+        raise UserError(
+            f"{file}: it belongs to somebody else, who could say where credentials go", f"chown $(id -un) {file}"
+        )
     return parse_credentials(text, str(file))
 
 
@@ -135,14 +145,17 @@ async def _of_command(binding: Binding, told_in: Path) -> str:
 async def _host_of(binding: Binding) -> str:
     """The host that a package manager of this machine, not of the folder that Gatehouse is started in, is set up with: Gatehouse names none by itself."""
     command = _HOST_OF[binding.asks]
+    remedy = "write `hosts:` in credentials.yaml, with the host that takes what is published"
+    asks = f"the credential `{binding.name}`: `{' '.join(command)}`"
     try:
         done = await run(command, env=environment.everything(), cwd="/", timeout_s=COMMAND_S)
-        host = urlsplit(done.stdout.decode("utf-8", "replace").strip()).hostname if done.ok else None
-    except UserError:
-        host = None
-    if not host:
+        index = urlsplit(done.stdout.decode("utf-8", "replace").strip() if done.ok else "")
+        named = authority(index.hostname or "", index.port)
+    except (UserError, ValueError):
+        # Not what it said: that may have a password in it.
+        raise UserError(f"{asks} names no host", remedy) from None
+    if index.scheme != "https":
         raise UserError(
-            f"the credential `{binding.name}`: `{' '.join(command)}` names no host",
-            "write `hosts:` in credentials.yaml",
+            f"{asks} names an address of `{index.scheme}`, and a credential goes out over https only", remedy
         )
-    return host
+    return named

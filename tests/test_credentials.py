@@ -49,6 +49,33 @@ async def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int)
         await load(tmp_path, "{preset: openai}")
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620])
+async def test_nobody_else_says_where_credentials_go(tmp_path: Path, mode: int) -> None:
+    write(tmp_path)
+    await load(tmp_path, "{preset: openai}")
+    file = tmp_path / "credentials.yaml"
+    file.chmod(mode)
+    with pytest.raises(UserError, match="others can write it") as caught:
+        await NamedSecrets().load(file, tmp_path / "secrets", Redactor())
+    assert caught.value.remedy == f"chmod go-w {file}"
+
+
+async def test_the_file_that_says_it_is_ours_or_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    await load(tmp_path, "{preset: openai}")
+    file = tmp_path / "credentials.yaml"
+    owner = file.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner:
+        with pytest.raises(UserError, match="belongs to somebody else"):
+            credentials._bindings(file)
+    else:
+        assert credentials._bindings(file)
+        os.chown(file, owner + 2, -1)
+        with pytest.raises(UserError, match="belongs to somebody else"):
+            credentials._bindings(file)
+
+
 async def test_a_link_or_no_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path)
     path.rename(tmp_path / "elsewhere")
@@ -111,19 +138,64 @@ async def test_a_value_that_is_none_is_not_shown(tmp_path: Path) -> None:
     assert "two words" not in str(caught.value)
 
 
-async def test_a_registry_is_the_one_of_the_package_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path)
+def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, script: str) -> None:
+    """Have a package manager that is set up so."""
     programs = tmp_path / "programs"
-    programs.mkdir()
-    npm = programs / "npm"
-    npm.write_text('#!/bin/sh\n[ "$*" = "config get registry" ] && echo https://packages.example.org/npm/\n')
-    npm.chmod(0o755)
+    programs.mkdir(exist_ok=True)
+    path = programs / program
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    found, _ = await load(tmp_path, "{preset: npm}")
-    assert {credential.hosts for credential in found.credentials} == {("packages.example.org",)}
-    npm.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(UserError, match="names no host"):
+
+
+@pytest.mark.parametrize(
+    ("preset", "asked"), [("npm", "npm config get registry"), ("pypi", "pip config get global.index-url")]
+)
+@pytest.mark.parametrize(
+    ("index", "host"),
+    [
+        ("https://packages.example.org/npm/", "packages.example.org"),
+        ("https://packages.example.org:443/npm/", "packages.example.org"),
+        ("https://Packages.Example.org:8443/npm/", "packages.example.org:8443"),
+        ("https://me:pass-0123456789@packages.example.org:8443/", "packages.example.org:8443"),
+        ("https://[fd00::1]:4873/", "[fd00::1]:4873"),
+    ],
+)
+async def test_a_registry_is_the_one_of_the_package_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, asked: str, index: str, host: str
+) -> None:
+    write(tmp_path)
+    program, _, words = asked.partition(" ")
+    set_up(tmp_path, monkeypatch, program, f'[ "$*" = "{words}" ] && echo {index}')
+    found, _ = await load(tmp_path, f"{{preset: {preset}}}")
+    assert {credential.hosts for credential in found.credentials} == {(host,)}
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 1", "`npm config get registry` names no host"),
+        ("echo undefined", "`npm config get registry` names no host"),
+        ("echo https://", "`npm config get registry` names no host"),
+        ("echo https://packages.example.org:99999/", "`npm config get registry` names no host"),
+        ("echo 'https://[fd00::1/'", "`npm config get registry` names no host"),
+        ("echo https://a..example.org/", "`npm config get registry` names no host"),
+        (
+            "echo http://me:pass-0123456789@packages.example.org/",
+            "`npm config get registry` names an address of `http`",
+        ),
+    ],
+)
+async def test_what_a_package_manager_says_must_be_a_host_that_is_reached_by_https(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    write(tmp_path)
+    set_up(tmp_path, monkeypatch, "npm", script)
+    with pytest.raises(UserError, match="credential `it`") as caught:
         await load(tmp_path, "{preset: npm}")
+    assert message in str(caught.value)
+    assert "pass-0123456789" not in str(caught.value)
+    assert "write `hosts:`" in caught.value.remedy
 
 
 async def test_the_folder_that_gatehouse_is_started_in_has_no_say(

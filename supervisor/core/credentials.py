@@ -26,6 +26,7 @@ from supervisor.core import globs, policy_yaml
 from supervisor.core.egress_wire import Credential
 from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers
 from supervisor.core.policy_text import nearest
+from supervisor.core.urls import DEFAULT_PORTS
 from supervisor.errors import PolicyError, UserError
 
 Source = Literal["file", "env", "cmd"]
@@ -113,6 +114,13 @@ def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
     if not isinstance(listed, policy_yaml.Fields):
         raise _fail(source, root, "`credentials` is not a mapping of names", "write `credentials:` and a name below it")
     return tuple(_binding(source, str(name), fields) for name, fields in listed.items())
+
+
+def authority(host: str, port: int | None) -> str:
+    """A host and its port as a binding names them; `ValueError` where it is no host."""
+    name = canonical_host(host)
+    shown = f"[{name}]" if ":" in name else name
+    return shown if port in (None, DEFAULT_PORTS["https"]) else f"{shown}:{port}"
 
 
 def check_secret(name: str, value: str, *, signs: bool = False) -> str:

@@ -7,6 +7,7 @@ import pytest
 from supervisor.core.credentials import (
     PRESETS,
     Binding,
+    authority,
     check_secret,
     credentials_of,
     environment_of,
@@ -74,6 +75,13 @@ def test_registries_are_those_of_the_package_managers() -> None:
     bare = one("{hosts: packages.example.org, header: authorization, variable: TWINE_PASSWORD}")
     assert environment_of(bare, "p") == {"TWINE_PASSWORD": "p"}
     assert one("{preset: npm}").asks == "npm"
+
+
+def test_a_registry_is_named_as_a_host_is() -> None:
+    assert authority("Packages.Example.org", None) == authority("packages.example.org", 443) == "packages.example.org"
+    assert authority("fd00::1", 8443) == "[fd00::1]:8443"
+    with pytest.raises(ValueError, match="is empty"):
+        authority("", None)
 
 
 def test_keys_of_aws() -> None:
