@@ -10,6 +10,7 @@ from supervisor.core.credentials import parse_credentials
 from supervisor.core.redact import Redactor
 from supervisor.credentials import Named, NamedSecrets
 from supervisor.errors import UserError
+from supervisor.session_sandboxes import _CA_VARIABLES
 from supervisor.settings import ROOT
 
 SECRET = "s3cret-value-0123456789"
@@ -237,3 +238,12 @@ async def test_no_file_means_none(tmp_path: Path) -> None:
     (tmp_path / "credentials.yaml").mkdir()
     with pytest.raises(UserError, match="GATEHOUSE_CREDENTIALS"):
         await found.load(tmp_path / "credentials.yaml", tmp_path, Redactor())
+
+
+def test_no_credential_takes_the_place_of_what_the_sandbox_needs() -> None:
+    """What names the authorities there is one table; that nothing of it can be bound another."""
+    for name in (*_CA_VARIABLES, "HTTP_PROXY", "https_proxy", "YARN_HTTP_PROXY", "JAVA_TOOL_OPTIONS", "GATEHOUSE_URL"):
+        with pytest.raises(UserError, match=f"`{name}` in `variable`"):
+            parse_credentials(
+                f"version: 1\ncredentials: {{a: {{preset: openai, variable: {name}}}}}", "credentials.yaml"
+            )

@@ -26,7 +26,7 @@ from supervisor.core import globs, policy_yaml
 from supervisor.core.egress_wire import Credential
 from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers
 from supervisor.core.policy_text import nearest
-from supervisor.core.urls import DEFAULT_PORTS
+from supervisor.core.urls import DEFAULT_PORTS, normalise_path, split_authority
 from supervisor.errors import PolicyError, UserError
 
 Source = Literal["file", "env", "cmd"]
@@ -34,13 +34,26 @@ _SOURCES: tuple[Source, ...] = ("file", "env", "cmd")
 _KEYS = ("preset", *_SOURCES, "hosts", "methods", "paths", "header", "variable")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,80}")
-_HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[0-9]{1,5})?")
+_HOST = re.compile(r"\S{1,300}")
 _METHOD = re.compile(r"[A-Z]{1,20}")
+_PATH = re.compile(r"/[^\s\x00-\x20\x7f]*")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 _EVERY = "*."
 # `s3.amazonaws.com` is a public suffix: its names are buckets of people who don't know each other.
 _LEAST_LABELS_OF_SERVICE = 3
+# What egress says itself, or what frames a request: a secret there is overwritten, or makes another request of it.
+_OUR_HEADERS = re.compile(
+    r"host|content-(?:length|encoding)|transfer-encoding|accept-encoding|connection|keep-alive|te|trailer|upgrade|expect|range|if-range|request-range"
+    r"|http2-settings|(?:proxy|sec-websocket)-.+",
+    re.IGNORECASE,
+)
+# What the sandbox sets, and what makes other programs of its programs.
+_OUR_VARIABLES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.+|TERM|TZ|TMPDIR|IFS|ENV|BASH_ENV|IS_SANDBOX|.+_PROXY|NODE_(?:USE_ENV_PROXY|OPTIONS|EXTRA_CA_CERTS)"
+    r"|(?:GATEHOUSE|LD|DYLD|JAVA_TOOL|GIT_CONFIG|GIT_SSL|GIT_SSH)_.+|PYTHON[A-Z]+|.+_CERT|.*(?:SSL_CERT|SSL_ROOTS|CA_?(?:BUNDLE|FILE|INFO|CERTS)).*",
+    re.IGNORECASE,
+)
 # What can stand in a header, and is long enough not to be found in ordinary text.
 _SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
 _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
@@ -202,8 +215,8 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
     _check_source(source, fields, kind, where)
     hosts = _several(source, fields, "hosts", _HOST) or preset.hosts
     for host in hosts:
-        _check_wildcard(source, fields, host, signs=preset.signs)
-    headers = _several(source, fields, "header", _HEADER) or preset.headers
+        _check_host(source, fields, host, signs=preset.signs)
+    headers = _headers(source, fields, preset)
     if not headers or not (hosts or preset.asks):
         raise _fail(
             source,
@@ -219,7 +232,7 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         headers=tuple(header.lower() for header in headers),
         methods=_several(source, fields, "methods", _METHOD),
         paths=_paths(source, fields),
-        variables=_several(source, fields, "variable", _VARIABLE) or preset.variables,
+        variables=_variables(source, fields, preset),
         asks="" if "hosts" in fields else preset.asks,
         git_user=preset.git_user,
         git_hosts=_git_hosts(preset, fields, hosts),
@@ -227,22 +240,52 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
     )
 
 
-def _check_wildcard(source: str, fields: Any, text: str, *, signs: bool) -> None:
-    """Of hosts with a `*` all must be those of one owner, or a secret would go to strangers; a key that only signs goes to nobody, and what it signed is of use
-    at its own host alone, so that for one the names of a service will do (`*.s3.amazonaws.com`)."""
-    if not text.startswith(_EVERY):
-        return
-    name = text.removeprefix(_EVERY).partition(":")[0]
+def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
+    """A host is written as requests are compared, or its credential would go nowhere. Of hosts with a `*` all must be those of one owner, or a secret would go
+    to strangers; a key that only signs goes to nobody, and what it signed is of use at its own host alone, so that for one the names of a service will do
+    (`*.s3.amazonaws.com`)."""
+    name = text.removeprefix(_EVERY)
     try:
-        is_name = canonical_host(name) == name and as_address(name) is None
+        meant = authority(*split_authority(name))
     except ValueError:
-        is_name = False
-    if not is_name:
-        raise _fail(source, fields, f"`{text}` names no hosts", "write `*.` and a domain")
-    if is_shared_by_strangers(name) and not (signs and name.count(".") + 1 >= _LEAST_LABELS_OF_SERVICE):
+        meant = ""
+    host = meant.partition(":")[0]
+    is_below_address = text != name and (meant.startswith("[") or as_address(host) is not None)
+    if is_below_address or meant != name.removesuffix(":443"):
+        right = f"`{text.replace(name, meant)}`" if meant and not is_below_address else ""
+        remedy = f"write {right or '`api.example.org`, `api.example.org:8443` or `*.example.org`'}"
+        raise _fail(source, fields, f"`{text}` in `hosts` names no host", remedy)
+    if text == name:
+        return
+    if is_shared_by_strangers(host) and not (signs and host.count(".") + 1 >= _LEAST_LABELS_OF_SERVICE):
         raise _fail(
             source, fields, f"`{text}` are the hosts of strangers to each other", "name the hosts, or their own domain"
         )
+
+
+def _headers(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
+    found = _several(source, fields, "header", _HEADER)
+    for header in found:
+        if _OUR_HEADERS.fullmatch(header):
+            raise _fail(
+                source, fields, f"`{header}` in `header` is no header for a credential", "write the one that carries it"
+            )
+        if preset.signs and header.lower() not in preset.headers:
+            raise _fail(source, fields, f"keys of AWS sign `authorization`, not `{header}`", "leave `header` out")
+    return found or preset.headers
+
+
+def _variables(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
+    found = _several(source, fields, "variable", _VARIABLE)
+    for variable in found:
+        if _OUR_VARIABLES.fullmatch(variable):
+            raise _fail(
+                source,
+                fields,
+                f"`{variable}` in `variable` means something else to the sandbox or to programs in it",
+                "write another one",
+            )
+    return found or preset.variables
 
 
 def _git_hosts(preset: Preset, fields: Any, hosts: tuple[str, ...]) -> tuple[str, ...]:
@@ -295,10 +338,14 @@ def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple
 
 
 def _paths(source: str, fields: Any) -> tuple[str, ...]:
-    found = _several(source, fields, "paths", re.compile(r"/[\x21-\x7e]*"))
+    found = _several(source, fields, "paths", _PATH)
     for path in found:
         if any(segment in ("", ".", "..") for segment in path[1:].split("/")[:-1]) or path.endswith(("/..", "/.")):
             raise _fail(source, fields, f"`{path}` has dot or empty segments", "write the path as it is meant")
+        meant = normalise_path(path)
+        if meant.ambiguous or meant.text != path:
+            remedy = "write it without percent-encoding, `?` and `#`"
+            raise _fail(source, fields, f"`{path}` in `paths` is no path as requests' are compared", remedy)
         globs.check(path[1:], path)
     return found
 

@@ -141,12 +141,15 @@ def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> 
         ("version: 1\ncredentials: {a: {preset: github, cmd: ' '}}", "`cmd` can't be read"),
         ("version: 1\ncredentials: {a: {header: x-key}}", "`a` has no `hosts`"),
         ("version: 1\ncredentials: {a: {hosts: h.example.org}}", "`a` has no `header`"),
-        ("version: 1\ncredentials: {a: {hosts: '*', header: x}}", "in `hosts` can't be used"),
-        ("version: 1\ncredentials: {a: {hosts: 'a.*.example.org', header: x}}", "in `hosts` can't be used"),
-        ("version: 1\ncredentials: {a: {hosts: '*example.org', header: x}}", "in `hosts` can't be used"),
-        ("version: 1\ncredentials: {a: {hosts: '*.127.1', header: x}}", "`*.127.1` names no hosts"),
-        ("version: 1\ncredentials: {a: {hosts: '*.10.0.0.1', header: x}}", "`*.10.0.0.1` names no hosts"),
-        ("version: 1\ncredentials: {a: {hosts: '*.a..example.org', header: x}}", "`*.a..example.org` names no hosts"),
+        ("version: 1\ncredentials: {a: {hosts: '*', header: x}}", "in `hosts` names no host"),
+        ("version: 1\ncredentials: {a: {hosts: 'a.*.example.org', header: x}}", "in `hosts` names no host"),
+        ("version: 1\ncredentials: {a: {hosts: '*example.org', header: x}}", "in `hosts` names no host"),
+        ("version: 1\ncredentials: {a: {hosts: '*.127.1', header: x}}", "`*.127.1` in `hosts` names no host"),
+        ("version: 1\ncredentials: {a: {hosts: '*.10.0.0.1', header: x}}", "`*.10.0.0.1` in `hosts` names no host"),
+        (
+            "version: 1\ncredentials: {a: {hosts: '*.a..example.org', header: x}}",
+            "`*.a..example.org` in `hosts` names no host",
+        ),
         ("version: 1\ncredentials: {a: {hosts: '*.com', header: x}}", "`*.com` are the hosts of strangers"),
         ("version: 1\ncredentials: {a: {hosts: '*.github.io:443', header: x}}", "`*.github.io:443` are the hosts"),
         (
@@ -175,3 +178,50 @@ def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> N
     if nothing in ("[]", "", "''", "null", "{}"):
         assert f"`{key}` of `it` has no value" in str(caught.value)
         assert "leave the key out" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("hosts: API.example.org, header: x", "`API.example.org` in `hosts`", "write `api.example.org`"),
+        ("hosts: api.example.org., header: x", "`api.example.org.` in `hosts`", "write `api.example.org`"),
+        ("hosts: 'https://api.example.org', header: x", "`https://api.example.org` in `hosts`", "write `api"),
+        ("hosts: 'me@api.example.org', header: x", "`me@api.example.org` in `hosts`", "write `api"),
+        ("hosts: api.example.org/v1, header: x", "`api.example.org/v1` in `hosts`", "write `api"),
+        ("hosts: 'api.example.org:99999', header: x", "`api.example.org:99999` in `hosts`", "write `api"),
+        ("hosts: 'api.example.org:0443', header: x", "`api.example.org:0443` in `hosts`", "write `api.example.org`"),
+        ("hosts: bücher.example, header: x", "in `hosts`", "write `xn--bcher-kva.example`"),
+        ("hosts: 10.0.0.300, header: x", "`10.0.0.300` in `hosts`", "write `api"),
+        ("hosts: '0x7f.1', header: x", "`0x7f.1` in `hosts`", "write `127.0.0.1`"),
+        ("hosts: a..example.org, header: x", "`a..example.org` in `hosts`", "write `api"),
+        ("hosts: '*.[fd00::1]', header: x", "`*.[fd00::1]` in `hosts`", "write `api"),
+        ("hosts: '*.Example.org:8443', header: x", "in `hosts`", "write `*.example.org:8443`"),
+        ("hosts: h.example, header: x, paths: /v1/%63hat", "`/v1/%63hat` in `paths`", "percent-encoding"),
+        ("hosts: h.example, header: x, paths: '/v1/chat?x=1'", "`/v1/chat?x=1` in `paths`", "`?`"),
+        ("hosts: h.example, header: x, paths: '/v1/a%2fb'", "`/v1/a%2fb` in `paths`", "percent-encoding"),
+        ("preset: aws, hosts: h.example, header: x-api-key", "keys of AWS sign `authorization`", "leave `header` out"),
+        *((f"hosts: h.example, header: {one}", f"`{one}` in `header`", "") for one in (
+            "Host", "content-length", "connection", "transfer-encoding", "accept-encoding", "proxy-authorization", "Range", "Upgrade"
+        )),
+        *((f"preset: openai, variable: {one}", f"`{one}` in `variable`", "write another one") for one in (
+            "PATH", "HTTPS_PROXY", "all_proxy", "GATEHOUSE_TOKEN", "LD_PRELOAD", "GIT_CONFIG_COUNT", "HOME", "PYTHONPATH", "SSL_CERT_FILE"
+        )),
+    ],
+)  # fmt: skip
+def test_a_binding_that_could_never_work_is_refused_at_once(text: str, message: str, remedy: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        one(f"{{{text}}}")
+    assert message in str(caught.value)
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hosts: ['api.example.org:443', '10.0.0.5:8443', 'fd00--1.example', '[fd00::1]:8443', '*.example.org:443']",
+        "hosts: h.example, paths: ['/**', /v1/*/b, '/v1/[ab]c', '/bücher/**', /]",
+        "hosts: h.example, variable: [MY_TOKEN, PATH_TOKEN, TOKEN_OF_GIT]",
+    ],
+)
+def test_one_that_works_is_left_as_it_is(text: str) -> None:
+    assert one(f"{{header: x-key, {text}}}")
