@@ -60,7 +60,10 @@ _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
-    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name."""
+    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name.
+    `other_headers` and `query_names` are where it takes keys, too (as `Credential` has them): by its documentation of REST authentication, and what that calls
+    deprecated.
+    """
 
     hosts: tuple[str, ...]
     headers: tuple[str, ...]
@@ -69,11 +72,19 @@ class Preset(NamedTuple):
     git_user: str = ""
     git_host: str = ""
     signs: bool = False
+    other_headers: tuple[str, ...] = ()
+    query_names: tuple[str, ...] = ()
 
 
 PRESETS: dict[str, Preset] = {
     "anthropic": Preset(("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)),
-    "openai": Preset(("api.openai.com",), ("authorization",), ("OPENAI_API_KEY", "CODEX_API_KEY")),
+    # Browsers, which can't set headers, say a key among the protocols of a WebSocket.
+    "openai": Preset(
+        ("api.openai.com",),
+        ("authorization",),
+        ("OPENAI_API_KEY", "CODEX_API_KEY"),
+        other_headers=("sec-websocket-protocol: openai-insecure-api-key.",),
+    ),
     "openrouter": Preset(("openrouter.ai",), ("authorization",), ("OPENROUTER_API_KEY",)),
     "github": Preset(
         ("api.github.com", "uploads.github.com", "github.com"),
@@ -81,9 +92,16 @@ PRESETS: dict[str, Preset] = {
         ("GH_TOKEN", "GITHUB_TOKEN"),
         git_user="x-access-token",
         git_host="github.com",
+        query_names=("access_token",),
     ),
     "gitlab": Preset(
-        ("gitlab.com",), ("private-token", "authorization"), ("GITLAB_TOKEN",), git_user="oauth2", git_host="gitlab.com"
+        ("gitlab.com",),
+        ("private-token", "authorization"),
+        ("GITLAB_TOKEN",),
+        git_user="oauth2",
+        git_host="gitlab.com",
+        other_headers=("job-token", "deploy-token", "x-gitlab-static-object-token"),
+        query_names=("private_token", "access_token", "job_token", "feed_token", "token"),
     ),
     "bitbucket": Preset(
         ("api.bitbucket.org", "bitbucket.org"),
@@ -91,6 +109,7 @@ PRESETS: dict[str, Preset] = {
         ("BITBUCKET_TOKEN",),
         git_user="x-token-auth",
         git_host="bitbucket.org",
+        query_names=("access_token", "jwt"),
     ),
     "pypi": Preset((), ("authorization",), ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"), asks="pip", git_user="__token__"),
     "npm": Preset((), ("authorization",), ("NPM_TOKEN",), asks="npm"),
@@ -113,6 +132,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     git_user: str = ""
     git_hosts: tuple[str, ...] = ()
     signs: bool = False
+    other_headers: tuple[str, ...] = ()
+    query_names: tuple[str, ...] = ()
 
 
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
@@ -163,6 +184,8 @@ def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Cre
             paths=binding.paths,
             basic=bool(binding.git_user) and header == "authorization",
             signs=binding.signs,
+            other_headers=binding.other_headers,
+            query_names=binding.query_names,
         )
         for header in binding.headers
     )
@@ -237,6 +260,8 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         git_user=preset.git_user,
         git_hosts=_git_hosts(preset, fields, hosts),
         signs=preset.signs,
+        other_headers=preset.other_headers,
+        query_names=preset.query_names,
     )
 
 

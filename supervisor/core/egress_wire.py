@@ -36,7 +36,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     A request to one of `hosts` (`host` means port 443, else `host:port`; `*.host` every name below it) by `scheme` whose `header` holds `placeholder`, bare or
     after `Bearer `, is sent with `secret` in its place; with `basic` also as the password of Basic credentials. `methods` and `paths` (globs), where
     there are any, bind it further. With `signs` the secret is `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
-    signed anew. The placeholder anywhere else is refused.
+    signed anew. The placeholder anywhere else is refused. At its hosts so is another key in `header`, in one of `other_headers` (`name`, or `name: part` where
+    only what has that part is a key) and in the query under one of `query_names`.
     """
 
     placeholder: str
@@ -48,6 +49,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     paths: tuple[str, ...] = ()
     basic: bool = False
     signs: bool = False
+    other_headers: tuple[str, ...] = ()
+    query_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         # INVARIANT: whatever prints a message prints no secret.

@@ -9,6 +9,7 @@ message to the supervisor.
 import base64
 import binascii
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
@@ -52,6 +53,8 @@ _READS = ("GET", "HEAD")
 _IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
 # Between what is searched together; in no name, value or path of a request.
 _APART = b"\0\xff\0"
+# RFC 1866 8.2.1 has `;` there, too, and there are servers that read it so.
+_APART_IN_QUERY = re.compile(rb"[&;]")
 # What may stand before it in its header.
 _SCHEMES = ("basic", "bearer", "token")
 
@@ -122,9 +125,12 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
     own = [credential for credential in credentials if _bound(credential, credential.scheme, host, port)]
     for credential in own:
         fitting = _forms(tuple(one.placeholder for one in own if one.header.lower() == credential.header.lower()))
-        for value in request.values(credential.header.lower().encode()):
-            if value.strip() and not fitting.is_in(value.encode("latin-1")):
+        for value in _values(request, credential.header):
+            if value.strip() and not fitting.is_in(value):
                 return f"the header `{credential.header}` of `{host}` is set by Gatehouse; no other key is sent there"
+        place = _other_place(credential, request)
+        if place is not None:
+            return f"{place} says a key, and that of `{host}` is set by Gatehouse; no other key is sent there"
         # What somebody else signed to be read may be: nothing but its own address goes out with it.
         if (
             credential.signs
@@ -132,6 +138,27 @@ def _other_key(credentials: tuple[Credential, ...], request: Head, host: str, po
             and _is_presigned(request, (credential.placeholder,)) is False
         ):
             return f"the address was signed beforehand with another key than Gatehouse has for `{host}`; no other key is sent there"
+    return None
+
+
+def _values(request: Head, header: str) -> list[bytes]:
+    """The values of a header, also as a CGI reads its name: `_` as `-` (RFC 3875 4.1.18)."""
+    name = header.lower().encode()
+    return [value for written, value in request.headers if written.lower().replace(b"_", b"-") == name]
+
+
+def _other_place(credential: Credential, request: Head) -> str | None:
+    """Where else the service takes a key that stands there."""
+    for known in credential.other_headers:
+        header, _, part = known.partition(": ")
+        if any(value.strip() and part.encode() in value for value in _values(request, header)):
+            return f"the header `{header}`"
+    query = request.path.partition(b"?")[2] if credential.query_names else b""
+    for item in _APART_IN_QUERY.split(query):
+        written, _, value = item.partition(b"=")
+        name = unquote_to_bytes(written).decode("utf-8", "replace").lower()
+        if value and name in credential.query_names:
+            return f"`{name}` in the query"
     return None
 
 

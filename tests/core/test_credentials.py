@@ -77,6 +77,13 @@ def test_registries_are_those_of_the_package_managers() -> None:
     assert one("{preset: npm}").asks == "npm"
 
 
+def test_egress_is_told_where_else_a_service_takes_keys() -> None:
+    made = credentials_of(one("{preset: gitlab, hosts: git.example.org}"), "p", SECRET)
+    assert {"job-token", "deploy-token"} <= set(made[0].other_headers)
+    assert {"private_token", "access_token", "job_token"} <= set(made[0].query_names)
+    assert made[0].other_headers == made[1].other_headers
+
+
 def test_a_registry_is_named_as_a_host_is() -> None:
     assert authority("Packages.Example.org", None) == authority("packages.example.org", 443) == "packages.example.org"
     assert authority("fd00::1", 8443) == "[fd00::1]:8443"

@@ -388,6 +388,35 @@ async def test_a_placeholder_anywhere_else_is_refused(proxy: Proxy, http: Origin
     assert http.untouched
 
 
+OTHER_KEYS = (
+    "Authorization: Bearer of-another",
+    "JOB-TOKEN: of-another",
+    "job_token: of-another",
+    "?private_token=of-another",
+)
+
+
+@pytest.mark.parametrize("other", OTHER_KEYS)
+async def test_no_other_key_goes_to_the_host_of_a_credential(proxy: Proxy, http: Origin, other: str) -> None:
+    """The agent would hand what it read to somebody else's account."""
+    bound = Credential(
+        placeholder=PLACEHOLDER,
+        secret="s3cret",
+        header="authorization",
+        hosts=(at(http),),
+        scheme="http",
+        other_headers=("job-token",),
+        query_names=("private_token",),
+    )
+    proxy.credentials(bound)
+    path, header = ("/" + other, "X-A: b") if other.startswith("?") else ("/", other)
+    answer = await proxy.send(f"POST http://{at(http)}{path} HTTP/1.1\r\nHost: {at(http)}\r\n{header}\r\n\r\n".encode())
+    assert status_of(answer) == 403
+    assert "no other key is sent there" in body_of(answer)["why"]
+    assert http.untouched
+    await proxy.supervisor.until(Refused)
+
+
 async def test_a_credential_for_https_never_goes_in_the_clear(proxy: Proxy, http: Origin) -> None:
     proxy.credentials(credential(http, scheme="https"))
     answer = await proxy.send(

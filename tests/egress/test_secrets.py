@@ -1,6 +1,7 @@
 """One key that clients send in either of two headers: a credential for each, with the same placeholder."""
 
 import base64
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -43,6 +44,47 @@ def test_a_key_of_the_agents_own_is_not_sent_to_the_credentials_host(own: tuple[
         assert swaps(BOTH, head(*headers), "model.test", 443)[1] is not None
     assert swaps(BOTH, head(own), "other.test", 443) == ([], None)
     assert swaps(BOTH, head((b"X-Api-Key", b"")), "model.test", 443) == ([], None)
+
+
+GITLAB = tuple(
+    msgspec.structs.replace(
+        one,
+        header=header,
+        other_headers=("job-token", "sec-websocket-protocol: insecure-key."),
+        query_names=("private_token",),
+    )
+    for one, header in zip(BOTH, ("private-token", "authorization"), strict=True)
+)
+OTHERS = {
+    "its own header, as a CGI reads it": head((b"Private_Token", b"of-the-attacker")),
+    "another header": head((b"JOB-TOKEN", b"of-the-attacker")),
+    "that one as a CGI reads it": head((b"job_token", b"of-the-attacker")),
+    "among the protocols of a WebSocket": head((b"Sec-WebSocket-Protocol", b"realtime, insecure-key.of-the-attacker")),
+    "the query": head(path=b"/v1?a=1&private_token=of-the-attacker"),
+    "the query, percent-encoded": head(path=b"/v1?private%5ftoken=of-the-attacker"),
+    "the query, in other letters": head(path=b"/v1?Private_Token=of-the-attacker"),
+    "the query, behind a semicolon": head(path=b"/v1?a=1;private_token=of-the-attacker"),
+}
+
+
+@pytest.mark.parametrize("request_head", OTHERS.values(), ids=OTHERS)
+def test_nor_in_another_place_that_its_service_looks_into(request_head: Head) -> None:
+    for more in ((), (BEARER,)):
+        both = replace(request_head, headers=(*request_head.headers, *more))
+        found, why = swaps(GITLAB, both, "model.test", 443)
+        assert (found, "no other key is sent there" in str(why)) == ([], True)
+        assert "attacker" not in str(why)
+    assert swaps(GITLAB, request_head, "other.test", 443) == ([], None)
+
+
+def test_what_is_no_key_may_stand_there() -> None:
+    fine = head(
+        BEARER,
+        (b"Job-Token", b" "),
+        (b"Sec-WebSocket-Protocol", b"realtime"),
+        path=b"/v1?private_token=&page=2&x_private_token=1",
+    )
+    assert swaps(GITLAB, fine, "model.test", 443) == ([Swap("authorization", "Bearer the-key")], None)
 
 
 MISPLACED = {
