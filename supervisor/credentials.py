@@ -5,6 +5,7 @@ process's arguments or environment, a log line or an error. A secret that can't 
 was asked for.
 """
 
+import errno
 import os
 import secrets
 import shlex
@@ -112,8 +113,9 @@ def _of_file(binding: Binding, path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
+        why = "it is a symlink, which isn't followed" if error.errno == errno.ELOOP else error.strerror
         raise UserError(
-            f"the credential `{binding.name}`: {path}: {error.strerror}", f"write the secret into {path}"
+            f"the credential `{binding.name}`: {path}: {why}", f"write the secret into {path} itself"
         ) from None
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)

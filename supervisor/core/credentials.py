@@ -16,6 +16,7 @@ INVARIANT: no value of a secret passes through here but from `credentials_of`'s 
 """
 
 import base64
+import itertools
 import re
 import shlex
 from typing import Any, Literal, NamedTuple
@@ -42,6 +43,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 _EVERY = "*."
 # `s3.amazonaws.com` is a public suffix: its names are buckets of people who don't know each other.
 _LEAST_LABELS_OF_SERVICE = 3
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
+_SHELL_WORD = re.compile(r"\$[A-Za-z_{(]|`|\A~")
 # What egress says itself, or what frames a request: a secret there is overwritten, or makes another request of it.
 _OUR_HEADERS = re.compile(
     r"host|content-(?:length|encoding)|transfer-encoding|accept-encoding|connection|keep-alive|te|trailer|upgrade|expect|range|if-range|request-range"
@@ -204,13 +207,25 @@ def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
     found: list[tuple[str, str]] = []
     for placeholder, binding in bindings.items():
         basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
-        found += [(f"http.https://{host}/.extraHeader", f"Authorization: Basic {basic}") for host in binding.git_hosts]
+        places = [f"{host}{prefix}" for host in binding.git_hosts for prefix in _prefixes(binding.paths)]
+        found += [(f"http.https://{place}.extraHeader", f"Authorization: Basic {basic}") for place in places]
     if not found:
         return {}
     made = {"GIT_CONFIG_COUNT": str(len(found))}
     for number, (key, value) in enumerate(found):
         made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return made
+
+
+def _prefixes(paths: tuple[str, ...]) -> list[str]:
+    """The folders that paths lie in, up to their first wildcard. INVARIANT: none is below another: git sends the header of each that fits."""
+    folders = []
+    for path in paths or ("/**",):
+        kept = itertools.takewhile(lambda segment: not globs.has_wildcard(segment), path[1:].split("/"))
+        folders.append("/".join(["", *filter(None, kept), ""]))
+    return [
+        one for one in dict.fromkeys(folders) if not any(one != other and one.startswith(other) for other in folders)
+    ]
 
 
 def _binding(source: str, name: str, fields: Any) -> Binding:
@@ -339,6 +354,10 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
             words = []
         if not words:
             raise _fail(source, fields, "`cmd` can't be read", "write a program and its words, every quote closed")
+        word = _for_a_shell(where, words)
+        if word:
+            message = f"no shell runs `cmd`, and `{word}` means something to a shell only"
+            raise _fail(source, fields, message, "write `sh -c '...'` around what a shell is to run")
     elif not (_VARIABLE if kind == "env" else _FILE).fullmatch(where):
         raise _fail(
             source,
@@ -346,6 +365,23 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
             f"`{kind}: {where}` is no name",
             "write the name of a variable, or of a file in data/secrets",
         )
+
+
+def _for_a_shell(command: str, words: list[str]) -> str:
+    """The first word that was meant for a shell; empty where there is none, or the command itself names one.
+
+    What comes of such a word unread may look like a secret, and would go out as one.
+    """
+    if words[0].rpartition("/")[2] in _SHELLS:
+        return ""
+    if "=" in words[0]:
+        return words[0]
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    for word in lexer:
+        if _SHELL_WORD.search(word) or not word.strip(lexer.punctuation_chars):
+            return word
+    return ""
 
 
 def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple[str, ...]:

@@ -98,7 +98,7 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
                 continue
             value = _swapped(request, credential)
             if value is None:
-                return [], f"a placeholder is only replaced where it is all of the header {where}"
+                return [], _why_not_swapped(request, credential, where)
             why = _why_not(credential, request, host, port)
             if why is not None:
                 return [], why
@@ -109,7 +109,8 @@ def swaps(credentials: tuple[Credential, ...], request: Head, host: str, port: i
 def _why_not(credential: Credential, request: Head, host: str, port: int) -> str | None:
     """Why a credential isn't for this request."""
     if not _bound(credential, request.scheme, host, port):
-        return f"the credential for `{credential.header}` doesn't belong to `{host}`"
+        place = host if port == DEFAULT_PORTS["https"] else f"{host}:{port}"
+        return f"the credential for `{credential.header}` doesn't belong to `{place}`"
     if not _covers(credential, request):
         return f"the credential for `{credential.header}` is for other methods or paths of `{host}`"
     return None if not credential.signs or _signs_for_it(credential, request, host, port) else FOR_ANOTHER_SERVICE
@@ -211,6 +212,16 @@ def _swapped(request: Head, credential: Credential) -> str | None:
     if token != credential.placeholder or scheme.lower() not in ("", "bearer", "token"):
         return None
     return f"{scheme} {credential.secret}" if scheme else credential.secret
+
+
+def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
+    """Why a header's value can't be made one with the secret."""
+    values = request.values(credential.header.lower().encode())
+    if not any(value.strip().lower().startswith("basic ") for value in values):
+        return f"a placeholder is only replaced where it is all of the header {where}"
+    if credential.basic:
+        return "in Basic credentials a placeholder is only replaced as the password"
+    return f"the credential for `{credential.header}` isn't sent as Basic credentials; its placeholder stands there bare or after `Bearer`"
 
 
 def _swapped_basic(encoded: str, credential: Credential) -> str | None:

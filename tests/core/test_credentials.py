@@ -112,6 +112,61 @@ def test_git_sends_the_placeholder_as_a_password() -> None:
     assert git_settings({"place": one("{preset: openai}")}) == {}
 
 
+@pytest.mark.parametrize(
+    ("paths", "sent_to"),
+    [
+        ("/myorg/**", ["/myorg/"]),
+        ("[/repos/myorg/**, /myorg/*, /other/x.git]", ["/repos/myorg/", "/myorg/", "/other/x.git/"]),
+        # git sends the header of each that fits, and two are one too many.
+        ("[/myorg/x/**, /myorg/**, /myorg/*/info]", ["/myorg/"]),
+        ("[/myorgs/**, /myorg/**]", ["/myorgs/", "/myorg/"]),
+        ("[/my*/x, /a/**]", ["/"]),
+        ("/**", ["/"]),
+    ],
+)
+def test_git_sends_it_to_the_bound_paths_only(paths: str, sent_to: list[str]) -> None:
+    """Elsewhere it would be refused: a public repository beside the bound ones is cloned without it."""
+    found = git_settings({"place": one(f"{{preset: github, paths: {paths}}}")})
+    assert found["GIT_CONFIG_COUNT"] == str(len(sent_to))
+    keys = [found[f"GIT_CONFIG_KEY_{number}"] for number in range(len(sent_to))]
+    assert keys == [f"http.https://github.com{path}.extraHeader" for path in sent_to]
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("cat $HOME/token", "$HOME/token"),
+        ("cat ${HOME}/token", "${HOME}/token"),
+        ("cat ~/token", "~/token"),
+        ("cat token | head -1", "|"),
+        ("cat token|head -1", "|"),
+        ("cat < token", "<"),
+        ("unlock && cat token", "&&"),
+        ("cat `which token`", "`which"),
+        ("echo $(cat token)", "("),
+        ("TOKEN=x printenv TOKEN", "TOKEN=x"),
+    ],
+)
+def test_a_command_that_only_a_shell_understands_is_refused(command: str, word: str) -> None:
+    with pytest.raises(PolicyError, match="no shell runs `cmd`") as caught:
+        one(f'{{preset: openai, cmd: "{command}"}}')
+    assert f"`{word}`" in str(caught.value)
+    assert "sh -c" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'cat $HOME/token | head -1'",
+        "/bin/bash -c 'a && b'",
+        "op read op://team/tracker/token",
+        "get 'https://h/?a=1&b=2' --x=y",
+    ],
+)
+def test_one_that_needs_none_or_names_it_is_run(command: str) -> None:
+    assert one(f'{{preset: openai, cmd: "{command}"}}').where == command
+
+
 def test_git_sends_it_to_a_server_of_ones_own() -> None:
     found = git_settings({"place": one("{preset: gitlab, hosts: [git.example.org, 'git.example.org:8443']}")})
     assert [found[f"GIT_CONFIG_KEY_{number}"] for number in range(2)] == [

@@ -105,6 +105,25 @@ def test_elsewhere_it_is_refused(request_head: Head) -> None:
     assert "the-key" not in why
 
 
+@pytest.mark.parametrize(
+    ("is_basic", "said", "why"),
+    [
+        (False, f"a:{PLACEHOLDER}", "isn't sent as Basic credentials"),
+        (True, f"{PLACEHOLDER}:", "only replaced as the password"),
+        (True, f"{PLACEHOLDER}:x-oauth-basic", "only replaced as the password"),
+    ],
+)
+def test_basic_credentials_that_cant_be_made_are_named_as_that(is_basic: bool, said: str, why: str) -> None:
+    bound = msgspec.structs.replace(BOTH[1], basic=is_basic)
+    basic = (b"Authorization", b"Basic " + base64.b64encode(said.encode()))
+    assert why in str(swaps((bound,), head(basic), "model.test", 443)[1])
+
+
+def test_another_port_is_named_as_that() -> None:
+    assert "doesn't belong to `model.test:8443`" in str(swaps(BOTH, head(PLAIN), "model.test", 8443)[1])
+    assert "doesn't belong to `other.test`" in str(swaps(BOTH, head(PLAIN), "other.test", 443)[1])
+
+
 def test_another_host_never_gets_it() -> None:
     assert swaps(BOTH, head(PLAIN), "other.test", 443)[1] is not None
     assert swaps(BOTH, head(BEARER), "model.test", 8443)[1] is not None
