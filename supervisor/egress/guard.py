@@ -251,7 +251,7 @@ class Guard:
             if "upgrade" in flow.request.headers:
                 self._end_leak(flow)
             else:  # INVARIANT: what wasn't judged as a WebSocket never becomes one
-                self._end_answer(flow, UNASKED, "the origin answers another request than this one")
+                self._withhold(flow, Refusal(why=UNASKED, remedy="the origin answers another request than this one"))
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
         length = response.headers.get("content-length", "")
@@ -273,8 +273,11 @@ class Guard:
             flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
 
     @closes(kill_http)
-    def response(self, flow: http.HTTPFlow) -> None:
-        self._leaks.ended(flow)
+    async def response(self, flow: http.HTTPFlow) -> None:
+        why = await self._leaks.ended(flow)
+        if why is not None:
+            self._withhold(flow, refusals.of_echo(why, flow.request.path))
+            return
         status = flow.response.status_code if flow.response is not None else None
         self._meter.end(flow, complete=True)
         if status == _SWITCHED:
@@ -390,16 +393,17 @@ class Guard:
         self._settle(flow, "failed", {"error": refusal.why})
 
     def _end_leak(self, flow: http.HTTPFlow) -> None:
-        """Refuse an answer that shows a credential."""
+        """Refuse an answer whose head shows a credential."""
         why = self._leaks.answered(flow)
         if why is not None:
-            self._end_answer(flow, why, "the operator can see on record which request it was")
+            self._withhold(flow, refusals.of_echo(why, flow.request.path))
 
-    def _end_answer(self, flow: http.HTTPFlow, why: str, remedy: str) -> None:
-        self._refuse(flow, Refusal(why=why, remedy=remedy))
+    def _withhold(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
+        """Refuse an answer before any of it is passed on."""
+        self._refuse(flow, refusal)
         flow.metadata[ALLOWED] = False
         self._meter.end(flow, complete=False)
-        self._settle(flow, "failed", {"error": why})
+        self._settle(flow, "failed", {"error": refusal.why})
 
     def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         flow.metadata[REFUSAL] = refusal

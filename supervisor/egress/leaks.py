@@ -3,7 +3,8 @@
     a body, long or short, coded or not    up: looked through before it is sent where it is short, else on its way
     trailers, messages of a WebSocket,     up and down
     what its pings and its end say
-    an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see
+    an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see. A short one before any of
+                                           it is passed on, so that its client reads why it is refused; else on its way
 
 It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody, and from
 `looks`, which look. What can't be read is refused, up and down. A credential in an answer ends the answer before any piece with a part of it that tells;
@@ -179,7 +180,8 @@ class Leaks:
             look.add(watch.down.see, raw=watch.down.see_raw)
             if look.is_coded:
                 _hide_length(flow, response)
-            response.stream = self._passing(flow, watch, look, response.stream)
+            if response.stream:
+                response.stream = self._passing(flow, watch, look, response.stream)
         if why:
             self._tell(watch, why)
         return why or None
@@ -222,12 +224,25 @@ class Leaks:
 
         return passed
 
-    def ended(self, flow: http.HTTPFlow) -> None:
-        """The answer is whole but for its trailers."""
-        watch, response = flow.metadata.get(_KEY), flow.response
-        if isinstance(watch, _Watch) and response is not None and secrets.hold(_fields(response.trailers), watch.back):
-            response.trailers = None
-            self._cut(flow, watch, secrets.ECHOED)
+    async def ended(self, flow: http.HTTPFlow) -> str | None:
+        """The answer is whole: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
+        watch, look, response = flow.metadata.get(_KEY), flow.metadata.get(DOWN), flow.response
+        if not isinstance(watch, _Watch) or not watch.back or response is None:
+            return None
+        if response.stream or response.status_code == _SWITCHED:
+            if secrets.hold(_fields(response.trailers), watch.back):
+                response.trailers = None
+                self._cut(flow, watch, secrets.ECHOED)
+            return None
+        assert isinstance(look, Look)
+        await look.in_steps(response.raw_content or b"")
+        look.end()
+        is_echo = watch.down.found or secrets.hold(_fields(response.trailers), watch.back)
+        why = secrets.ECHOED if is_echo else secrets.UNREADABLE if look.why else None
+        if why is not None:
+            response.raw_content = None  # nor is it kept for anybody to see
+            self._tell(watch, why)
+        return why
 
     def _watch_messages(self, flow: http.HTTPFlow, watch: _Watch) -> None:
         """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""

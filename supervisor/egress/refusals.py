@@ -28,6 +28,8 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
+# Where a client of Git LFS asks for files: its "Batch API".
+_LFS_BATCH = "/objects/batch"
 # What is answered while the supervisor doesn't keep up with what it is told: what went out would not be on record in time.
 BUSY = Answer(
     question_id=0,
@@ -103,3 +105,11 @@ def of_credential(why: str) -> Refusal:
         why=why,
         remedy="send the placeholder in its own header to its own host only, or ask the operator to bind its credential otherwise",
     )
+
+
+def of_echo(why: str, path: str) -> Refusal:
+    """The refusal of an answer that gives a credential back."""
+    remedy = "the operator can see on record which request it was"
+    if path.partition("?")[0].endswith(_LFS_BATCH):
+        remedy = "this server of Git LFS repeats the key that it is sent, so its files can't be fetched here; `GIT_LFS_SKIP_SMUDGE=1 git clone` leaves them out"
+    return Refusal(why=why, remedy=remedy)

@@ -22,7 +22,7 @@ from supervisor.core.egress_wire import Credential, Refused, Settled
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
 from tests.core.secret_writings import WRITINGS
-from tests.egress.egress_harness import Origin, Proxy
+from tests.egress.egress_harness import Origin, Proxy, body_of, status_of
 from tests.egress.h2_client import h2_client
 from tests.egress.test_leaks import all_of, answering, unchunked
 from tests.fakes.h2_origin import h2_origin
@@ -207,3 +207,22 @@ async def test_a_placeholder_goes_out_in_no_frame(
                 await socket.wait_closed()
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == FOUND_IN_BODY)
     assert not heard_frames
+
+
+async def test_a_server_of_git_lfs_that_repeats_the_key_is_refused_with_what_to_do(proxy: Proxy, http: Origin) -> None:
+    """As GitLab does: a client that is given no other key fetches the files with that one."""
+    proxy.credentials(msgspec.structs.replace(credential(http.port), basic=True))
+    basic = "Basic " + base64.b64encode(f"oauth2:{SECRET}".encode()).decode()
+    header = {"header": {"Authorization": basic}}
+    http.respond = lambda head: answering(msgspec.json.encode({"objects": [{"actions": {"download": header}}]}))
+    target = f"origin.test:{http.port}"
+    sent = base64.b64encode(f"oauth2:{PLACEHOLDER}".encode()).decode()
+    answer = await proxy.send(
+        f"POST http://{target}/g/p.git/info/lfs/objects/batch HTTP/1.1\r\nHost: {target}\r\nAuthorization: Basic {sent}\r\n"
+        "Content-Length: 0\r\n\r\n".encode()
+    )
+    assert basic.encode() in http.received
+    assert status_of(answer) == 403
+    assert body_of(answer)["why"] == ECHOED
+    assert "GIT_LFS_SKIP_SMUDGE=1" in body_of(answer)["remedy"]
+    assert (await proxy.supervisor.settled()).detail["error"] == ECHOED

@@ -174,13 +174,13 @@ BASIC = base64.b64encode(f"me:{SECRET}".encode()).decode()
 ECHOES = {
     "a header": (answering(b"", f"X-Got: Bearer {SECRET}"), 403),
     "a redirect": (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: /?k=" + quote(SECRET, safe="").encode() + b"\r\n\r\n", 403),
-    "a short body": (answering(SECRET.encode()), 0),
-    "as JSON": (answering(b'{"k":"the/real \\"secret\\" of this+test"}'), 0),
+    "a short body": (answering(SECRET.encode()), 403),
+    "as JSON": (answering(b'{"k":"the/real \\"secret\\" of this+test"}'), 403),
     "a long body": (answering(MUCH + SECRET.encode() + MUCH), 0),
     "compressed": (answering(gzip.compress(NOISE + SECRET.encode()), "Content-Encoding: gzip"), 0),
     "in the reason": (f"HTTP/1.1 200 {SECRET}\r\nContent-Length: 0\r\n\r\n".encode(), 403),
     "in a second member": (answering(gzip.compress(NOISE) + gzip.compress(SECRET.encode()), "Content-Encoding: gzip"), 0),
-    "not coded as it says": (answering(SECRET.encode(), "Content-Encoding: gzip"), 0),
+    "not coded as it says": (answering(SECRET.encode(), "Content-Encoding: gzip"), 403),
     "coded otherwise than it says": (answering(b"br?" + NOISE, "Content-Encoding: gzip"), 0),
     "coded by nobody knows what": (answering(b"?" + SECRET.encode(), "Content-Encoding: lz4"), 403),
 }  # fmt: skip
