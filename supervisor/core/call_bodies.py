@@ -9,6 +9,7 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_openai, is_regional
 
 _MODELS_IN_PATHS = (
@@ -23,10 +24,11 @@ MOST_OTHERS = 10
 # A tool of Anthropic's that asks another model.
 _ADVISOR = "advisor"
 # Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
-_BEYOND_KEYS = frozenset(
-    {"previous_response_id", "conversation", "container", "mcp_servers", "plugins", "context_management"}
-)
-_BEYOND_TYPES = frozenset({"url", "file", "image_url", "input_image", "input_file", "item_reference", "mcp"})
+_BEYOND_KEYS = frozenset({"previous_response_id", "conversation", "container", "mcp_servers", "plugins"})
+_BEYOND_TYPES = frozenset({"url", "file", "input_file", "item_reference", "mcp"})
+# What has the provider change the conversation. Of its edits these only leave out some of what is in the body: Anthropic's page on context editing.
+_EDITS_KEY = "context_management"
+_CLEARING_EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
 _SERVER_TOOLS = (
     "web_search",
     "web_fetch",
@@ -54,7 +56,7 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "invoke": ("max_tokens",),
 }
 # Keys of a body that change what it costs. Some readers don't mind their case.
-_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, _BILL_MORE_KEY,
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, _BILL_MORE_KEY, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
 # Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
@@ -72,6 +74,7 @@ class _Seen:
         self.writes_long_cache = False
         self.pictures = 0
         self.has_documents = False
+        self.has_linked_pictures = False
 
     def look(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -81,7 +84,9 @@ class _Seen:
         kind = made.get("type")
         if isinstance(kind, str):
             self.types.add(kind)
-        is_picture = str(made.get("media_type")).startswith("image/") or _holds(made.get("image"))
+        is_inline = is_openai_picture(made) and inline_picture(made) != ""
+        self.has_linked_pictures |= is_openai_picture(made) and not is_inline
+        is_picture = is_inline or str(made.get("media_type")).startswith("image/") or _holds(made.get("image"))
         self.pictures += is_picture
         # The pages of a document are pictures, too, and a few bytes make many of them.
         self.has_documents |= (kind == "base64" and not is_picture) or _holds(made.get("document"))
@@ -136,6 +141,7 @@ def read_call(
         # The arguments of a tool are made before they are sent, some models' whole.
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
+        picture_bytes=picture_bytes(api, root),
         searches=_searches(root, tools),
         others=_others(root),
         advisors=tuple(_name(tool.get("model")) for tool in tools if str(tool.get("type")).startswith(_ADVISOR)),
@@ -256,9 +262,21 @@ def _bills_more(root: dict[str, Any], tools: list[dict[str, Any]]) -> bool:
 def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
     return (
         any(root.get(key) for key in _BEYOND_KEYS)
+        or _edits_more(root)
         or isinstance(root.get("prompt"), dict)
         or not seen.types.isdisjoint(_BEYOND_TYPES)
         or any(kind.startswith(_SERVER_TOOLS) for kind in seen.types)
         or "s3Location" in seen.types
         or seen.has_documents
+        or seen.has_linked_pictures
     )
+
+
+def _edits_more(root: dict[str, Any]) -> bool:
+    """Whether the provider changes the conversation by more than leaving out some of it."""
+    asked = root.get(_EDITS_KEY)
+    edits = asked.get("edits") if isinstance(asked, dict) else asked
+    is_clearing = isinstance(edits, list) and all(
+        isinstance(edit, dict) and edit.get("type") in _CLEARING_EDITS for edit in edits
+    )
+    return bool(asked) and not is_clearing

@@ -45,7 +45,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too. `writes_cache`, `writes_long_cache`: input may
     be billed as a write to the provider's cache. `fast`, `regional`: it asks for a tier that costs more. `shows_output`: the model was told not to
-    think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body, and few bytes may be many tokens.
+    think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
+    the `picture_bytes` among `body_bytes` are no words.
     `searches` are the most that it may bill. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
     """
 
@@ -61,6 +62,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     regional: bool = False
     shows_output: bool = False
     pictures: int = 0
+    picture_bytes: int = 0
     searches: int = 0
     bills_more: bool = False
     others: tuple[str, ...] = ()

@@ -4,7 +4,7 @@
     charge   after: the provider's own count, and the bound for whatever is missing of it
 
 INVARIANT: what is missing is taken for the most that it can be, never for the least; `Charge.flags` says so. A token stands for at least one
-byte of text, so the bytes of a body bound its tokens.
+byte of text, so the bytes of a body that are text bound the tokens of it.
 """
 
 from typing import Literal
@@ -17,8 +17,10 @@ from supervisor.core.usage import Usage
 
 # What providers add to a prompt by themselves: the words around tools, roles and pictures.
 ADDED_TOKENS = 2048
-# The most that a picture counts as, however few bytes it is: Anthropic's pages on vision.
-PICTURE_TOKENS = 5000
+# The most that a picture counts as, however few bytes it is. Claude: 4,784, after it was made smaller (Anthropic's page on vision). Any other: of a picture
+# of 2048 by 768 gpt-4o-mini counts 2,833 and 5,667 for each of eight tiles, the rest 10,000 patches and less (OpenAI's guide to images and vision).
+CLAUDE_PICTURE_TOKENS = 5000
+PICTURE_TOKENS = 2833 + 8 * 5667
 
 Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more"]
 
@@ -47,7 +49,8 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
     """The most of one model."""
     price, is_known = table.find(model)
-    in_body = call.body_bytes + ADDED_TOKENS + call.pictures * PICTURE_TOKENS
+    picture = CLAUDE_PICTURE_TOKENS if is_known and "claude" in model.lower() else PICTURE_TOKENS
+    in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     prompt = price.context_tokens if call.beyond_body else min(in_body, price.context_tokens)
     most = price.max_output_tokens
     output = (

@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, MOST_SEARCHES, read_call
-from supervisor.core.model_calls import MOST_NAME_CHARS, ModelCall
+from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall
 
+# What Claude Code sends with every call.
+CLEARING = {"type": "clear_thinking_20251015", "keep": "all"}
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
+
+
+PNG = "data:image/png;base64,AAAA"
 
 
 def path_of_parts(*parts: str) -> st.SearchStrategy[str]:
@@ -83,6 +88,17 @@ def test_models_in_paths() -> None:
         {"input": [{"type": "input_file", "file_id": "f"}]},
         {"tools": [{"type": "web_search_20250305"}]},
         {"tools": [{"type": "code_interpreter"}]},
+        {"input": [{"content": [{"type": "input_image", "image_url": "https://x/y.png"}]}]},
+        {"input": [{"content": [{"type": "input_image", "file_id": "f"}]}]},
+        {"input": [{"content": [{"type": "input_image", "image_url": "data:image/png;base64,AA", "file_id": "f"}]}]},
+        {"input": [{"content": [{"type": "input_image", "image_url": "data:image/svg+xml;base64,AA"}]}]},
+        {"input": [{"output": {"type": "computer_screenshot", "image_url": "https://x"}}]},
+        {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:application/pdf;base64,AA"}}]}]},
+        {"messages": [{"content": [{"type": "image_url", "image_url": {"url": 1}}]}]},
+        {"context_management": {"edits": [CLEARING, {"type": "compact_20260112"}]}},
+        {"context_management": {"edits": "x"}},
+        {"context_management": {"edits": ["x"]}},
+        {"context_management": [{"type": "compaction", "compact_threshold": 9}]},
     ],
 )
 def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
@@ -93,7 +109,15 @@ def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{"prompt": "text"}, {"tools": [{"input_schema": {"properties": {"url": {"type": "string"}}}}]}, {"type": 1}],
+    [
+        {"prompt": "text"},
+        {"tools": [{"input_schema": {"properties": {"url": {"type": "string"}}}}]},
+        {"type": 1},
+        {"input": [{"content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}]},
+        {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AA"}}]}]},
+        {"context_management": {"edits": [CLEARING, {"type": "clear_tool_uses_20250919"}]}},
+        {"context_management": None},
+    ],
 )
 def test_input_that_is(body: dict[str, Any]) -> None:
     found = call("responses", {"model": "m", **body})
@@ -300,6 +324,42 @@ def test_pictures_and_pages_are_more_than_their_bytes() -> None:
     assert not read("messages", {"model": "m", "messages": [{"content": [picture]}]}).beyond_body
     assert read("messages", {"model": "m", "messages": [{"content": [pages]}]}).beyond_body
     assert read("converse", {"messages": [{"content": [{"document": {"source": {"bytes": "x"}}}]}]}).beyond_body
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("chat", {"messages": [{"content": [{"type": "image_url", "image_url": {"url": PNG}}]}]}),
+        ("responses", {"input": [{"content": [{"type": "input_image", "image_url": PNG}]}]}),
+        ("responses", {"input": [{"output": [{"type": "input_image", "image_url": PNG}]}]}),
+        ("responses", {"input": [{"output": {"type": "computer_screenshot", "image_url": PNG}}]}),
+    ],
+)
+def test_the_bytes_of_a_picture_are_no_words(api: Api, body: dict[str, Any]) -> None:
+    found = read(api, {"model": "m", **body})
+    assert (found.pictures, found.picture_bytes, found.beyond_body) == (1, len(PNG), False)
+
+
+def test_the_bytes_of_a_picture_are_words_where_the_api_reads_words() -> None:
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    shown = {"type": "tool_result", "content": [picture, {"type": "image", "source": "x"}]}
+    assert read("messages", {"model": "m", "messages": [{"content": [picture, shown]}]}).picture_bytes == 8
+    for part in (
+        {"type": "tool_use", "input": picture},
+        {"type": "text", "content": [picture]},
+        picture | {"source": {"type": "text", "data": "AAAA"}},
+        picture | {"source": {"type": "base64", "media_type": "image/png", "data": 1}},
+    ):
+        assert read("messages", {"model": "m", "messages": [{"content": [part]}]}).picture_bytes == 0
+    inline = {"type": "input_image", "image_url": PNG}
+    for body in (
+        {"input": [{"content": [{"type": "input_text", "image_url": PNG}]}]},
+        {"input": [{"arguments": [inline]}]},
+        {"messages": [{"content": [inline]}]},
+        {"input": "x"},
+    ):
+        assert read("responses", {"model": "m", **body}).picture_bytes == 0
+    assert read("converse", {"messages": [{"content": [picture]}]}).picture_bytes == 0
 
 
 def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None:

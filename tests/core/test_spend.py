@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.core.prices import parse_prices
-from supervisor.core.spend import ADDED_TOKENS, PICTURE_TOKENS, bound, charge, lost
+from supervisor.core.spend import ADDED_TOKENS, CLAUDE_PICTURE_TOKENS, PICTURE_TOKENS, bound, charge, lost
 from supervisor.core.usage import Beside, Usage
 
 TABLE = parse_prices((Path(__file__).resolve().parents[2] / "policy/prices.yaml").read_text(), "prices.yaml")
@@ -42,7 +42,10 @@ def test_bounds_grow_with_what_isnt_known() -> None:
     )
     assert bound(change(beyond_body=True), TABLE).tokens.input == 200_000
     assert bound(change(body_bytes=10**9), TABLE).tokens.input == 200_000
-    assert bound(change(pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * PICTURE_TOKENS
+    assert bound(change(pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * CLAUDE_PICTURE_TOKENS
+    screenshot = change(model="gpt-6-sol", body_bytes=900_000, pictures=1, picture_bytes=899_000)
+    assert bound(screenshot, TABLE).tokens.input == 1000 + ADDED_TOKENS + PICTURE_TOKENS
+    assert bound(change(model="claude-9", pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * PICTURE_TOKENS
     assert bound(change(searches=3), TABLE).cost_picousd == bound(CALL, TABLE).cost_picousd + 3 * TABLE.search_picousd
     assert bound(change(bills_more=True), TABLE).flags == ("bills_more",)
     assert bound(change(max_output_tokens=None), TABLE).tokens.output == 64_000
