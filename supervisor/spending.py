@@ -122,7 +122,7 @@ class Spending:
             elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
                 return Refusal(
                     "this call has the provider use a tool whose cost can't be metered, and a budget is set",
-                    "leave out image generation, the code interpreter, and web_search_options",
+                    "leave out tools that the provider runs, but web search, web fetch and file search, and models that always search",
                 )
             wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)
             over = first_over(limits, used, wanted)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
+from supervisor.core.call_tools import BILL_MORE_KEYS, advisors, bills_more, runs_elsewhere, searches, tools_of
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_openai, is_regional
 
 _MODELS_IN_PATHS = (
@@ -21,8 +22,6 @@ _MODELS_IN_PATHS = (
 # What the provider may take another model by than the one that is named.
 _OTHER_MODELS = ("models", "fallbacks", "preset")
 MOST_OTHERS = 10
-# A tool of Anthropic's that asks another model.
-_ADVISOR = "advisor"
 # Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
 _BEYOND_KEYS = frozenset({"previous_response_id", "conversation", "container", "mcp_servers", "plugins"})
 _BEYOND_TYPES = frozenset({"url", "file", "input_file", "item_reference", "mcp"})
@@ -38,12 +37,6 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
-_SEARCHES = ("web_search", "file_search")
-# Pictures and containers are billed by their own prices, and chat completions say nothing of what they searched.
-_BILL_MORE_TYPES = ("image_generation", "code_interpreter")
-_BILL_MORE_KEY = "web_search_options"
-# What a call that names no limit may search.
-MOST_SEARCHES = 10
 _FAST = frozenset({"fast", "priority", "optimized"})
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
 _FAST_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
@@ -56,7 +49,7 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "invoke": ("max_tokens",),
 }
 # Keys of a body that change what it costs. Some readers don't mind their case.
-_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, _BILL_MORE_KEY, _EDITS_KEY,
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
 # Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
@@ -125,14 +118,15 @@ def read_call(
         return None
     if seen.is_doubled or _is_ambiguous(root):
         return _largest(api, body)
-    tools = _tools(root)
+    tools = tools_of(root)
+    others = _others(root)
     return ModelCall(
         api=api,
         model=named[:MOST_NAME_CHARS],
         body_bytes=len(body),
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
-        beyond_body=_reaches_beyond(root, seen),
+        beyond_body=_reaches_beyond(root, seen) or any(runs_elsewhere(tool, host) for tool in tools),
         # OpenAI's newer models write their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
@@ -142,10 +136,10 @@ def read_call(
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
         picture_bytes=picture_bytes(api, root),
-        searches=_searches(root, tools),
-        others=_others(root),
-        advisors=tuple(_name(tool.get("model")) for tool in tools if str(tool.get("type")).startswith(_ADVISOR)),
-        bills_more=at_model_host and _bills_more(root, tools),
+        searches=searches(root, tools),
+        others=others,
+        advisors=tuple(map(_name, advisors(tools))),
+        bills_more=at_model_host and bills_more(root, tools, (named, *others), host),
     )
 
 
@@ -238,25 +232,6 @@ def _others(root: dict[str, Any]) -> tuple[str, ...]:
 
 def _name(value: object) -> str:
     return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
-
-
-def _tools(root: dict[str, Any]) -> list[dict[str, Any]]:
-    tools = root.get("tools")
-    return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-
-
-def _searches(root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
-    """The most searches that it may be billed: by the limit of each tool, or of the call."""
-    found = 0
-    for tool in tools:
-        if str(tool.get("type")).startswith(_SEARCHES):
-            limit = tool.get("max_uses") or root.get("max_tool_calls")
-            found += limit if isinstance(limit, int) and 0 < limit <= MOST_CHOICES else MOST_SEARCHES
-    return found
-
-
-def _bills_more(root: dict[str, Any], tools: list[dict[str, Any]]) -> bool:
-    return bool(root.get(_BILL_MORE_KEY)) or any(str(tool.get("type")).startswith(_BILL_MORE_TYPES) for tool in tools)
 
 
 def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:

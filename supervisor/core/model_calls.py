@@ -16,6 +16,7 @@ Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"
 # Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
 _OPENAI = "api.openai.com"
+_OPENROUTER = "openrouter.ai"
 _BEDROCK = re.compile(
     r"(?:[a-z0-9-]+\.)*bedrock(?:-[a-z-]+)?\.[a-z0-9-]+\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)"
 )
@@ -106,6 +107,11 @@ def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
 def is_openai(host: str) -> bool:
     """Whether it is OpenAI's own host, of any region."""
     return host == _OPENAI or host.endswith(f".{_OPENAI}")
+
+
+def is_openrouter(host: str) -> bool:
+    """Whether it is OpenRouter's own host."""
+    return host == _OPENROUTER or host.endswith(f".{_OPENROUTER}")
 
 
 def is_regional(host: str, path: str, model: str) -> bool:

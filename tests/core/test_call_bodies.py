@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, MOST_SEARCHES, read_call
+from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, read_call
+from supervisor.core.call_tools import MOST_SEARCHES
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall
 
 # What Claude Code sends with every call.
@@ -111,7 +112,7 @@ def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
     "body",
     [
         {"prompt": "text"},
-        {"tools": [{"input_schema": {"properties": {"url": {"type": "string"}}}}]},
+        {"tools": [{"name": "own", "input_schema": {"properties": {"url": {"type": "string"}}}}]},
         {"type": 1},
         {"input": [{"content": [{"type": "input_image", "image_url": "data:image/png;base64,AA"}]}]},
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AA"}}]}]},
@@ -372,6 +373,74 @@ def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None
         assert read("chat", {"model": "m", **body}).bills_more
         assert not read("chat", {"model": "m", "messages": [], **body}, at_model_host=False).bills_more
     assert not read("chat", {"model": "m", "tools": [search]}).bills_more
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"web_search_options": {}},
+        {"search_parameters": {"mode": "auto"}},
+        {"plugins": [{"id": "web"}]},
+        {"model": "openai/gpt-5-nano:online"},
+        {"model": "gpt-4o-mini-search-preview-2025-03-11"},
+        {"model": "gpt-5-search-api"},
+        {"models": ["m", "n:online"]},
+        {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
+        {"tools": [{"type": "shell"}]},
+        {"tools": [{"type": "openrouter:web_search"}]},
+        {"tools": [{"type": "programmatic_tool_calling"}]},
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "image_generation"}]}]},
+        {"tools": [{"type": 1, "name": "own"}]},
+        {"tools": [{"googleSearch": {}}]},
+        {"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}},
+    ],
+)
+def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str, Any]) -> None:
+    found = read("responses", {"model": "m", **body})
+    assert found.bills_more
+    assert found.beyond_body is ("tools" in body or "toolConfig" in body or "plugins" in body)
+    assert not read("responses", {"model": "m", "input": "x", **body}, at_model_host=False).bills_more
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": "own", "input_schema": {}},
+        {"type": None, "name": "own"},
+        {"type": "custom", "name": "own"},
+        {"type": "function", "function": {"name": "own"}},
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "text_editor_20250728"},
+        {"type": "computer_20251124"},
+        {"type": "computer_toolset_20260801"},
+        {"type": "browser_toolset_20260801"},
+        {"type": "memory_20250818"},
+        {"type": "computer_use_preview"},
+        {"type": "computer"},
+        {"type": "local_shell"},
+        {"type": "apply_patch"},
+        {"type": "shell", "environment": {"type": "local"}},
+        {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "own"}]},
+    ],
+)
+def test_a_tool_that_the_caller_runs_costs_its_words(tool: dict[str, Any]) -> None:
+    found = read("messages", {"model": "m", "tools": [tool], "plugins": [], "web_search_options": None})
+    assert (found.beyond_body, found.bills_more) == (False, False)
+    called = read("converse", {"toolConfig": {"tools": [{"toolSpec": {"name": "own"}}, {"cachePoint": {}}]}})
+    assert (called.beyond_body, called.bills_more) == (False, False)
+
+
+@pytest.mark.parametrize("kind", ["web_search_20260318", "web_fetch_20250910", "code_execution_20260521", "tool_search_tool_regex_20251119", "mcp_toolset", "advisor_20260301", "file_search"])  # fmt: skip
+def test_a_tool_that_is_billed_by_tokens_and_searches_reaches_beyond_the_body(kind: str) -> None:
+    found = read("messages", {"model": "m", "tools": [{"type": kind, "name": "n"}]})
+    assert (found.beyond_body, found.bills_more) == (True, False)
+
+
+def test_openrouter_runs_every_shell_itself() -> None:
+    local = {"model": "m", "tools": [{"type": "shell", "environment": {"type": "local"}}]}
+    assert not read("responses", local, host="api.openai.com").bills_more
+    for host in ("openrouter.ai", "eu.openrouter.ai"):
+        assert read("responses", local, host=host).bills_more
 
 
 QUIET = {"thinking": {"type": "disabled"}}

@@ -1,0 +1,75 @@
+"""Which tools of a model call the provider runs itself, and what they may cost beyond the call's own tokens.
+
+It is apart from `call_bodies.py`, because tools come and go faster than anything else of an API. It must never take a tool for the caller's own that it
+doesn't know: whatever isn't named here as run by the caller, or as billed in a way that an answer tells, may cost anything. Sources: the lists of tools of
+Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock (Converse).
+"""
+
+from typing import Any
+
+from supervisor.core.model_calls import is_openrouter
+
+# What the caller runs: functions, and what vendors only give a form to.
+_OWN_TYPES = ("function", "custom", "local_shell", "apply_patch", "computer", "computer_use_preview", "namespace")
+_OWN_STARTS = ("bash_", "text_editor_", "computer_", "memory_", "browser_toolset_")
+# Keys of tools that name no type: Anthropic's and OpenAI's functions, and those of Bedrock's Converse.
+_OWN_KEYS = ("name", "function", "toolSpec", "cachePoint")
+# What the provider runs, and bills by tokens, or by searches that its answer tells.
+_TOLD_STARTS = ("web_search", "web_fetch", "code_execution", "file_search", "tool_search", "mcp", "advisor_")
+_SEARCHES = ("web_search", "file_search")
+# A tool of Anthropic's that asks another model.
+_ADVISOR = "advisor"
+# Keys that bill more by themselves: searches that no answer counts, and OpenRouter's own parts.
+BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
+# Models that search with every call, whatever it says, and OpenRouter's word for the same of any model.
+_SEARCHING_MODELS = ("-search-preview", "-search-api", ":online")
+# What a call that names no limit may search.
+MOST_SEARCHES = 10
+MOST_LIMIT = 128
+
+
+def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tools that a body names, those of a namespace with it."""
+    config = root.get("toolConfig")
+    named = _listed(root.get("tools")) + _listed(config.get("tools") if isinstance(config, dict) else None)
+    return named + [inner for tool in named for inner in _listed(tool.get("tools"))]
+
+
+def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
+    """Whether the provider may run it, and the model read what comes of it."""
+    kind = tool.get("type")
+    if kind is None:
+        return not any(key in tool for key in _OWN_KEYS)
+    if kind == "shell":
+        # OpenRouter runs every one of them itself.
+        place = tool.get("environment")
+        return is_openrouter(host) or not (isinstance(place, dict) and place.get("type") == "local")
+    return kind not in _OWN_TYPES and not str(kind).startswith(_OWN_STARTS)
+
+
+def searches(root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
+    """The most searches that it may be billed: by the limit of each tool, or of the call."""
+    found = 0
+    for tool in tools:
+        if str(tool.get("type")).startswith(_SEARCHES):
+            limit = tool.get("max_uses") or root.get("max_tool_calls")
+            found += limit if isinstance(limit, int) and 0 < limit <= MOST_LIMIT else MOST_SEARCHES
+    return found
+
+
+def advisors(tools: list[dict[str, Any]]) -> list[object]:
+    """What the tools call the models that they ask."""
+    return [tool.get("model") for tool in tools if str(tool.get("type")).startswith(_ADVISOR)]
+
+
+def bills_more(root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str) -> bool:
+    """Whether it may cost what no count of tokens or searches tells."""
+    return (
+        any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
+        or any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
+        or any(runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS) for tool in tools)
+    )
+
+
+def _listed(tools: object) -> list[dict[str, Any]]:
+    return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
