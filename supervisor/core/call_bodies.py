@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
 from supervisor.core.call_tools import BILL_MORE_KEYS, advisors, bills_more, runs_elsewhere, searches, tools_of
-from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, is_openai, is_regional
+from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, Tier, dearest_tier, is_openai, is_regional
 
 _MODELS_IN_PATHS = (
     # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
@@ -37,9 +37,8 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
-_FAST = frozenset({"fast", "priority", "optimized"})
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
-_FAST_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
+_TIER_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
 # How each API says how much may come back at most. What it doesn't read limits nothing.
 _LIMITS: dict[Api, tuple[str, ...]] = {
     "messages": ("max_tokens",),
@@ -130,7 +129,7 @@ def read_call(
         # OpenAI's newer models write their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
-        fast=_is_fast(root, headers),
+        tier=_tier(root, headers),
         regional=root.get("inference_geo") not in (None, "global") or is_regional(host, path, named),
         # The arguments of a tool are made before they are sent, some models' whole.
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
@@ -151,7 +150,7 @@ def has_too_many_values(text: bytes) -> bool:
 def _largest(api: Api, body: bytes) -> ModelCall:
     """A call of which nothing is known but its length."""
     choices = MOST_CHOICES if api == "chat" else 1
-    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, fast=True, regional=True)
+    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, tier="unknown", regional=True)
 
 
 def _holds(value: object) -> bool:
@@ -189,14 +188,14 @@ def _model_in(path: str) -> str:
     return next((found[1] for pattern in _MODELS_IN_PATHS if (found := pattern.search(decoded))), "")
 
 
-def _is_fast(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> bool:
-    """Whether it asks for a tier that costs more, wherever that is said."""
+def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
+    """The dearest tier that it asks for, wherever that is said."""
     tier, latency = root.get("serviceTier"), root.get("performanceConfig")
     said = [root.get("speed"), root.get("service_tier")]
     said += [tier.get("type")] if isinstance(tier, dict) else []
     said += [latency.get("latency")] if isinstance(latency, dict) else []
-    said += [value.strip().lower() for name, value in headers if name.lower() in _FAST_HEADERS]
-    return any(isinstance(one, str) and one in _FAST for one in said)
+    said += [value.strip().lower() for name, value in headers if name.lower() in _TIER_HEADERS]
+    return dearest_tier(*said)
 
 
 def _limit(api: Api, root: dict[str, Any]) -> int | None:

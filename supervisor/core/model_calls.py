@@ -6,11 +6,20 @@ comes back.
 """
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 from urllib.parse import unquote
 
 import msgspec
 
+# Tiers of service, by what they cost, the cheapest first. Of one that is `unknown` nobody here knows what.
+Tier = Literal["plain", "fast", "ultrafast", "unknown"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+# The words of Anthropic, OpenAI, OpenRouter and Bedrock: an answer names the tier that served the call, which may be another than it asked for.
+_TIER_WORDS: dict[str, Tier] = {
+    **dict.fromkeys(("auto", "default", "standard", "standard_only", "flex", "scale", "batch"), "plain"),
+    **dict.fromkeys(("fast", "priority", "optimized"), "fast"),
+    "ultrafast": "ultrafast",
+}
 Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"]
 
 # Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
@@ -45,7 +54,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What a request says of its cost before it goes out.
 
     `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too. `writes_cache`, `writes_long_cache`: input may
-    be billed as a write to the provider's cache. `fast`, `regional`: it asks for a tier that costs more. `shows_output`: the model was told not to
+    be billed as a write to the provider's cache. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
     `searches` are the most that it may bill. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
@@ -59,7 +68,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     beyond_body: bool = False
     writes_cache: bool = True
     writes_long_cache: bool = True
-    fast: bool = False
+    tier: Tier = "plain"
     regional: bool = False
     shows_output: bool = False
     pictures: int = 0
@@ -97,6 +106,12 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> int:
         """Everything that went in and out."""
         return self.prompt + self.output
+
+
+def dearest_tier(*said: object) -> Tier:
+    """The dearest of the tiers that are named; what is no text names none."""
+    named = [_TIER_WORDS.get(one, "unknown") for one in said if isinstance(one, str)]
+    return max(named, key=TIERS.index, default="plain")
 
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from supervisor.core import policy_yaml
-from supervisor.core.model_calls import Tokens
+from supervisor.core.model_calls import Tier, Tokens
 from supervisor.core.policy_text import nearest
 from supervisor.errors import PolicyError
 
 _MILLION = 10**6
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
-_KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast")
+_KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast", "ultrafast")
 _TABLE_KEYS = ("version", "models", "web_search", "regional")
 MOST_TOKENS = 10**9
 MOST_FACTOR = 100
@@ -43,7 +43,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """One model's row. Above `above_tokens` of prompt (all kinds of input together) `above` holds for the whole call.
 
-    `fast` is the factor of a faster service tier, in thousandths. The model takes at most `context_tokens` in, and gives at most
+    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths. The model takes at most `context_tokens` in, and gives at most
     `max_output_tokens`.
     """
 
@@ -51,6 +51,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     max_output_tokens: int
     fast: int | None = None
+    ultrafast: int | None = None
     above_tokens: int | None = None
     above: Rates | None = None
 
@@ -59,7 +60,7 @@ class Terms(Protocol):
     """What of a call changes its price."""
 
     @property
-    def fast(self) -> bool: ...
+    def tier(self) -> Tier: ...
     @property
     def regional(self) -> bool: ...
 
@@ -91,9 +92,16 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         is_long = price.above_tokens is not None and tokens.prompt > price.above_tokens
         rates = price.above if is_long and price.above is not None else price.rates
         cost: int = sum(getattr(tokens, kind) * getattr(rates, kind) for kind in _RATES)
-        factor = (price.fast or self.highest.fast or 1000) if terms.fast else 1000
+        factor = self._factor(price, terms.tier)
         factor *= self.regional if terms.regional else 1000
         return -(-cost * factor // _MILLION) + tokens.searches * self.search_picousd
+
+    def _factor(self, price: Price, tier: Tier) -> int:
+        """What a tier multiplies a price by, in thousandths: the table's highest where it isn't known of the model, or of anything."""
+        if tier == "plain":
+            return 1000
+        own = {"fast": price.fast, "ultrafast": price.ultrafast}.get(tier)
+        return own or (self.highest.fast if tier == "fast" else self.highest.ultrafast) or 1000
 
 
 def _names(model: str) -> list[str]:
@@ -139,6 +147,7 @@ def _price(source: str, name: str, row: Any) -> Price:
         context_tokens=_count(source, fields, "context_tokens"),
         max_output_tokens=_count(source, fields, "max_output_tokens"),
         fast=_factor(source, fields, "fast"),
+        ultrafast=_factor(source, fields, "ultrafast"),
         above_tokens=above_tokens,
         above=above,
     )
@@ -164,6 +173,7 @@ def _highest(prices: list[Price]) -> Price:
         context_tokens=max(price.context_tokens for price in prices),
         max_output_tokens=max(price.max_output_tokens for price in prices),
         fast=max(price.fast or 1000 for price in prices),
+        ultrafast=max(factor or 1000 for price in prices for factor in (price.fast, price.ultrafast)),
     )
 
 

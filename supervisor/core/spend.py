@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.model_calls import TIERS, ModelCall, Tokens
 from supervisor.core.prices import Price, PriceTable
 from supervisor.core.usage import Usage
 
@@ -22,7 +22,7 @@ ADDED_TOKENS = 2048
 CLAUDE_PICTURE_TOKENS = 5000
 PICTURE_TOKENS = 2833 + 8 * 5667
 
-Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more"]
+Flag = Literal["unknown_model", "estimated", "cut_off", "failed", "lost", "bills_more", "unknown_tier"]
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +38,7 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
     most = max((_most(call, name, table) for name in (call.model, *call.others)), key=lambda one: one.cost_picousd)
     parts = [most, *(_most(call, name, table) for name in call.advisors)]
     flags: list[Flag] = ["unknown_model"] if any(part.flags for part in parts) else []
+    flags += ["unknown_tier"] if call.tier == "unknown" else []
     flags += ["bills_more"] if call.bills_more else []
     return Charge(
         tokens=sum((part.tokens for part in parts), start=Tokens()),
@@ -86,7 +87,9 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         flags.append("failed")
     elif call.bills_more:
         flags.append("bills_more")
-    served = msgspec.structs.replace(call, fast=call.fast or usage.fast)
+    served = msgspec.structs.replace(call, tier=max(call.tier, usage.tier, key=TIERS.index))
+    if served.tier == "unknown" and not usage.failed:
+        flags.append("unknown_tier")
     cost = max(table.cost_picousd(price, tokens, served) for price in prices)
     for beside in usage.beside:
         price = table.find(beside.model or usage.model or call.model).price

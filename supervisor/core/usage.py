@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.call_bodies import has_too_many_values
 from supervisor.core.frames import AwsEvents, Event, ServerSent
-from supervisor.core.model_calls import MOST_NAME_CHARS, Api, Tokens
+from supervisor.core.model_calls import MOST_NAME_CHARS, TIERS, Api, Tier, Tokens, dearest_tier
 from supervisor.core.money import PICOUSD
 
 MOST_BODY_BYTES = 8 * 1024 * 1024
@@ -41,7 +41,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end.
 
-    `fast`: it was served by a tier that costs more, whether the call asked for that or not. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
+    `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
     `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
     `cost_picousd` is what the provider says that it bills, which may be more than its tokens cost.
     """
@@ -55,7 +55,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     beside: tuple[Beside, ...] = ()
     failed: bool = False
     cut_off: bool = False
-    fast: bool = False
+    tier: Tier = "plain"
 
 
 class _Counts:
@@ -103,7 +103,7 @@ class UsageReader:
         self._is_final = False
         self._content_bytes = 0
         self._failed = False
-        self._fast = False
+        self._tier: Tier = "plain"
         self._cost_picousd = 0
         self._beside: tuple[Beside, ...] = ()
 
@@ -146,7 +146,7 @@ class UsageReader:
             beside=self._beside,
             failed=self._failed,
             cut_off=not complete,
-            fast=self._fast,
+            tier=self._tier,
         )
 
     def _event(self, event: Event) -> None:
@@ -179,7 +179,7 @@ class UsageReader:
         model = holder.get("model")
         if isinstance(model, str) and not self._model:
             self._model = model[:MOST_NAME_CHARS]
-        self._fast = self._fast or _is_fast(holder)
+        self._tier = max(self._tier, _tier(holder), key=TIERS.index)
         self._searches(holder.get("output"))
         self._metrics(root.get("amazon-bedrock-invocationMetrics"))
         usage = holder.get("usage")
@@ -283,14 +283,14 @@ class UsageReader:
             self._written(metrics.get("cacheWriteInputTokenCount"))
 
 
-def _is_fast(holder: dict[str, Any]) -> bool:
-    """Whether an answer says that it was served by a tier that costs more: OpenAI, Anthropic, Bedrock."""
+def _tier(holder: dict[str, Any]) -> Tier:
+    """The tier that an answer says that it was served by: OpenAI, Anthropic, Bedrock."""
     usage, tier = holder.get("usage"), holder.get("serviceTier")
-    return (
-        holder.get("service_tier") == "priority"
-        or (isinstance(usage, dict) and usage.get("speed") == "fast")
-        or (isinstance(tier, dict) and tier.get("type") == "priority")
-    )
+    said = [holder.get("service_tier")]
+    # Anthropic's own `service_tier` in there is no matter: it says what was paid beforehand.
+    said += [usage.get("speed")] if isinstance(usage, dict) else []
+    said += [tier.get("type")] if isinstance(tier, dict) else []
+    return dearest_tier(*said)
 
 
 def _ends(event: dict[str, Any]) -> bool:

@@ -16,6 +16,7 @@ FLAG_WORDS = {
     "cut_off": "cut off before the end of the answer",
     "failed": "failed",
     "lost": "whose end nobody saw, at what was reserved",
+    "unknown_tier": "of a service tier that nobody here knows, at the highest factor of the price table",
     "bills_more": "with a tool of the provider's that costs more than tokens, which isn't counted",
 }
 # The same of one call, where it is said in another way.

@@ -33,7 +33,7 @@ def call(api: Any, body: object, path: str = "/v1/messages", **extra: Any) -> Mo
 
 def largest(api: Any, body: bytes) -> ModelCall:
     choices = MOST_CHOICES if api == "chat" else 1
-    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, fast=True, regional=True)
+    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, tier="unknown", regional=True)
 
 
 @given(
@@ -146,7 +146,7 @@ def test_limits(body: dict[str, Any], wanted: tuple[int | None, int]) -> None:
 def test_tiers_and_thought() -> None:
     dear = call("messages", {"model": "m", "speed": "fast", "inference_geo": "us", "thinking": {"type": "disabled"}})
     assert dear is not None
-    assert dear.fast
+    assert dear.tier == "fast"
     assert dear.regional
     assert dear.shows_output
     plain = call(
@@ -154,12 +154,25 @@ def test_tiers_and_thought() -> None:
         {"model": "m", "service_tier": ["priority"], "inference_geo": "global", "thinking": {"type": "adaptive"}},
     )
     assert plain is not None
-    assert not plain.fast
+    assert plain.tier == "plain"
     assert not plain.regional
     assert not plain.shows_output
-    tier = call("chat", {"model": "m", "service_tier": "priority"})
-    assert tier is not None
-    assert tier.fast
+
+
+@pytest.mark.parametrize(
+    ("said", "tier"),
+    [
+        *((word, "plain") for word in ("auto", "default", "standard", "standard_only", "flex", "scale", "batch", None)),
+        ("priority", "fast"),
+        ("fast", "fast"),
+        ("ultrafast", "ultrafast"),
+        ("instant", "unknown"),
+        ("Priority", "unknown"),
+    ],
+)
+def test_what_a_tier_is_called(said: str | None, tier: str) -> None:
+    assert read("chat", {"model": "m", "service_tier": said}).tier == tier
+    assert read("messages", {"model": "m", "speed": said}).tier == tier
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"\xff\xff", b"[" * 100_000, b'{"a": ' + b"9" * 5000 + b"}"])
@@ -495,5 +508,6 @@ def test_what_a_model_prepares_unseen_isnt_bounded_by_what_is_seen() -> None:
     ],
 )
 def test_bedrocks_dearer_tiers(body: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> None:
-    assert read("converse", body, f"{BEDROCK}/converse", headers=headers).fast
-    assert not read("converse", {"serviceTier": "priority", "performanceConfig": []}, headers=(("a", "priority"),)).fast
+    assert read("converse", body, f"{BEDROCK}/converse", headers=headers).tier == "fast"
+    odd = read("converse", {"serviceTier": "priority", "performanceConfig": []}, headers=(("a", "priority"),))
+    assert odd.tier == "plain"

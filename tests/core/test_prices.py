@@ -89,10 +89,20 @@ def test_a_long_prompt_makes_the_whole_call_dearer() -> None:
 def test_faster_and_regional_tiers() -> None:
     gpt, sonnet = table().models["gpt-5"], table().models["claude-sonnet-4-5"]
     one = Tokens(input=1)
-    assert table().cost_picousd(gpt, one, ModelCall(api="chat", fast=True)) == 2_500_000
+    assert table().cost_picousd(gpt, one, ModelCall(api="chat", tier="fast")) == 2_500_000
     assert table().cost_picousd(gpt, one, ModelCall(api="chat", regional=True)) == 1_375_000
     # A tier that a model has no factor for costs the table's highest.
-    assert table().cost_picousd(sonnet, one, ModelCall(api="messages", fast=True)) == 6_000_000
+    assert table().cost_picousd(sonnet, one, ModelCall(api="messages", tier="fast")) == 6_000_000
+    for tier in ("ultrafast", "unknown"):
+        assert table().cost_picousd(gpt, one, ModelCall(api="chat", tier=tier)) == 2_500_000
+    # $60 and $300 for a million: OpenAI's page of prices.
+    astra = SHIPPED.find("gpt-6-astra").price
+    each = Tokens(input=1, output=1)
+    for tier, cost in (("plain", 60), ("fast", 120), ("ultrafast", 360)):
+        assert SHIPPED.cost_picousd(astra, each, ModelCall(api="responses", tier=tier)) == cost * 10**6
+    assert (
+        SHIPPED.cost_picousd(SHIPPED.find("gpt-6-sol").price, each, ModelCall(api="chat", tier="unknown")) == 72 * 10**6
+    )
     odd = parse_prices(
         "version: 1\nweb_search: 0\nregional: 1.001\nmodels: {m: {input: 0.000001, output: 1, context_tokens: 9, max_output_tokens: 9}}",
         "p",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.model_calls import TIERS, ModelCall, Tokens
 from supervisor.core.prices import parse_prices
 from supervisor.core.spend import ADDED_TOKENS, CLAUDE_PICTURE_TOKENS, PICTURE_TOKENS, bound, charge, lost
 from supervisor.core.usage import Beside, Usage
@@ -138,8 +138,16 @@ def test_a_call_that_was_served_by_a_dearer_tier_costs_what_that_costs() -> None
     call = ModelCall(api="responses", model="gpt-6-sol", max_output_tokens=10)
     said = Usage(tokens=Tokens(input=10, output=10), has_input=True, has_output=True)
     plain = charge(call, said, bound(call, TABLE), TABLE)
-    fast = charge(call, msgspec.structs.replace(said, fast=True), bound(call, TABLE), TABLE)
+    fast = charge(call, msgspec.structs.replace(said, tier="fast"), bound(call, TABLE), TABLE)
     assert fast.cost_picousd == 2 * plain.cost_picousd
+    odd = msgspec.structs.replace(said, tier="unknown")
+    assert charge(call, odd, bound(call, TABLE), TABLE).flags == ("unknown_tier",)
+    assert charge(call, odd, bound(call, TABLE), TABLE).cost_picousd == 6 * plain.cost_picousd
+    asked = msgspec.structs.replace(call, tier="unknown")
+    assert bound(asked, TABLE).cost_picousd == 6 * bound(call, TABLE).cost_picousd
+    assert bound(asked, TABLE).flags == ("unknown_tier",)
+    failed = Usage(has_input=True, has_output=True, failed=True)
+    assert charge(asked, failed, bound(asked, TABLE), TABLE).flags == ("failed",)
 
 
 def test_what_is_missing_counts_as_reserved() -> None:
@@ -158,7 +166,7 @@ def test_what_is_missing_counts_as_reserved() -> None:
 models = st.sampled_from([*TABLE.models, "unknown"])
 calls = st.builds(
     ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
-    choices=st.integers(1, 3), beyond_body=st.booleans(), writes_cache=st.just(True), writes_long_cache=st.just(True), fast=st.booleans(),
+    choices=st.integers(1, 3), beyond_body=st.booleans(), writes_cache=st.just(True), writes_long_cache=st.just(True), tier=st.sampled_from(TIERS),
     regional=st.booleans(), shows_output=st.booleans(),
 )  # fmt: skip
 

@@ -246,18 +246,34 @@ def test_searches_and_a_dearer_tier_are_read_from_what_openai_answers() -> None:
     items = [{"type": "web_search_call"}, {"type": "message"}, {"type": "web_search_call"}, 3]
     body = {"model": "m", "service_tier": "priority", "output": items, "usage": {"input_tokens": 1, "output_tokens": 2}}
     found = read("responses", SSE, stream({"type": "response.completed", "response": body}))
-    assert (found.tokens.searches, found.fast) == (2, True)
+    assert (found.tokens.searches, found.tier) == (2, "fast")
     found = read("responses", "application/json", json.dumps(body | {"service_tier": "default", "output": 3}).encode())
-    assert (found.tokens.searches, found.fast) == (0, False)
+    assert (found.tokens.searches, found.tier) == (0, "plain")
     filed = read(
         "responses", "application/json", json.dumps(body | {"output": [{"type": "file_search_call"}]}).encode()
     )
     assert filed.tokens.searches == 1
 
 
-@pytest.mark.parametrize("said", [{"usage": {"speed": "fast"}}, {"serviceTier": {"type": "priority"}, "usage": {}}])
-def test_a_dearer_tier_that_others_say(said: dict[str, Any]) -> None:
-    assert read("messages", "application/json", json.dumps(said).encode()).fast
+@pytest.mark.parametrize(
+    ("said", "tier"),
+    [
+        ({"usage": {"speed": "fast"}}, "fast"),
+        ({"usage": {"speed": "standard", "service_tier": "priority"}}, "plain"),
+        ({"serviceTier": {"type": "priority"}, "usage": {}}, "fast"),
+        ({"service_tier": "fast"}, "fast"),
+        ({"service_tier": "ultrafast"}, "ultrafast"),
+        ({"service_tier": "instant"}, "unknown"),
+        ({"service_tier": None, "serviceTier": "x", "usage": None}, "plain"),
+    ],
+)
+def test_the_tier_that_served_a_call(said: dict[str, Any], tier: str) -> None:
+    assert read("messages", "application/json", json.dumps(said).encode()).tier == tier
+
+
+def test_the_dearest_tier_of_a_stream_is_kept() -> None:
+    events = [{"type": "response.created", "response": {"model": "m", "service_tier": one}} for one in ("fast", "auto")]
+    assert read("responses", SSE, stream(*events)).tier == "fast"
 
 
 def test_bedrock_converse() -> None:
