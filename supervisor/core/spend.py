@@ -69,7 +69,10 @@ def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
 
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
     """What a call cost. Where the response names another model than the request did, the dearer of the two."""
-    tokens, is_estimated = _filled(call, usage, reserved.tokens)
+    # Where the provider goes on by itself, the count that an answer begins with is only that of the first step.
+    has_input = usage.has_input and not (call.beyond_body and usage.only_began)
+    tokens = _filled(call, usage, reserved.tokens, has_input=has_input)
+    is_estimated = not (has_input and usage.has_output)
     # Who didn't say which of several models answered may have had the dearest, also one that has no price.
     is_any = bool(call.others) and not usage.model
     names = (call.model, *call.others) if is_any else tuple(filter(None, (call.model, usage.model)))
@@ -95,8 +98,9 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
         price = table.find(beside.model or usage.model or call.model).price
         cost += table.cost_picousd(price, beside.tokens, served)
         tokens += beside.tokens
-    # Of those that were asked beside, only the end of an answer says anything.
-    least = reserved.cost_picousd if is_estimated and call.advisors else 0
+    # Of those that were asked beside, and of what was read after the first step, only the end of an answer says anything.
+    is_unsaid = bool(call.advisors) or (usage.has_input and not has_input)
+    least = reserved.cost_picousd if is_estimated and is_unsaid else 0
     return Charge(tokens=tokens, cost_picousd=max(cost, least, usage.cost_picousd), flags=tuple(flags))
 
 
@@ -105,12 +109,12 @@ def lost(reserved: Charge) -> Charge:
     return msgspec.structs.replace(reserved, flags=(*reserved.flags, "lost"))
 
 
-def _filled(call: ModelCall, usage: Usage, most: Tokens) -> tuple[Tokens, bool]:
-    """The tokens of a call, with what the provider didn't say filled in; whether anything was."""
+def _filled(call: ModelCall, usage: Usage, most: Tokens, *, has_input: bool) -> Tokens:
+    """The tokens of a call, with what the provider didn't say filled in."""
     tokens = usage.tokens
-    if not usage.has_input:
+    if not has_input:
         tokens = msgspec.structs.replace(
-            tokens, input=most.input, cache_write=most.cache_write, cache_write_long=most.cache_write_long
+            tokens, input=most.input, cache_read=0, cache_write=most.cache_write, cache_write_long=most.cache_write_long
         )
     if not usage.has_output:
         is_seen = call.shows_output and usage.content_bytes is not None
@@ -118,4 +122,4 @@ def _filled(call: ModelCall, usage: Usage, most: Tokens) -> tuple[Tokens, bool]:
         tokens = msgspec.structs.replace(
             tokens, output=max(tokens.output, seen), searches=max(tokens.searches, most.searches)
         )
-    return tokens, not (usage.has_input and usage.has_output)
+    return tokens

@@ -39,7 +39,8 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end.
+    """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end. `only_began`: of
+    the input it said no more than what it began with; with tools of the provider's own that grows.
 
     `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
     `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
@@ -50,6 +51,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     model: str = ""
     has_input: bool = False
     has_output: bool = False
+    only_began: bool = False
     content_bytes: int | None = 0
     cost_picousd: int = 0
     beside: tuple[Beside, ...] = ()
@@ -99,6 +101,7 @@ class UsageReader:
         self._counts = _Counts()
         self._model = ""
         self._has_input = self._counts.take("input", counted[0])
+        self._has_begun = False
         self._has_output = self._counts.take("output", counted[1])
         self._is_final = False
         self._content_bytes = 0
@@ -139,6 +142,7 @@ class UsageReader:
             tokens=self._counts.tokens(),
             model=self._model,
             has_input=self._has_input and not self._is_uncounted,
+            only_began=self._frames is not None and not self._is_final and (self._has_begun or not complete),
             # A count that was still growing when one side hung up is none.
             has_output=self._has_output and (complete or self._is_final) and not self._is_uncounted,
             content_bytes=self._content_bytes if was_read and (complete or self._frames is not None) else None,
@@ -186,6 +190,7 @@ class UsageReader:
         if isinstance(usage, dict):
             self._costs(usage)
             is_start = root.get("type") == "message_start"
+            self._has_begun = self._has_begun or is_start
             self._is_final = self._frames is None or _ends(root)
             if self._api in ("messages", "invoke"):
                 self._anthropic(usage, is_start=is_start)

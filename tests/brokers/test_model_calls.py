@@ -137,9 +137,9 @@ async def test_what_the_provider_didnt_say_counts_as_reserved(
     assert line["counts"]["output"] == 1000
 
 
-async def begun(desk: Setting, api: ModelApi) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def begun(desk: Setting, api: ModelApi, **more: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A call whose answer has begun, and goes on no further."""
-    data = json.dumps(HAIKU_4 | {"stream": True, "stub": {"fault": "hang"}}).encode()
+    data = json.dumps(HAIKU_4 | more | {"stream": True, "stub": {"fault": "hang"}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", desk.port)
     writer.write(
         f"POST http://models.test:{api.port}/v1/messages HTTP/1.1\r\nHost: models.test:{api.port}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
@@ -156,6 +156,17 @@ async def test_a_client_that_hangs_up_in_the_midst(desk: Setting, api: ModelApi)
     assert "cut_off" in line["flags"]
     assert line["counts"]["input"] == 11
     assert line["counts"]["output"] == 1000
+
+
+async def test_a_client_that_hangs_up_while_the_provider_searches_pays_what_was_reserved(
+    desk: Setting, api: ModelApi
+) -> None:
+    """The count that the answer begins with is that of the first step; the provider goes on reading by itself."""
+    _, writer = await begun(desk, api, tools=[{"type": "web_fetch_20250910", "name": "web_fetch"}])
+    writer.transport.abort()
+    (line,) = await settled(desk, 1)
+    (reserved,) = [json.loads(line) for line in desk.office.audited("spend_reserved")]
+    assert line["cost_picousd"] == reserved["cost_picousd"]
 
 
 async def test_an_origin_that_isnt_there_costs_nothing(desk: Setting, api: ModelApi) -> None:
@@ -344,5 +355,5 @@ async def test_at_a_host_that_gets_a_key_a_body_that_cant_be_read_is_the_largest
     await desk.broker.open_session(desk.session_id, desk.listener, [key])
     assert (await post(desk, api, HAIKU_4, host="origin.test", extra=encoded))[0] == 200
     (reserved,) = (json.loads(one) for one in desk.office.audited("spend_reserved"))
-    assert reserved["flags"] == ["unknown_model"]
+    assert reserved["flags"] == ["unknown_model", "unknown_tier"]
     assert reserved["tokens"] > 10**6

@@ -163,6 +163,21 @@ def test_what_is_missing_counts_as_reserved() -> None:
     assert lost(full).flags == ("lost",)
 
 
+def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_what_it_used() -> None:
+    began = Usage(
+        tokens=Tokens(input=9, cache_read=7, output=1), has_input=True, only_began=True, content_bytes=3, cut_off=True
+    )
+    searching = change(beyond_body=True, shows_output=True, searches=5)
+    full = bound(searching, TABLE)
+    found = charge(searching, began, full, TABLE)
+    assert (found.cost_picousd, found.flags) == (full.cost_picousd, ("estimated", "cut_off"))
+    assert found.tokens.prompt == full.tokens.prompt
+    ended = msgspec.structs.replace(began, only_began=False, has_output=True)
+    assert charge(searching, ended, full, TABLE).tokens == ended.tokens
+    plain = charge(CALL, began, bound(CALL, TABLE), TABLE)
+    assert (plain.tokens.input, plain.tokens.cache_read) == (9, 7)
+
+
 models = st.sampled_from([*TABLE.models, "unknown"])
 calls = st.builds(
     ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
@@ -188,6 +203,7 @@ def test_no_honest_answer_costs_more_than_was_reserved(call: ModelCall, data: st
         model=call.model,
         has_input=data.draw(st.booleans()),
         has_output=data.draw(st.booleans()),
+        only_began=data.draw(st.booleans()),
         content_bytes=data.draw(st.integers(0, 10**6)),
     )
     if not usage.has_input:

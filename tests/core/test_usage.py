@@ -170,6 +170,26 @@ def test_a_stream_that_breaks_off() -> None:
     assert not read("messages", SSE, stream(TEXT), complete=True).has_input
 
 
+def test_the_count_that_an_answer_begins_with_is_only_that_of_its_first_step() -> None:
+    """Anthropic's page on streaming: counts of `message_delta` are cumulative, and with tools of the provider's own the input grows."""
+    error = {"type": "error", "error": {"type": "overloaded_error"}}
+    early = {**LAST, "delta": {"stop_reason": None}}
+    for data, complete in (
+        (stream(START, TEXT), False),
+        (stream(START, TEXT, error), True),
+        (stream(START, early), True),
+    ):
+        assert read("messages", SSE, data, complete=complete).only_began
+    grown = {**LAST, "usage": {**LAST["usage"], "input_tokens": 400_000}}  # type: ignore[dict-item]
+    found = read("messages", SSE, stream(START, TEXT, grown), complete=False)
+    assert (found.only_began, found.tokens.input) == (False, 400_000)
+    whole = json.dumps({"type": "message", "usage": {"input_tokens": 3, "output_tokens": 4}}).encode()
+    assert not read("messages", "application/json", whole).only_began
+    piece = stream({"choices": [{"delta": {}}], "usage": CHAT})
+    assert read("chat", SSE, piece, complete=False).only_began
+    assert not read("chat", SSE, piece).only_began
+
+
 def test_an_error_in_the_midst() -> None:
     found = read("messages", SSE, stream(START, TEXT, {"type": "error", "error": {"type": "overloaded_error"}}))
     assert (found.failed, found.has_input, found.has_output) == (True, True, False)
