@@ -185,6 +185,8 @@ def _named(wanted: Reserve, spending: Spending) -> str:
     """The call that a person is asked to add to a budget for. Its model's name is whatever the agent wrote."""
     model = visible(wanted.call.model[:MOST_MODEL_CHARS], one_line=True).replace("`", "'")
     named = f"a call of `{model}` at {wanted.host}" if model else f"a call that names no model at {wanted.host}"
+    if model and wanted.call.steps > 1:
+        named += ", with tools that the provider runs itself, after each of which everything is read again"
     return named if spending.is_priced(wanted.call.model) else f"{named}, priced at the highest for want of a price"
 
 

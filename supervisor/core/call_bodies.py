@@ -10,7 +10,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
-from supervisor.core.call_tools import BILL_MORE_KEYS, advisors, bills_more, runs_elsewhere, searches, tools_of
+from supervisor.core.call_tools import (
+    BILL_MORE_KEYS,
+    COMPACTING_STEPS,
+    MOST_LIMIT,
+    advisors,
+    bills_more,
+    runs_elsewhere,
+    searches,
+    steps,
+    tools_of,
+)
 from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, Tier, dearest_tier, is_openai, is_regional
 
 _MODELS_IN_PATHS = (
@@ -24,7 +34,11 @@ _OTHER_MODELS = ("models", "fallbacks", "preset")
 MOST_OTHERS = 10
 # Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
 _BEYOND_KEYS = frozenset({"previous_response_id", "conversation", "container", "mcp_servers", "plugins"})
-_BEYOND_TYPES = frozenset({"url", "file", "input_file", "item_reference", "mcp"})
+_BEYOND_TYPES = frozenset(
+    {"url", "file", "input_file", "item_reference", "mcp", "video_url", "input_video", "audio_url"}
+)
+# Parts of Bedrock's Converse whose few bytes are many pages, pictures or sounds.
+_LONG_PARTS = ("document", "video", "audio")
 # What has the provider change the conversation. Of its edits these only leave out some of what is in the body: Anthropic's page on context editing.
 _EDITS_KEY = "context_management"
 _CLEARING_EDITS = ("clear_tool_uses_20250919", "clear_thinking_20251015")
@@ -66,7 +80,7 @@ class _Seen:
         self.writes_long_cache = False
         self.pictures = 0
         self.has_documents = False
-        self.has_linked_pictures = False
+        self.has_links = False
 
     def look(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
@@ -77,11 +91,11 @@ class _Seen:
         if isinstance(kind, str):
             self.types.add(kind)
         is_inline = is_openai_picture(made) and inline_picture(made) != ""
-        self.has_linked_pictures |= is_openai_picture(made) and not is_inline
+        self.has_links |= "s3Location" in made or (is_openai_picture(made) and not is_inline)
         is_picture = is_inline or str(made.get("media_type")).startswith("image/") or _holds(made.get("image"))
         self.pictures += is_picture
         # The pages of a document are pictures, too, and a few bytes make many of them.
-        self.has_documents |= (kind == "base64" and not is_picture) or _holds(made.get("document"))
+        self.has_documents |= (kind == "base64" and not is_picture) or any(_holds(made.get(key)) for key in _LONG_PARTS)
         return made
 
 
@@ -135,7 +149,8 @@ def read_call(
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
         picture_bytes=picture_bytes(api, root),
-        searches=searches(root, tools),
+        searches=searches(api, root, tools),
+        steps=max(steps(api, root, tools, host), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
         advisors=tuple(map(_name, advisors(tools))),
         bills_more=at_model_host and bills_more(root, tools, (named, *others), host),
@@ -150,7 +165,15 @@ def has_too_many_values(text: bytes) -> bool:
 def _largest(api: Api, body: bytes) -> ModelCall:
     """A call of which nothing is known but its length."""
     choices = MOST_CHOICES if api == "chat" else 1
-    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, tier="unknown", regional=True)
+    return ModelCall(
+        api=api,
+        body_bytes=len(body),
+        beyond_body=True,
+        steps=MOST_LIMIT,
+        choices=choices,
+        tier="unknown",
+        regional=True,
+    )
 
 
 def _holds(value: object) -> bool:
@@ -240,9 +263,8 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
         or isinstance(root.get("prompt"), dict)
         or not seen.types.isdisjoint(_BEYOND_TYPES)
         or any(kind.startswith(_SERVER_TOOLS) for kind in seen.types)
-        or "s3Location" in seen.types
         or seen.has_documents
-        or seen.has_linked_pictures
+        or seen.has_links
     )
 
 

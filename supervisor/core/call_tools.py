@@ -5,9 +5,9 @@ doesn't know: whatever isn't named here as run by the caller, or as billed in a 
 Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock (Converse).
 """
 
-from typing import Any
+from typing import Any, TypeIs
 
-from supervisor.core.model_calls import is_openrouter
+from supervisor.core.model_calls import Api, is_openrouter
 
 # What the caller runs: functions, and what vendors only give a form to.
 _OWN_TYPES = ("function", "custom", "local_shell", "apply_patch", "computer", "computer_use_preview", "namespace")
@@ -23,9 +23,13 @@ _ADVISOR = "advisor"
 BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
 # Models that search with every call, whatever it says, and OpenRouter's word for the same of any model.
 _SEARCHING_MODELS = ("-search-preview", "-search-api", ":online")
-# What a call that names no limit may search.
-MOST_SEARCHES = 10
-MOST_LIMIT = 128
+# What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some searches each, and no other names a limit of its own. More
+# would hold calls of whoever has searching switched on with every call, as Codex does, for the price of searches that nobody makes.
+MOST_SEARCHES = 128
+# A limit beyond this is none: no call lives that long.
+MOST_LIMIT = 10_000
+# Steps that the provider makes by itself to shorten a conversation, and to answer it then.
+COMPACTING_STEPS = 2
 
 
 def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
@@ -44,17 +48,38 @@ def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
         # OpenRouter runs every one of them itself.
         place = tool.get("environment")
         return is_openrouter(host) or not (isinstance(place, dict) and place.get("type") == "local")
+    if kind == "tool_search" and tool.get("execution") == "client":
+        return False
     return kind not in _OWN_TYPES and not str(kind).startswith(_OWN_STARTS)
 
 
-def searches(root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
-    """The most searches that it may be billed: by the limit of each tool, or of the call."""
+def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
+    """The most searches that it may be billed: by the limit of each tool, or of the call, where its API reads one."""
     found = 0
     for tool in tools:
         if str(tool.get("type")).startswith(_SEARCHES):
-            limit = tool.get("max_uses") or root.get("max_tool_calls")
-            found += limit if isinstance(limit, int) and 0 < limit <= MOST_LIMIT else MOST_SEARCHES
+            found += _limit(root, "max_tool_calls") if api == "responses" else _limit(tool, "max_uses")
     return found
+
+
+def steps(api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str) -> int:
+    """The most steps that the provider may make by itself, in each of which the model reads everything once more; `MOST_LIMIT` where it names no limit.
+
+    A limit of Anthropic's is none of steps: a tool that is used up says so, and the model goes on.
+    """
+    if not (root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)):
+        return 1
+    limit = root.get("max_tool_calls") if api == "responses" else None
+    return min(limit + 1, MOST_LIMIT) if _is_limit(limit) else MOST_LIMIT
+
+
+def _limit(part: dict[str, Any], key: str) -> int:
+    limit = part.get(key)
+    return min(limit, MOST_LIMIT) if _is_limit(limit) else MOST_SEARCHES
+
+
+def _is_limit(value: object) -> TypeIs[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def advisors(tools: list[dict[str, Any]]) -> list[object]:

@@ -53,7 +53,8 @@ MOST_NAME_CHARS = 200
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request says of its cost before it goes out.
 
-    `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too. `writes_cache`, `writes_long_cache`: input may
+    `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too, `steps` times at most: a provider
+    that runs tools by itself has the model read everything again after each. `writes_cache`, `writes_long_cache`: input may
     be billed as a write to the provider's cache. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
@@ -66,6 +67,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_output_tokens: int | None = None
     choices: int = 1
     beyond_body: bool = False
+    steps: int = 1
     writes_cache: bool = True
     writes_long_cache: bool = True
     tier: Tier = "plain"

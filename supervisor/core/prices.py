@@ -19,9 +19,11 @@ from supervisor.errors import PolicyError
 _MILLION = 10**6
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
 _KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast", "ultrafast")
-_TABLE_KEYS = ("version", "models", "web_search", "regional")
+_TABLE_KEYS = ("version", "models", "web_search", "regional", "server_steps")
 MOST_TOKENS = 10**9
 MOST_FACTOR = 100
+# After so many Anthropic pauses, and the caller asks anew (its page on server tools); nobody else names a number.
+SERVER_STEPS = 10
 # What names of one model differ in: where it runs, who offers it, which day's build it is, and how OpenRouter routes it.
 _REGION = re.compile(r"^(?:[a-z]{2,6}(?:-gov)?\.)?(?:anthropic|openai|amazon|meta|mistral|deepseek|qwen|moonshot)\.")
 _BUILD = re.compile(
@@ -73,12 +75,14 @@ class Found(NamedTuple):
 
 
 class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The table. `highest` is made of the highest price of each kind; `regional` a factor in thousandths."""
+    """The table. `highest` is made of the highest price of each kind; `regional` a factor in thousandths. A provider is taken to
+    make at most `server_steps` steps by itself in one call."""
 
     models: dict[str, Price]
     highest: Price
     search_picousd: int
     regional: int
+    server_steps: int
 
     def find(self, model: str) -> Found:
         """The row for a model's name, in whatever spelling a provider takes it."""
@@ -132,6 +136,7 @@ def parse_prices(text: str, source: str) -> PriceTable:
         highest=_highest(list(models.values())),
         search_picousd=_money(source, root, "web_search"),
         regional=_factor(source, root, "regional") or 1000,
+        server_steps=_count(source, root, "server_steps") if "server_steps" in root else SERVER_STEPS,
     )
 
 
@@ -195,9 +200,9 @@ def _factor(source: str, fields: Any, key: str) -> int | None:
 
 
 def _count(source: str, fields: Any, key: str) -> int:
-    found = _decimal(source, fields, key, 1, "a whole number of tokens")
+    found = _decimal(source, fields, key, 1, "a whole number")
     if not 0 < found <= MOST_TOKENS:
-        raise _fail(source, fields, f"`{key}` is not between 1 and {MOST_TOKENS}", "write a whole number of tokens")
+        raise _fail(source, fields, f"`{key}` is not between 1 and {MOST_TOKENS}", "write a whole number")
     return found
 
 

@@ -52,7 +52,8 @@ def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
     price, is_known = table.find(model)
     picture = CLAUDE_PICTURE_TOKENS if is_known and "claude" in model.lower() else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
-    prompt = price.context_tokens if call.beyond_body else min(in_body, price.context_tokens)
+    steps = min(call.steps, table.server_steps)
+    prompt = price.context_tokens * steps if call.beyond_body else min(in_body, price.context_tokens)
     most = price.max_output_tokens
     output = (
         min(call.max_output_tokens, most) if call.max_output_tokens and is_known else call.max_output_tokens or most

@@ -222,6 +222,16 @@ async def test_the_card_says_which_call_asks_for_more_whatever_its_model_is_call
     assert not api.requests
 
 
+async def test_the_card_says_why_a_call_that_searches_may_need_so_much(desk: Setting, api: ModelApi) -> None:
+    budget(desk, "0.01usd")
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(post(desk, api, HAIKU_4 | {"tools": [{"type": "web_search_20250305"}]}))
+        request = await desk.office.asked()
+        assert "tools that the provider runs itself" in request.reason
+        desk.office.gate.resolve(request.id, "denied", by="operator")
+    assert call.result()[0] == 402
+
+
 @pytest.mark.parametrize(
     ("path", "status", "kind"),
     [

@@ -10,15 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, read_call
-from supervisor.core.call_tools import MOST_SEARCHES
-from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall
+from supervisor.core.call_tools import MOST_LIMIT
+from supervisor.core.model_calls import MOST_NAME_CHARS, ModelCall
 
 # What Claude Code sends with every call.
 CLEARING = {"type": "clear_thinking_20251015", "keep": "all"}
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
-
-
-PNG = "data:image/png;base64,AAAA"
 
 
 def path_of_parts(*parts: str) -> st.SearchStrategy[str]:
@@ -33,7 +30,15 @@ def call(api: Any, body: object, path: str = "/v1/messages", **extra: Any) -> Mo
 
 def largest(api: Any, body: bytes) -> ModelCall:
     choices = MOST_CHOICES if api == "chat" else 1
-    return ModelCall(api=api, body_bytes=len(body), beyond_body=True, choices=choices, tier="unknown", regional=True)
+    return ModelCall(
+        api=api,
+        body_bytes=len(body),
+        beyond_body=True,
+        steps=MOST_LIMIT,
+        choices=choices,
+        tier="unknown",
+        regional=True,
+    )
 
 
 @given(
@@ -97,6 +102,11 @@ def test_models_in_paths() -> None:
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:application/pdf;base64,AA"}}]}]},
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": 1}}]}]},
         {"context_management": {"edits": [CLEARING, {"type": "compact_20260112"}]}},
+        {"messages": [{"content": [{"document": {"source": {"s3Location": {"uri": "s3://b/x.pdf"}}}}]}]},
+        {"messages": [{"content": [{"image": {"format": "png", "source": {"s3Location": {"uri": "s3://b/x.png"}}}}]}]},
+        {"messages": [{"content": [{"video": {"format": "mp4", "source": {"bytes": "AA"}}}]}]},
+        {"messages": [{"content": [{"audio": {"format": "wav", "source": {"bytes": "AA"}}}]}]},
+        {"messages": [{"content": [{"type": "video_url", "video_url": {"url": "https://x"}}]}]},
         {"context_management": {"edits": "x"}},
         {"context_management": {"edits": ["x"]}},
         {"context_management": [{"type": "compaction", "compact_threshold": 9}]},
@@ -313,12 +323,6 @@ def test_other_models_that_may_answer_are_named(other: dict[str, Any], names: tu
     assert (found.model, found.others) == ("m", names)
 
 
-def test_a_model_that_is_asked_beside_is_named() -> None:
-    advisor = {"type": "advisor_20260301", "name": "advisor", "model": "claude-opus-5"}
-    assert read("messages", {"model": "m", "tools": [advisor, {"name": "own"}]}).advisors == ("claude-opus-5",)
-    assert read("messages", {"model": "m", "tools": [advisor | {"model": 3}]}).advisors == ("",)
-
-
 def test_what_is_written_to_a_cache_is_found_however_it_is_spelled() -> None:
     body = b'{"model": "m", "system": [{"\\u0063ache_control": {"type": "ephemeral", "ttl": "\\u0031h"}}]}'
     found = read_call("messages", "/v1/messages", body)
@@ -327,133 +331,6 @@ def test_what_is_written_to_a_cache_is_found_however_it_is_spelled() -> None:
     short = read("messages", {"model": "m", "system": [{"cache_control": {"ttl": "5m"}, "text": "cache for 1h"}]})
     assert (short.writes_cache, short.writes_long_cache) == (True, False)
     assert read("converse", {"system": [{"cachePoint": {"type": "default"}}]}).writes_cache
-
-
-def test_pictures_and_pages_are_more_than_their_bytes() -> None:
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "x"}}
-    pages = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "x"}}
-    ours = {"image": {"format": "png", "source": {"bytes": "x"}}}
-    assert read("messages", {"model": "m", "messages": [{"content": [picture, picture]}]}).pictures == 2
-    assert read("converse", {"messages": [{"content": [ours]}]}).pictures == 1
-    assert not read("messages", {"model": "m", "messages": [{"content": [picture]}]}).beyond_body
-    assert read("messages", {"model": "m", "messages": [{"content": [pages]}]}).beyond_body
-    assert read("converse", {"messages": [{"content": [{"document": {"source": {"bytes": "x"}}}]}]}).beyond_body
-
-
-@pytest.mark.parametrize(
-    ("api", "body"),
-    [
-        ("chat", {"messages": [{"content": [{"type": "image_url", "image_url": {"url": PNG}}]}]}),
-        ("responses", {"input": [{"content": [{"type": "input_image", "image_url": PNG}]}]}),
-        ("responses", {"input": [{"output": [{"type": "input_image", "image_url": PNG}]}]}),
-        ("responses", {"input": [{"output": {"type": "computer_screenshot", "image_url": PNG}}]}),
-    ],
-)
-def test_the_bytes_of_a_picture_are_no_words(api: Api, body: dict[str, Any]) -> None:
-    found = read(api, {"model": "m", **body})
-    assert (found.pictures, found.picture_bytes, found.beyond_body) == (1, len(PNG), False)
-
-
-def test_the_bytes_of_a_picture_are_words_where_the_api_reads_words() -> None:
-    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
-    shown = {"type": "tool_result", "content": [picture, {"type": "image", "source": "x"}]}
-    assert read("messages", {"model": "m", "messages": [{"content": [picture, shown]}]}).picture_bytes == 8
-    for part in (
-        {"type": "tool_use", "input": picture},
-        {"type": "text", "content": [picture]},
-        picture | {"source": {"type": "text", "data": "AAAA"}},
-        picture | {"source": {"type": "base64", "media_type": "image/png", "data": 1}},
-    ):
-        assert read("messages", {"model": "m", "messages": [{"content": [part]}]}).picture_bytes == 0
-    inline = {"type": "input_image", "image_url": PNG}
-    for body in (
-        {"input": [{"content": [{"type": "input_text", "image_url": PNG}]}]},
-        {"input": [{"arguments": [inline]}]},
-        {"messages": [{"content": [inline]}]},
-        {"input": "x"},
-    ):
-        assert read("responses", {"model": "m", **body}).picture_bytes == 0
-    assert read("converse", {"messages": [{"content": [picture]}]}).picture_bytes == 0
-
-
-def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None:
-    search = {"type": "web_search_20250305", "name": "web_search"}
-    assert read("messages", {"model": "m", "tools": [search | {"max_uses": 3}, {"name": "own"}]}).searches == 3
-    assert read("responses", {"model": "m", "tools": [search, {"type": "file_search"}]}).searches == 2 * MOST_SEARCHES
-    assert read("responses", {"model": "m", "tools": [search | {"max_uses": "9"}], "max_tool_calls": 10**9}).searches == MOST_SEARCHES  # fmt: skip
-    assert read("responses", {"model": "m", "tools": {"type": "web_search"}}).searches == 0
-    for body in ({"tools": [{"type": "image_generation"}]}, {"tools": [{"type": "code_interpreter"}]}, {"web_search_options": {"a": 1}}):  # fmt: skip
-        assert read("chat", {"model": "m", **body}).bills_more
-        assert not read("chat", {"model": "m", "messages": [], **body}, at_model_host=False).bills_more
-    assert not read("chat", {"model": "m", "tools": [search]}).bills_more
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"web_search_options": {}},
-        {"search_parameters": {"mode": "auto"}},
-        {"plugins": [{"id": "web"}]},
-        {"model": "openai/gpt-5-nano:online"},
-        {"model": "gpt-4o-mini-search-preview-2025-03-11"},
-        {"model": "gpt-5-search-api"},
-        {"models": ["m", "n:online"]},
-        {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
-        {"tools": [{"type": "shell"}]},
-        {"tools": [{"type": "openrouter:web_search"}]},
-        {"tools": [{"type": "programmatic_tool_calling"}]},
-        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "image_generation"}]}]},
-        {"tools": [{"type": 1, "name": "own"}]},
-        {"tools": [{"googleSearch": {}}]},
-        {"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}},
-    ],
-)
-def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str, Any]) -> None:
-    found = read("responses", {"model": "m", **body})
-    assert found.bills_more
-    assert found.beyond_body is ("tools" in body or "toolConfig" in body or "plugins" in body)
-    assert not read("responses", {"model": "m", "input": "x", **body}, at_model_host=False).bills_more
-
-
-@pytest.mark.parametrize(
-    "tool",
-    [
-        {"name": "own", "input_schema": {}},
-        {"type": None, "name": "own"},
-        {"type": "custom", "name": "own"},
-        {"type": "function", "function": {"name": "own"}},
-        {"type": "bash_20250124", "name": "bash"},
-        {"type": "text_editor_20250728"},
-        {"type": "computer_20251124"},
-        {"type": "computer_toolset_20260801"},
-        {"type": "browser_toolset_20260801"},
-        {"type": "memory_20250818"},
-        {"type": "computer_use_preview"},
-        {"type": "computer"},
-        {"type": "local_shell"},
-        {"type": "apply_patch"},
-        {"type": "shell", "environment": {"type": "local"}},
-        {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "own"}]},
-    ],
-)
-def test_a_tool_that_the_caller_runs_costs_its_words(tool: dict[str, Any]) -> None:
-    found = read("messages", {"model": "m", "tools": [tool], "plugins": [], "web_search_options": None})
-    assert (found.beyond_body, found.bills_more) == (False, False)
-    called = read("converse", {"toolConfig": {"tools": [{"toolSpec": {"name": "own"}}, {"cachePoint": {}}]}})
-    assert (called.beyond_body, called.bills_more) == (False, False)
-
-
-@pytest.mark.parametrize("kind", ["web_search_20260318", "web_fetch_20250910", "code_execution_20260521", "tool_search_tool_regex_20251119", "mcp_toolset", "advisor_20260301", "file_search"])  # fmt: skip
-def test_a_tool_that_is_billed_by_tokens_and_searches_reaches_beyond_the_body(kind: str) -> None:
-    found = read("messages", {"model": "m", "tools": [{"type": kind, "name": "n"}]})
-    assert (found.beyond_body, found.bills_more) == (True, False)
-
-
-def test_openrouter_runs_every_shell_itself() -> None:
-    local = {"model": "m", "tools": [{"type": "shell", "environment": {"type": "local"}}]}
-    assert not read("responses", local, host="api.openai.com").bills_more
-    for host in ("openrouter.ai", "eu.openrouter.ai"):
-        assert read("responses", local, host=host).bills_more
 
 
 QUIET = {"thinking": {"type": "disabled"}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.core.money import PICOUSD
-from supervisor.core.prices import PriceTable, parse_prices
+from supervisor.core.prices import SERVER_STEPS, PriceTable, parse_prices
 from supervisor.errors import PolicyError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,6 +142,11 @@ def test_the_shipped_table_has_the_models_that_agents_use() -> None:
     for price in SHIPPED.models.values():
         assert price.rates.cache_read <= price.rates.input <= price.rates.output
         assert price.rates.cache_write <= price.rates.cache_write_long
+
+
+def test_how_often_a_provider_goes_on_by_itself_may_be_said() -> None:
+    assert (table().server_steps, SHIPPED.server_steps) == (SERVER_STEPS, SERVER_STEPS)
+    assert table(f"server_steps: 3{SMALL}").server_steps == 3
 
 
 ROW = "{input: 1, output: 2, context_tokens: 10, max_output_tokens: 5}"

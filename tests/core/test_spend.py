@@ -41,6 +41,8 @@ def test_bounds_grow_with_what_isnt_known() -> None:
         bound(change(writes_cache=True, writes_long_cache=True), TABLE).tokens.cache_write_long == 1000 + ADDED_TOKENS
     )
     assert bound(change(beyond_body=True), TABLE).tokens.input == 200_000
+    assert bound(change(beyond_body=True, steps=3), TABLE).tokens.input == 600_000
+    assert bound(change(beyond_body=True, steps=99), TABLE).tokens.input == 200_000 * TABLE.server_steps
     assert bound(change(body_bytes=10**9), TABLE).tokens.input == 200_000
     assert bound(change(pictures=2), TABLE).tokens.input == 1000 + ADDED_TOKENS + 2 * CLAUDE_PICTURE_TOKENS
     screenshot = change(model="gpt-6-sol", body_bytes=900_000, pictures=1, picture_bytes=899_000)
@@ -181,7 +183,7 @@ def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_
 models = st.sampled_from([*TABLE.models, "unknown"])
 calls = st.builds(
     ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
-    choices=st.integers(1, 3), beyond_body=st.booleans(), writes_cache=st.just(True), writes_long_cache=st.just(True), tier=st.sampled_from(TIERS),
+    choices=st.integers(1, 3), beyond_body=st.booleans(), steps=st.integers(1, 20), writes_cache=st.just(True), writes_long_cache=st.just(True), tier=st.sampled_from(TIERS),
     regional=st.booleans(), shows_output=st.booleans(),
 )  # fmt: skip
 
