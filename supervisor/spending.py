@@ -155,7 +155,6 @@ class Spending:
                 bytes_out=call.body_bytes,
                 flags=[*reserved.flags],
             )
-        self._notice(session_id)
         self._tell(session_id)
         return reservation_id
 
@@ -187,6 +186,7 @@ class Spending:
                 counts=msgspec.to_builtins(cost.tokens),
                 flags=list(cost.flags),
             )
+            self._notice(found[0].session_id)
         except StorageError as error:
             log.error("spending not on record", error=str(error), reservation=reservation_id)
         self._tell(found[0].session_id)
@@ -294,15 +294,20 @@ class Spending:
         self._tell(session_id)
 
     def _notice(self, session_id: str) -> None:
-        """Put on record, once, that 80 % of a limit is used."""
+        """Put on record, once, that 80 % of a limit is used: by calls that are over, for most of what is reserved is given back."""
         with self._engine.connect() as connection:
-            limits, used = self._standing(connection, session_id)
+            limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
+            used = {
+                scope: store.used(connection, scope, self.key(scope, session_id), is_over=True)
+                for scope in SCOPES
+                if limits[scope]
+            }
         for scope, kind in nearly_used(limits, used):
             mark = (scope, self.key(scope, session_id), kind, getattr(limits[scope], kind))
             if mark not in self._noticed:
-                self._noticed.add(mark)
                 facts = {"scope": scope, "kind": kind, "limit": mark[3], "used": getattr(used[scope], kind)}
                 self._audit.record("budget_nearly_used", session=session_id, **facts)
+                self._noticed.add(mark)
 
 
 def read_prices(path: Path) -> PriceTable:

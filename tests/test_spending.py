@@ -31,6 +31,7 @@ TABLE = read_prices(ROOT / "policy/prices.yaml")
 HAIKU = ModelCall(
     api="messages", model="claude-haiku-4-5", body_bytes=952, max_output_tokens=1000, writes_cache=False, writes_long_cache=False
 )  # fmt: skip
+SMALL = msgspec.structs.replace(HAIKU, body_bytes=1, max_output_tokens=1)
 # 3000 tokens in and 1000 out at $1 and $5 for a million.
 HAIKU_MOST = 8 * PICOUSD // 1000
 
@@ -130,16 +131,20 @@ def test_the_day_and_all_together_are_limits_of_every_session(make) -> None:  # 
     assert (over.scope, over.kind) == ("total", "cost")
 
 
-def test_80_percent_is_on_record_once(make) -> None:  # type: ignore[no-untyped-def]
+def test_80_percent_is_on_record_once_and_only_of_what_was_spent(make) -> None:  # type: ignore[no-untyped-def]
     place = make()
-    mine = session(budget="0.01usd,9requests")
+    mine = session(budget="0.02usd,9requests")
     place.spending.open_session(mine)
-    reserved = place.spending.reserve("one", "h", HAIKU)
+    both = [place.spending.reserve("one", "h", HAIKU) for _ in range(2)]
     assert place.spending.summary(mine).near == [("session", "cost")]
-    place.spending.settle(reserved, Usage(has_input=True, has_output=True, failed=True))
+    for reserved in both:
+        place.spending.settle(reserved, Usage(has_input=True, has_output=True, failed=True))
     assert place.spending.summary(mine).near == []
-    place.spending.reserve("one", "h", HAIKU)
-    assert len(place.audited("budget_nearly_used")) == 1
+    assert place.audited("budget_nearly_used") == []
+    place.spending.settle(place.spending.reserve("one", "h", HAIKU), usage(3200))
+    place.spending.settle(place.spending.reserve("one", "h", SMALL), usage(1))
+    (line,) = place.audited("budget_nearly_used")
+    assert (line["scope"], line["kind"], line["used"]) == ("session", "cost", 161 * PICOUSD // 10_000)
 
 
 def test_what_cant_be_metered_goes_out_only_without_a_budget_of_money(make) -> None:  # type: ignore[no-untyped-def]

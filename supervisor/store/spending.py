@@ -62,9 +62,11 @@ def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts:
     return connection.execute(update(spending).where(where).values(**values)).rowcount == 1
 
 
-def used(connection: Connection, scope: Scope, key: str) -> Amounts:
-    """What a session, a day or all used together: calls under way at what is reserved for them, traffic with what is held for it."""
+def used(connection: Connection, scope: Scope, key: str, *, is_over: bool = False) -> Amounts:
+    """What a session, a day or all used together: calls under way at what is reserved for them, traffic with what is held for it. With `is_over` only
+    calls that are over."""
     sums = select(func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0))
+    sums = sums.where(spending.c.settled_at.is_not(None)) if is_over else sums
     where = _of(scope, key)
     row = connection.execute(sums if where is None else sums.where(where)).one()
     requests, bytes_out = traffic.sums(connection, scope, key)
