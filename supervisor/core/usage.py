@@ -9,7 +9,7 @@ import base64
 import binascii
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeIs
 
 import msgspec
 
@@ -69,7 +69,7 @@ class _Counts:
     def take(self, kind: str, *values: object) -> bool:
         """Keep the first of `values` that is a count; whether there was one."""
         for value in values:
-            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT:
+            if _is_count(value):
                 self.seen[kind] = max(self.seen.get(kind, 0), value)
                 return True
         return False
@@ -244,27 +244,30 @@ class UsageReader:
             self._counts.take("cache_write", whole - self._counts.seen.get("cache_write_long", 0))
 
     def _costs(self, usage: dict[str, Any]) -> None:
-        """OpenRouter says what it bills, and what is billed by whoever's key it used: its page on usage accounting."""
+        """OpenRouter says what it bills, and what the provider does: both are paid where the key is one's own, else they are the same charge. Its page on
+        usage accounting."""
         details = usage.get("cost_details")
         said = [usage.get("cost"), details.get("upstream_inference_cost") if isinstance(details, dict) else None]
         found = [one for one in said if isinstance(one, int | float) and not isinstance(one, bool)]
-        found = [one for one in found if 0 <= one <= MOST_COST_USD]
-        self._cost_picousd = max(self._cost_picousd, sum(math.ceil(Fraction(one) * PICOUSD) for one in found))
+        costs = [math.ceil(Fraction(one) * PICOUSD) for one in found if 0 <= one <= MOST_COST_USD]
+        cost = sum(costs) if usage.get("is_byok") is True else max(costs, default=0)
+        self._cost_picousd = max(self._cost_picousd, cost)
 
     def _openai(self, usage: dict[str, Any]) -> None:
         """Input with what was cached in it, which is taken out here."""
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
         whole = usage.get("prompt_tokens", usage.get("input_tokens"))
-        if not (isinstance(whole, int) and 0 <= whole <= MOST_COUNT):
+        if not _is_count(whole):
             return
         if isinstance(details, dict):
             self._counts.take("cache_read", details.get("cached_tokens"))
             self._counts.take("cache_write", details.get("cache_write_tokens"), details.get("cache_creation_tokens"))
         cached = self._counts.seen.get("cache_read", 0) + self._counts.seen.get("cache_write", 0)
         self._has_input = self._counts.take("input", max(0, whole - cached))
-        output = usage.get("completion_tokens", usage.get("output_tokens"))
-        # Embeddings give nothing, and say nothing of it.
-        self._has_output = self._counts.take("output", output, 0 if usage.get("total_tokens") == whole else None)
+        output, total = usage.get("completion_tokens", usage.get("output_tokens")), usage.get("total_tokens")
+        # xAI and Google count what was thought beside the output, and only the total has both. Embeddings give nothing, and say nothing of it.
+        rest = total - whole if _is_count(total) else None
+        self._has_output = self._counts.take("output", max(filter(_is_count, (output, rest)), default=None))
 
     def _converse(self, usage: dict[str, Any]) -> None:
         self._has_input = self._counts.take("input", usage.get("inputTokens"))
@@ -286,6 +289,10 @@ class UsageReader:
             self._has_output = self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
             self._counts.take("cache_read", metrics.get("cacheReadInputTokenCount"))
             self._written(metrics.get("cacheWriteInputTokenCount"))
+
+
+def _is_count(value: object) -> TypeIs[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_COUNT
 
 
 def _tier(holder: dict[str, Any]) -> Tier:

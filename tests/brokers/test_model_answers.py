@@ -135,6 +135,12 @@ async def test_what_was_made_before_it_came_counts_as_reserved_though_the_model_
 
 
 async def test_what_a_provider_bills_beyond_its_tokens_counts(desk: Setting) -> None:
-    used = {"prompt_tokens": 1, "completion_tokens": 1, "cost": 0.25, "cost_details": {"upstream_inference_cost": 0.5}}
+    used = {
+        "prompt_tokens": 1,
+        "completion_tokens": 1,
+        "cost": 0.25,
+        "is_byok": True,
+        "cost_details": {"upstream_inference_cost": 0.5},
+    }
     _, line = await called(desk, head() + json.dumps({"usage": used}).encode(), "/api/v1/chat/completions")
     assert line["cost_picousd"] == 75 * PICOUSD // 100

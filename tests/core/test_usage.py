@@ -132,7 +132,10 @@ def test_bedrock_tells_writes_that_last_longer_apart() -> None:
 @pytest.mark.parametrize(
     ("said", "cost"),
     [
-        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, 1995 * 10**10),
+        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": True}, 1995 * 10**10),
+        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}, "is_byok": False}, 19 * 10**12),
+        ({"cost": 0.95, "cost_details": {"upstream_inference_cost": 19}}, 19 * 10**12),
+        ({"cost": 0.0135, "cost_details": {"upstream_inference_cost": 0.0135}, "is_byok": 1}, 135 * 10**8),
         ({"cost": 2}, 2 * 10**12),
         ({"cost": 10**9, "cost_details": 3}, 0),
         ({"cost": True}, 0),
@@ -236,6 +239,26 @@ def test_chat_without_usage_and_embeddings() -> None:
     assert (found.has_input, found.has_output) == (False, False)
     embedded = read("chat", "application/json", b'{"model": "e", "usage": {"prompt_tokens": 8, "total_tokens": 8}}')
     assert (embedded.tokens, embedded.has_output) == (Tokens(input=8), True)
+
+
+@pytest.mark.parametrize(
+    ("used", "output"),
+    [
+        (
+            {"completion_tokens": 1499, "total_tokens": 14428, "completion_tokens_details": {"reasoning_tokens": 2809}},
+            4308,
+        ),
+        ({"completion_tokens": 4308, "total_tokens": 14428}, 4308),
+        ({"completion_tokens": 9, "total_tokens": 3}, 9),
+        ({"completion_tokens": 9, "total_tokens": "x"}, 9),
+        ({"total_tokens": 10121}, 1),
+    ],
+)
+def test_what_was_thought_is_output_though_it_is_counted_beside_it(used: dict[str, Any], output: int) -> None:
+    """xAI's page on reasoning, and Google's on its compatible API."""
+    body = {"model": "grok-4.6", "choices": [{}], "usage": {"prompt_tokens": 10120, **used}}
+    found = read("chat", "application/json", json.dumps(body).encode())
+    assert (found.tokens, found.has_output) == (Tokens(input=10120, output=output), True)
 
 
 def test_responses() -> None:
