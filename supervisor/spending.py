@@ -205,27 +205,27 @@ class Spending:
         """Whether the price table has a model; any other costs its highest prices."""
         return self._table.find(model)[1]
 
-    def raise_limit(self, session_id: str, over: Over, by: int) -> None:
-        """Add to a budget, as a person approved."""
-        key = self.key(over.scope, session_id)
-        facts = {"scope": over.scope, "of": key, "kind": over.kind, "by": by}
+    def raise_limit(self, session_id: str, over: Over, by: int, of: str) -> None:
+        """Add to a budget, as a person approved. `of`: the session or the day (`key`) that they were asked for, which may be over by now."""
+        facts = {"scope": over.scope, "of": of, "kind": over.kind, "by": by}
         self._audit.record("budget_raised", session=session_id, **facts)
         with self._engine.begin() as connection:
             store.add_raise(
                 connection,
                 raise_id=secrets.token_hex(16),
                 scope=over.scope,
-                key=key,
+                key=of,
                 kind=over.kind,
                 by=by,
                 now=self._clock.now(),
             )
 
-    def is_raised(self, session_id: str, over: Over) -> bool:
-        """Whether somebody added to a limit since it was found to be reached."""
+    def is_raised(self, session_id: str, over: Over, of: str) -> bool:
+        """Whether somebody added to a limit of the same session or day since it was found to be reached."""
+        budgets = self._fixed | {"session": self._budgets.get(session_id, Limits())}
         with self._engine.connect() as connection:
-            limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
-        now: int | None = getattr(limits[over.scope], over.kind)
+            limits = budgets[over.scope].raised(store.raises(connection, over.scope, of))
+        now: int | None = getattr(limits, over.kind)
         return now is not None and now > over.limit
 
     def standing(self, session_id: str = "", budget: str = "") -> Standing:

@@ -106,9 +106,9 @@ def test_a_limit_holds_and_may_be_raised(make) -> None:  # type: ignore[no-untyp
     assert isinstance(place.spending.reserve("one", "h", HAIKU), str)
     over = place.spending.reserve("one", "h", HAIKU)
     assert over == Over("session", "cost", PICOUSD // 100, HAIKU_MOST, HAIKU_MOST)
-    assert not place.spending.is_raised("one", over)
-    place.spending.raise_limit("one", over, over.step)
-    assert place.spending.is_raised("one", over)
+    assert not place.spending.is_raised("one", over, "one")
+    place.spending.raise_limit("one", over, over.step, "one")
+    assert place.spending.is_raised("one", over, "one")
     assert isinstance(place.spending.reserve("one", "h", HAIKU), str)
     assert place.spending.summary(mine).limits["session"].cost == PICOUSD // 100 + PICOUSD
     assert len(place.audited("budget_raised")) == 1
@@ -129,6 +129,19 @@ def test_the_day_and_all_together_are_limits_of_every_session(make) -> None:  # 
     place.clock.advance(24 * 3600)
     over = place.spending.reserve("one", "h", HAIKU)
     assert (over.scope, over.kind) == ("total", "cost")
+
+
+def test_a_day_that_is_over_when_somebody_adds_to_it_isnt_the_next_one(make) -> None:  # type: ignore[no-untyped-def]
+    place = make(per_day="0.01usd")
+    place.spending.open_session(session())
+    place.spending.reserve("one", "h", HAIKU)
+    over = place.spending.reserve("one", "h", HAIKU)
+    asked_for = place.spending.key("day", "one")
+    place.clock.advance(24 * 3600)
+    place.spending.raise_limit("one", over, over.step, asked_for)
+    assert place.spending.standing().limits["day"].cost == PICOUSD // 100
+    assert place.spending.is_raised("one", over, asked_for)
+    assert not place.spending.is_raised("one", over, place.spending.key("day", "one"))
 
 
 def test_80_percent_is_on_record_once_and_only_of_what_was_spent(make) -> None:  # type: ignore[no-untyped-def]

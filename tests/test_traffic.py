@@ -93,7 +93,7 @@ def test_the_last_request_of_a_budget_is_still_allowed_and_no_more(make) -> None
         ledger.traffic.use("one", portion, 0, is_last=False)
     assert sent == 1000
     over = ledger.traffic.draw("one", "requests", 1)
-    ledger.spending.raise_limit("one", over, over.step)
+    ledger.spending.raise_limit("one", over, over.step, "one")
     assert isinstance(ledger.traffic.draw("one", "requests", 1), int)
 
 

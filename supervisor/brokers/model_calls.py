@@ -160,14 +160,14 @@ class ModelCalls:
         if isinstance(answer, Grant):
             answer.use(action)
             try:
-                spending.raise_limit(wanted.session_id, over, action.by)
+                spending.raise_limit(wanted.session_id, over, action.by, action.of)
             except StorageError as error:
                 self._gate.settle(answer, "failed", {"error": error.message})
                 raise
             self._gate.settle(answer, "done", {})
             return None
         # Of several that waited for one answer only one gets the grant; the limit is higher for all of them.
-        if spending.is_raised(wanted.session_id, over):
+        if spending.is_raised(wanted.session_id, over, action.of):
             return None
         return self._refuse(wanted, f"{why}; {answer.why}", AT_LIMIT, request_id=answer.request_id)
 

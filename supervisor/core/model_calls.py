@@ -24,6 +24,7 @@ Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"
 
 # Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
+_ANTHROPIC = "api.anthropic.com"
 _OPENAI = "api.openai.com"
 _OPENROUTER = "openrouter.ai"
 _BEDROCK = re.compile(
@@ -118,12 +119,22 @@ def dearest_tier(*said: object) -> Tier:
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
     """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's)."""
-    return _VENDOR.fullmatch(host) is not None or host in others or _BEDROCK.fullmatch(host) is not None
+    return _VENDOR.fullmatch(host) is not None or host in others or is_bedrock(host)
 
 
 def is_openai(host: str) -> bool:
     """Whether it is OpenAI's own host, of any region."""
     return host == _OPENAI or host.endswith(f".{_OPENAI}")
+
+
+def is_anthropic(host: str) -> bool:
+    """Whether it is Anthropic's own host."""
+    return host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}")
+
+
+def is_bedrock(host: str) -> bool:
+    """Whether it is a host of Amazon Bedrock."""
+    return _BEDROCK.fullmatch(host) is not None
 
 
 def is_openrouter(host: str) -> bool:
@@ -134,7 +145,7 @@ def is_openrouter(host: str) -> bool:
 def is_regional(host: str, path: str, model: str) -> bool:
     """Whether a call is bound to a region by where it is sent, which costs more: to OpenAI's host of a region, at Bedrock by a profile that isn't the
     global one, at Vertex by its path. Sources: the three vendors' pages of prices."""
-    if _BEDROCK.fullmatch(host):
+    if is_bedrock(host):
         return not model.rpartition("/")[2].startswith("global.")
     if host.endswith(f".{_OPENAI}"):
         return True

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.model_calls import Api
+from supervisor.core.model_calls import Api, is_anthropic, is_bedrock
 
 NO_WEBSOCKET = "calls of a model over a WebSocket can't be metered"
 PLAIN_REQUESTS = "send each call as a request of its own"
@@ -39,17 +39,25 @@ def plain_requests_only() -> ModelError:
     return ModelError(426, {"Upgrade": "HTTP/1.1", "Connection": "upgrade, close"}, body, NO_WEBSOCKET)
 
 
-def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None) -> ModelError:
+def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None, *, host: str, path: str) -> ModelError:
     """The response to a call that the budget doesn't allow."""
+    form = api if api != "unmetered" else _form(host, path)
     message = f"{why}; {remedy}" if remedy else why
     ours = {"why": why, "remedy": remedy, "rule": None, "request_id": request_id}
     # Both vendors' own libraries look at this header before anything else.
     headers = {"x-should-retry": "false"}
-    if api in ("chat", "responses"):
+    if form in ("chat", "responses"):
         error = {"message": message, "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
         return ModelError(429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}), why)
-    if api in ("invoke", "converse"):
+    if form in ("invoke", "converse"):
         headers["x-amzn-ErrorType"] = "ServiceQuotaExceededException"
         return ModelError(400, headers, msgspec.json.encode({"message": message, "gatehouse": ours}), why)
     billing = {"type": "billing_error", "message": message}
     return ModelError(402, headers, msgspec.json.encode({"type": "error", "error": billing, "gatehouse": ours}), why)
+
+
+def _form(host: str, path: str) -> Api:
+    """The API whose errors a host speaks, where the call itself doesn't tell; most speak as OpenAI does."""
+    if is_anthropic(host) or "/messages" in path:
+        return "messages"
+    return "invoke" if is_bedrock(host) else "chat"

@@ -11,6 +11,7 @@ where nobody saw the end. It holds no answer.
 
 from dataclasses import dataclass
 
+import msgspec
 from mitmproxy import http
 
 from supervisor.core.call_bodies import read_call
@@ -93,7 +94,7 @@ class Meter:
     def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
         """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
         api = self._api(flow, host, is_upgrade=is_upgrade)
-        return None if api is None else budget_error(api, answer.why, answer.remedy, answer.request_id)
+        return None if api is None else _refused(flow, api, host, answer)
 
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
         """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
@@ -106,11 +107,12 @@ class Meter:
             return None
         answer = await self._questions.reserve(metered.connection, metered.host, call, metered.question_id)
         if answer.decision != "allow":
-            return budget_error(metered.api, answer.why, answer.remedy, answer.request_id)
+            return _refused(flow, metered.api, metered.host, answer)
         metered.answer = answer
         if metered.connection not in metered.connection.session.connections:
             self._report(metered, NOTHING)  # it left in the very moment of the answer
-            return budget_error(metered.api, "the client went away", "try again")
+            gone = msgspec.structs.replace(answer, why="the client went away", remedy="try again", request_id=None)
+            return _refused(flow, metered.api, metered.host, gone)
         self._open.setdefault(metered.connection, set()).add(metered)
         return None
 
@@ -155,13 +157,11 @@ class Meter:
         self._questions.spent(metered.answer, usage)
 
     def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
-        path = flow.request.data.path.decode("latin-1")
         at_model_host = self.is_model_host(host)
-        return api_of(flow.request.method, path, host, is_upgrade=is_upgrade, at_model_host=at_model_host)
+        return api_of(flow.request.method, _path(flow), host, is_upgrade=is_upgrade, at_model_host=at_model_host)
 
     async def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
         body = flow.request.raw_content or b""
-        path = flow.request.data.path.decode("latin-1")
         if metered.api == "unmetered":
             return ModelCall(api="unmetered", body_bytes=len(body))
         held = held_bodies.of(flow)
@@ -169,7 +169,7 @@ class Meter:
         body, is_encoded = (body, True) if said is None else (said, False)
         return read_call(
             metered.api,
-            path,
+            _path(flow),
             body,
             host=metered.host,
             headers=tuple(
@@ -178,6 +178,15 @@ class Meter:
             is_encoded=is_encoded,
             at_model_host=metered.is_paid,
         )
+
+
+def _path(flow: http.HTTPFlow) -> str:
+    return flow.request.data.path.decode("latin-1")
+
+
+def _refused(flow: http.HTTPFlow, api: Api, host: str, answer: Answer) -> ModelError:
+    """The provider's own error for a call that doesn't go out."""
+    return budget_error(api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow))
 
 
 def _end_of(metered: Metered, *, complete: bool) -> Usage | None:

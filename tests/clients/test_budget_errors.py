@@ -34,7 +34,7 @@ class Denying:
             def do_POST(self) -> None:
                 denying.calls += 1
                 self.rfile.read(int(self.headers["content-length"]))
-                error = budget_error(denying.api, WHY, REMEDY)
+                error = budget_error(denying.api, WHY, REMEDY, host="models.test", path="/")
                 self.send_response(error.status)
                 for name, value in (error.headers | {"content-type": "application/json"}).items():
                     self.send_header(name, value)

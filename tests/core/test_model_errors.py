@@ -12,19 +12,34 @@ from supervisor.core.model_errors import budget_error, plain_requests_only
     ("api", "status", "where", "kind"),
     [
         ("messages", 402, ("error", "type"), "billing_error"),
-        ("unmetered", 402, ("error", "type"), "billing_error"),
         ("chat", 429, ("error", "code"), "insufficient_quota"),
         ("responses", 429, ("error", "code"), "insufficient_quota"),
     ],
 )
 def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> None:
-    found = budget_error(api, "too much", "stop", "r-1")
+    found = budget_error(api, "too much", "stop", "r-1", host="h", path="/")
     body = json.loads(found.body)
     assert (found.status, body[where[0]][where[1]]) == (status, kind)
     assert body["error"]["message"] == "too much; stop"
     assert body["gatehouse"] == {"why": "too much", "remedy": "stop", "rule": None, "request_id": "r-1"}
     assert found.headers == {"x-should-retry": "false"}
     assert found.why == "too much"
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "status"),
+    [
+        ("api.openai.com", "/v1/images/generations", 429),
+        ("openrouter.ai", "/api/v1/videos", 429),
+        ("gateway.example.org", "/v1/audio/speech", 429),
+        ("api.anthropic.com", "/v1/complete", 402),
+        ("eu.api.anthropic.com", "/v1/agents", 402),
+        ("gateway.example.org", "/anthropic/v1/messages/batches", 402),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "/model/x/async-invoke", 400),
+    ],
+)
+def test_what_cant_be_metered_reads_the_error_of_its_host(host: str, path: str, status: int) -> None:
+    assert budget_error("unmetered", "too much", "stop", host=host, path=path).status == status
 
 
 def test_who_asks_for_a_websocket_is_told_to_send_plain_requests() -> None:
@@ -37,7 +52,7 @@ def test_who_asks_for_a_websocket_is_told_to_send_plain_requests() -> None:
 
 @pytest.mark.parametrize("api", ["invoke", "converse"])
 def test_bedrock_names_the_kind_in_a_header(api: Api) -> None:
-    found = budget_error(api, "too much", "")
+    found = budget_error(api, "too much", "", host="h", path="/")
     assert (found.status, found.headers["x-amzn-ErrorType"]) == (400, "ServiceQuotaExceededException")
     assert json.loads(found.body)["message"] == "too much"
 
