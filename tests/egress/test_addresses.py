@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import trustme
 
-from supervisor.core.egress_wire import Answer, Question
+from supervisor.core.egress_wire import Answer, Decision, Question
 from supervisor.egress import addresses
 from supervisor.settings import ROOT
 from tests.egress.egress_harness import NAMES, Origin, Proxy, allow, body_of, status_of
@@ -110,6 +111,14 @@ async def test_metadata_and_nowhere_are_refused_even_where_a_rule_names_them(
     assert http.untouched
 
 
+@pytest.mark.parametrize("host", METADATA[:-1])
+async def test_nobody_is_asked_about_a_metadata_address(proxy_with_table: Proxy, http: Origin, host: str) -> None:
+    target = f"{host}:{http.port}"
+    answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    assert body_of(answer)["remedy"] == "this address is never reached"
+    assert proxy_with_table.supervisor.questions == []
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "localhost", "origin.test"])
 async def test_gatehouse_is_refused_even_where_a_rule_names_it(
     proxy_with_table: Proxy, http: Origin, host: str
@@ -161,16 +170,28 @@ async def test_a_name_is_looked_up_only_after_it_was_allowed(proxy_with_table: P
     assert "has no address" in body_of(await proxy_with_table.send(request))["why"]
 
 
-async def test_addresses_that_the_rules_refuse_are_not_dialled(proxy_with_table: Proxy, http: Origin) -> None:
+@pytest.mark.parametrize("decision", [one for one in get_args(Decision) if one != "allow"])
+async def test_addresses_that_the_rules_do_not_allow_are_not_dialled(
+    proxy_with_table: Proxy, http: Origin, decision: Decision
+) -> None:
     proxy_with_table.supervisor.decide = lambda question: (
         allow(question)
         if question.after is None
-        else Answer(question_id=question.question_id, decision="deny", why="this network is denied")
+        else Answer(question_id=question.question_id, decision=decision, why="not this network", private_ok=True)
     )
     target = f"origin.test:{http.port}"
     answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-    assert body_of(answer)["why"] == "this network is denied"
+    assert body_of(answer)["why"] == "not this network"
     assert http.untouched
+
+
+async def test_an_allow_whose_addresses_will_not_do_leaves_no_grant_open(proxy_with_table: Proxy, http: Origin) -> None:
+    proxy_with_table.supervisor.decide = without_the_address
+    target = f"loopback.test:{http.port}"
+    await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+    settled = await proxy_with_table.supervisor.settled()
+    assert settled.question_id == proxy_with_table.supervisor.questions[0].question_id
+    assert (settled.outcome, "private address" in str(settled.detail["error"])) == ("failed", True)
 
 
 @pytest.mark.parametrize(

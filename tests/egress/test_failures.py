@@ -10,12 +10,14 @@ import signal
 import socket
 import ssl
 from pathlib import Path
+from typing import get_args
 
 import dns.message
 import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Answer, Draw, OpenListener, Question
+from supervisor.egress.sessions import Kind
 from tests.egress.egress_harness import (
     PATIENCE_S,
     Origin,
@@ -339,7 +341,7 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
     server.close()
 
 
-@pytest.mark.parametrize("kind", ["CONNECT", "request", "draw"])
+@pytest.mark.parametrize("kind", ["CONNECT", "request", "bytes_out", "requests"])
 async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
     tmp_path: Path, upstream_ca: Path, http: Origin, kind: str
 ) -> None:
@@ -364,11 +366,16 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
         async with serving(supervisor, "other") as other:
             assert status_of(await other.send(request_to(http))) == 200  # mitmproxy is started
         async with serving(supervisor, "s") as proxy:
-            if kind != "draw":  # its name is known then, and what covers it is drawn: nothing else is asked
+            is_draw = kind in get_args(Kind)
+            if not is_draw:  # its name is known then, and what covers it is drawn: nothing else is asked
                 assert status_of(await proxy.send(request_to(http))) == 200
             http.reset()
-            if kind == "draw":
-                supervisor.grant = lambda draw: tasks.append(asyncio.create_task(answered_at_the_end(draw)))
+            if is_draw:
+                supervisor.grant = lambda draw: (
+                    tasks.append(asyncio.create_task(answered_at_the_end(draw)))
+                    if draw.kind == kind
+                    else supervisor.grant_all(draw)
+                )
             else:
                 supervisor.decide = answered_at_the_end  # type: ignore[assignment]
             reader, writer = await proxy.open()

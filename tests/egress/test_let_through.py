@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Abandoned, Answer, Question
@@ -14,10 +15,12 @@ from tests.egress.egress_harness import (
     answer_of,
     body_of,
     deny,
+    nobody_at,
     running_egress,
     serving,
     status_of,
 )
+from tests.egress.hellos import client_hello
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -173,3 +176,15 @@ async def test_a_name_that_was_looked_up_before_is_judged_with_its_addresses_at_
     http.reset()
     assert status_of(await proxy.send(get(http))) == 403  # allowed, but not though it is private
     assert http.untouched
+
+
+@pytest.mark.parametrize("is_tunnel", [False, True])
+async def test_a_name_at_whose_addresses_nobody_answers_is_looked_up_anew(proxy: Proxy, is_tunnel: bool) -> None:
+    proxy.supervisor.decide = lambda question: msgspec.structs.replace(allow(question), look_inside=not is_tunnel)
+    with nobody_at() as port:
+        target = f"origin.test:{port}"
+        request = f"{f'CONNECT {target}' if is_tunnel else f'GET http://{target}/'} HTTP/1.1\r\nHost: {target}\r\n\r\n"
+        for _ in range(2):
+            answer = await proxy.send(request.encode() + client_hello("origin.test") * is_tunnel)
+            assert status_of(answer) == 502
+    assert [question.action.resolved for question in proxy.supervisor.questions] == [(), ("127.0.0.1",)] * 2
