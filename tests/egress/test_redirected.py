@@ -1,7 +1,11 @@
 """Where a redirected connection was for, and what it speaks. The rest is `tests/scenarios/test_transparent.py`, in real sandboxes."""
 
 import asyncio
+import contextlib
 import ipaddress
+import socket
+import struct
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -88,25 +92,48 @@ async def test_of_who_was_reset_at_once_nothing_is_known() -> None:
         redirected.destination(Reset(), Names())
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(address: str) -> None:
-    """Where the kernel tracks connections it says where this one went; where it doesn't, that it knows nothing."""
+@contextlib.asynccontextmanager
+async def accepted(listens: str, dialled: str) -> AsyncIterator[tuple[asyncio.Transport, int]]:
+    """A client's connection, and the port it came to."""
     loop = asyncio.get_running_loop()
-    accepted: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
+    found: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
 
     class Door(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            accepted.set_result(transport)
+            found.set_result(transport)
 
-    async with await loop.create_server(Door, address, 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection(address, port)
-        transport = await accepted
-        assert isinstance(transport, asyncio.Transport)
-        try:
+    with socket.create_server(
+        (listens, 0), family=socket.AF_INET6 if ":" in listens else socket.AF_INET, dualstack_ipv6=listens == "::"
+    ) as sock:
+        async with await loop.create_server(Door, sock=sock):
+            port = sock.getsockname()[1]
+            _, writer = await asyncio.open_connection(dialled, port)
+            transport = await found
+            assert isinstance(transport, asyncio.Transport)
+            try:
+                yield transport, port
+            finally:
+                transport.close()
+                writer.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_of_a_connection_that_was_not_redirected_nothing_else_is_believed(address: str) -> None:
+    """Where the kernel tracks connections it says where this one went; where it doesn't, that it knows nothing."""
+    async with accepted(address, address) as (transport, port):
+        with contextlib.suppress(OSError):
             assert redirected.destination(transport, Names())[:2] == (address, port)
-        except OSError:
-            pass
-        finally:
-            transport.close()
-            writer.close()
+
+
+@pytest.mark.parametrize(("dialled", "meant"), [("127.0.0.1", "192.0.2.1"), ("::1", "2001:db8::1")])
+async def test_at_a_door_for_both_families_the_kernel_is_asked_for_that_of_the_client(
+    monkeypatch: pytest.MonkeyPatch, dialled: str, meant: str
+) -> None:
+    """It knows a connection by its own family only: linux/netfilter_ipv4.h, linux/netfilter_ipv6/ip6_tables.h."""
+    level = socket.SOL_IP if "." in dialled else socket.IPPROTO_IPV6
+    packed = ipaddress.ip_address(meant).packed
+    raw = struct.pack("!2xH4s8x", 443, packed) if "." in dialled else struct.pack("!2xH4x16s4x", 443, packed)
+    async with accepted("::", dialled) as (transport, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(socket.socket, "getsockopt", lambda sock, *asked: {(level, 80, len(raw)): raw}[asked])
+            assert redirected.destination(transport, Names()) == Destination(meant, 443, is_stale=False)

@@ -27,8 +27,10 @@ class Told:
     def __init__(self) -> None:
         self.refused: list[Refused] = []
         self.takes = 10**9
+        self.asked = 0
 
     def __call__(self, refused: Refused) -> bool:
+        self.asked += 1
         if self.takes <= 0:
             return False
         self.takes -= 1
@@ -140,6 +142,22 @@ async def test_the_timer_tells_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
         while tally._timer is not None:
             await asyncio.sleep(0)
     assert [one.count for one in told.refused] == [1, 2]
+
+
+async def test_what_the_channel_did_not_take_is_told_again_without_another_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "EVERY_S", 0.0)
+    told = Told()
+    told.takes = 0
+    Tally(told).refused("s", connect("a.test"), "x")
+    async with asyncio.timeout(PATIENCE_S):
+        while told.asked < 3:
+            await asyncio.sleep(0)
+        told.takes = 1
+        while not told.refused:
+            await asyncio.sleep(0)
+    assert told.sums() == {"s": 1}
 
 
 @pytest.mark.asyncio(loop_scope="module")
