@@ -1,19 +1,30 @@
-"""Compressed WebSocket messages that stand for more than may be kept: nothing beyond that is ever made, and both sides are told why."""
+"""Compressed WebSocket messages that stand for more than may be kept: nothing beyond that is ever made, and both sides are told why. What was kept is given back."""
 
+import asyncio
+import contextlib
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 from wsproto import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, TextMessage
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import Opcode
 
+from supervisor.core.egress_wire import Credential
 from supervisor.egress import websockets
+from supervisor.egress.looks import MOST_AT_ONCE_BYTES
 from supervisor.egress.sessions import Session
 from supervisor.egress.websockets import MOST_MESSAGE_BYTES, BoundedConnection
+from tests.egress.egress_harness import Proxy, running_egress, serving
+from tests.fakes.waiting import PATIENCE_S
 
 # What egress reads at once; deflate makes a thousand times as much of it.
 READ_BYTES = 64 * 1024
@@ -122,3 +133,96 @@ def test_a_close_of_the_other_side_is_passed_on_as_it_is() -> None:
         receiving(Session("s")), frame((1009).to_bytes(2) + b"too big", Opcode.CLOSE, compressed=False)
     )
     assert (ended.code, ended.reason) == (1009, "too big")
+
+
+@dataclass
+class Counting:
+    """A server that says of each message how long it was."""
+
+    port: int = 0
+    heard: list[int] = field(default_factory=list)
+    connections: list[ServerConnection] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"ws://origin.test:{self.port}/"
+
+    async def talk(self, connection: ServerConnection) -> None:
+        self.connections.append(connection)
+        async for message in connection:
+            self.heard.append(len(message))
+            await connection.send(str(len(message)))
+
+
+@contextlib.asynccontextmanager
+async def counting() -> AsyncIterator[Counting]:
+    found = Counting()
+    async with serve(found.talk, "127.0.0.1", 0) as server:
+        found.port = next(iter(server.sockets)).getsockname()[1]
+        yield found
+
+
+# Of another host: what goes to this one is looked through, and what is long in steps.
+CREDENTIAL = Credential(
+    placeholder="gatehouse-placeholder-it-0123456789", secret="the-key", header="x-api-key", hosts=("other.test",)
+)
+LONG = bytes(4 * MOST_AT_ONCE_BYTES)
+# In short parts, each of which counts more than its bytes, two of them take nearly as much.
+FIVE = f"from supervisor.egress import websockets\nwebsockets.MOST_OF_SESSION_BYTES = {5 * len(LONG)}"
+
+
+async def test_what_a_sessions_messages_took_is_given_back(tmp_path: Path, upstream_ca: Path) -> None:
+    """Once one went on, and where the origin goes away in the midst of one."""
+
+    async def without_end(begun: asyncio.Event) -> AsyncIterator[bytes]:
+        yield LONG + LONG
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with (
+        counting() as server,
+        running_egress(tmp_path, upstream_ca, preface=FIVE) as supervisor,
+        serving(supervisor, "s") as proxy,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        proxy.credentials(CREDENTIAL)
+        for _ in range(3):
+            async with connect(server.url, proxy=proxy.url, compression=None) as socket:
+                for _ in range(2):
+                    await socket.send(LONG)
+                    assert await socket.recv() == str(len(LONG))
+                begun = asyncio.Event()
+                sending = asyncio.create_task(socket.send(without_end(begun)))
+                await begun.wait()
+                await (await socket.ping())  # it is behind what was sent
+                await server.connections[-1].close()
+                with pytest.raises(ConnectionClosed):
+                    await socket.recv()
+                sending.cancel()
+                await asyncio.wait([sending])
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_waits_behind_a_message_is_read_on_after_it(proxy: Proxy) -> None:
+    proxy.credentials(CREDENTIAL)
+    async with counting() as server, connect(server.url, proxy=proxy.url, compression=None) as socket:
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(40):
+                await socket.send(LONG)
+            for _ in range(40):
+                assert await socket.recv() == str(len(LONG))
+
+
+async def test_a_message_that_could_not_be_looked_at_does_not_go_on(tmp_path: Path, upstream_ca: Path) -> None:
+    async with (
+        counting() as server,
+        running_egress(tmp_path, upstream_ca, broken="Guard.body_piece") as supervisor,
+        serving(supervisor, "s") as proxy,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        proxy.credentials(CREDENTIAL)
+        async with connect(server.url, proxy=proxy.url, compression=None) as socket:
+            await socket.send(LONG)
+            await socket.send("short")
+            assert await socket.recv() == "5"
+    assert server.heard == [5]
