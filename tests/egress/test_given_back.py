@@ -19,6 +19,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from supervisor.core.egress_wire import Credential, Refused, Settled
+from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
 from tests.core.secret_writings import WRITINGS
@@ -42,14 +43,14 @@ def credential(port: int) -> Credential:
     )
 
 
-async def heard(proxy: Proxy, http: Origin, said: bytes) -> bytes:
+async def heard(
+    proxy: Proxy, http: Origin, said: bytes, more: str = f"Authorization: Bearer {PLACEHOLDER}\r\n"
+) -> bytes:
     """All that the agent has of an answer."""
     http.respond = lambda head: said
     target = f"origin.test:{http.port}"
     reader, writer = await proxy.open()
-    writer.write(
-        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode()
-    )
+    writer.write(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n{more}Connection: close\r\n\r\n".encode())
     found = await all_of(reader)
     writer.close()
     return found
@@ -139,6 +140,13 @@ async def test_nor_in_what_an_origin_says_as_it_goes_away(proxy: Proxy, authorit
         assert not SecretForms([short.secret]).is_in(said)
 
 
+async def test_what_is_shown_of_an_answer_has_no_secret_of_another_host_in_it(proxy: Proxy, http: Origin) -> None:
+    proxy.credentials(credential(1))
+    assert b"X-Said" in await heard(proxy, http, answering(b"", f"X-Said: {SECRET}"), more="")
+    shown = dict((await proxy.supervisor.settled()).headers)
+    assert (shown["X-Said"], shown["Content-Length"]) == (MARK, "0")
+
+
 # -- WebSockets: everything that a frame can carry ---------------------------------------------------------------------------
 
 
@@ -150,6 +158,8 @@ async def talker(says: list[tuple[str, str]], heard_frames: list[bytes]) -> Asyn
         for how, what in says:
             if how == "ping":
                 await connection.ping(what.encode())
+            elif how == "pong":
+                await connection.pong(what.encode())
             elif how == "close":
                 await connection.close(1000, what)
             elif how == "fragments":
@@ -173,7 +183,7 @@ def heard_frames() -> list[bytes]:
     return []
 
 
-@pytest.mark.parametrize("how", ["message", "fragments", "ping", "close"])
+@pytest.mark.parametrize("how", ["message", "fragments", "ping", "pong", "close"])
 @pytest.mark.parametrize("writing", ["as it is", "base64", "JSON", "hexadecimal", "percent-encoded"])
 async def test_nor_in_any_frame(proxy: Proxy, talker: int, says: list[tuple[str, str]], how: str, writing: str) -> None:
     says.append((how, WRITINGS[writing](SECRET)))
@@ -190,15 +200,15 @@ async def test_nor_in_any_frame(proxy: Proxy, talker: int, says: list[tuple[str,
     await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and one.why == ECHOED)
 
 
-@pytest.mark.parametrize("how", ["ping", "close", "long"])
+@pytest.mark.parametrize("how", ["ping", "pong", "close", "long"])
 async def test_a_placeholder_goes_out_in_no_frame(
     proxy: Proxy, talker: int, heard_frames: list[bytes], how: str
 ) -> None:
     proxy.credentials(credential(1))
     async with connect(f"ws://other.test:{talker}/", proxy=proxy.url, compression=None) as socket:
         with contextlib.suppress(ConnectionClosed):
-            if how == "ping":
-                await socket.ping(PLACEHOLDER.encode())
+            if how in ("ping", "pong"):
+                await (socket.ping if how == "ping" else socket.pong)(PLACEHOLDER.encode())
                 await socket.wait_closed()
             elif how == "close":
                 await socket.close(1000, base64.b64encode(PLACEHOLDER.encode()).decode())
