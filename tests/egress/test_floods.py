@@ -358,6 +358,15 @@ async def test_a_message_without_end_fills_no_memory_and_is_told_so(
         assert ended.value.rcvd.code == 1009
 
 
+async def test_messages_that_went_on_fill_no_memory(egress: FakeSupervisor, proxy: Proxy, silent: int) -> None:
+    async with connect(f"ws://origin.test:{silent}/", proxy=proxy.url, compression=None, max_size=None) as socket:
+        before = memory_bytes(egress)
+        for _ in range(8 * MOST_MESSAGE_BYTES >> 20):
+            await socket.send(bytes(2**20))
+            assert await socket.recv() == str(2**20)
+        assert memory_bytes(egress) - before < 4 * MOST_MESSAGE_BYTES
+
+
 async def test_messages_of_one_session_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websockets, "MOST_OF_SESSION_BYTES", 100)
     session = Session("s")
