@@ -76,6 +76,7 @@ async def test_what_is_sent_while_a_person_thinks_is_covered_or_stays_here(place
     assert status_of(answer) == 403
     assert "the budget of this session" in body_of(answer)["why"]
     assert used(place, mine).bytes_out <= 100 * KB
+    await until(lambda: any('"by":"egress"' in line for line in place.office.audited("verdict_given")))
 
 
 async def test_an_answer_that_comes_early_ends_no_counting(place: Setting, hasty: Hasty) -> None:

@@ -11,7 +11,7 @@ from supervisor.core.actions import Network
 from supervisor.core.egress_wire import CloseSession, Refused, Used
 from supervisor.egress import tally as module
 from supervisor.egress.tally import Tally
-from tests.egress.egress_harness import Proxy, body_of, status_of
+from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, status_of
 from tests.fakes.waiting import PATIENCE_S
 
 FRONTED = "TLS names `{}`, but the connection goes to `{}`"
@@ -207,3 +207,15 @@ async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None
         ("(no host)", "what can't be read, or names no host, can't be judged, so it is refused")
     }
     assert [one.count for one in told] == [1, 2 * len(NAMELESS) - 1]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_so_is_a_malformed_head_behind_another_request(proxy: Proxy, http: Origin) -> None:
+    head = f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n"
+    reader, writer = await proxy.open()
+    for more, status in (("", 200), ("X-A : 1\r\n", 400)):
+        writer.write(f"{head}{more}\r\n".encode())
+        assert status_of(await answer_of(reader)) == status
+    writer.close()
+    refused = await proxy.supervisor.until(Refused)
+    assert (refused.action.host, refused.count) == ("(no host)", 1)
