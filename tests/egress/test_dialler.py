@@ -8,11 +8,16 @@ import itertools
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mitmproxy import connection as mitm_connection
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from supervisor.egress import addresses, dialler
 from supervisor.egress.dialler import PIN, Pin, PinnedLoop
+from supervisor.egress.guard import Guard
+from supervisor.egress.sessions import Connection, Sessions
 from supervisor.egress.tunnels import _send_at_once
 from tests.egress.egress_harness import nobody_at
 from tests.egress.test_resolver import in_pinned_loop
@@ -30,6 +35,37 @@ def test_no_name_is_looked_up_where_an_address_should_be(monkeypatch: pytest.Mon
                 await pinned_loop().dial("a.test", 443)
 
     in_pinned_loop(attempts)
+
+
+class Nothing:
+    """A supervisor's part that nobody needs here, and a connection's transport."""
+
+
+def guarding(sessions: Sessions) -> Guard:
+    return Guard(sessions, Nothing(), Nothing(), Nothing(), Nothing(), Nothing())  # type: ignore[arg-type]
+
+
+CLIENT = mitm_connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2))
+
+
+@pytest.mark.parametrize(
+    ("more", "is_dialled"),
+    [({}, True), ({"via": ("http", ("127.0.0.1", 3128))}, False), ({"transport_protocol": "udp"}, False)],
+)
+async def test_what_is_pinned_is_dialled_by_tcp_and_by_way_of_nobody(more: dict[str, Any], is_dialled: bool) -> None:
+    sessions = Sessions()
+    connection = Connection("c", sessions.get("s"), asyncio.Transport(), 0.0)
+    pin = connection.pins["a.test", 443] = Pin("a.test", 443, ("127.0.0.1",), private_ok=True, judged_at=0)
+    sessions.name_client(CLIENT.id, connection)
+    server = mitm_connection.Server(address=("a.test", 443), **more)
+    guarding(sessions).server_connect(ServerConnectionHookData(server, CLIENT))
+    assert (server.error is None, PIN.get() is pin) == (is_dialled, is_dialled)
+
+
+def test_a_client_of_no_session_is_refused_before_it_says_anything() -> None:
+    client = CLIENT.copy()
+    guarding(Sessions()).client_connected(client)
+    assert client.error
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
