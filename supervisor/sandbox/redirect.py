@@ -8,6 +8,12 @@ One address is the sandbox's in earnest. Programs that ask for theirs, which the
 that one, and what they connect to there is a server of their own: like loopback it isn't redirected.
 
     table inet gatehouse {
+        chain first {
+            type filter hook output priority raw
+            meta l4proto != tcp notrack
+            meta nfproto ipv4 meta l4proto tcp ip daddr 127.0.0.0/8 tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
+            meta nfproto ipv6 meta l4proto tcp ip6 daddr ::1 tcp dport != 53 tcp dport != 3129 tcp sport != 3129 notrack
+        }
         chain out {
             type nat hook output priority dstnat
             meta l4proto tcp tcp dport 53 redirect to :3129
@@ -15,6 +21,9 @@ that one, and what they connect to there is a server of their own: like loopback
             meta nfproto ipv6 meta l4proto tcp ip6 daddr != ::1 ip6 daddr != fd67:6174:6568:6f75::1 redirect to :3129
         }
     }
+
+What is never redirected the kernel needn't remember, as it does each connection, and each address that a datagram went to, for minutes: without the
+first chain a program could fill its memory. What the door answers is for a connection that it does remember.
 
 Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535 ports. The rules are written in netlink's
 own form because `nft` isn't on every machine, and because who runs it in the namespace would have to keep capabilities across exec; they
@@ -43,13 +52,13 @@ _OWN_ADDRESSES = {socket.AF_INET: ("198.18.0.1", 32), socket.AF_INET6: ("fd67:61
 _BATCH_BEGIN, _BATCH_END, _NFTABLES = 0x10, 0x11, 10
 _NEW_TABLE, _NEW_CHAIN, _NEW_RULE = 0, 3, 6
 _INET, _IPV4, _IPV6 = 1, 2, 10
-_HOOK_OUTPUT, _DSTNAT = 3, -100
+_HOOK_OUTPUT, _RAW, _DSTNAT = 3, -300, -100
 _NFPROTO, _L4PROTO = 15, 16
 _NETWORK_HEADER, _TRANSPORT_HEADER = 1, 2
 _EQUAL, _NOT_EQUAL = 0, 1
 _REGISTER = 1
 _NAMES_PORT = 53
-_RULESET_ACKS = 5  # of a table, a chain and three rules
+_RULESET_ACKS = 9  # of a table, two chains and six rules
 
 
 class Packet(NamedTuple):
@@ -123,37 +132,34 @@ def _route(family: int) -> bytes:
 
 def _ruleset(port: int) -> bytes:
     """One batch: the kernel takes all of it or nothing."""
+    ipv4, ipv6 = ((_meta(_NFPROTO), _compare(bytes([family]))) for family in (_IPV4, _IPV6))
     tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP])))
+    not_tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP]), _NOT_EQUAL))
+    from_port, to_port = _payload(_TRANSPORT_HEADER, 0, 2), _payload(_TRANSPORT_HEADER, 2, 2)
+    names, door = struct.pack("!H", _NAMES_PORT), struct.pack("!H", port)
+    not_redirected = (
+        *(to_port, _compare(names, _NOT_EQUAL), to_port, _compare(door, _NOT_EQUAL)),
+        *(from_port, _compare(door, _NOT_EQUAL)),
+    )
+    # Of the destination the first byte, or all of it.
+    first_byte, to_v4, to_v6 = (_payload(_NETWORK_HEADER, *part) for part in ((16, 1), (16, 4), (24, 16)))
+    loopback_v4, loopback_v6 = b"\x7f", socket.inet_pton(socket.AF_INET6, "::1")
+    (own_v4, _), (own_v6, _) = _own(socket.AF_INET), _own(socket.AF_INET6)
+    others_v4 = (first_byte, _compare(loopback_v4, _NOT_EQUAL), to_v4, _compare(own_v4, _NOT_EQUAL))
+    others_v6 = (to_v6, _compare(loopback_v6, _NOT_EQUAL), to_v6, _compare(own_v6, _NOT_EQUAL))
     to_door = _redirect(port)
-    names = (*tcp, _payload(_TRANSPORT_HEADER, 2, 2), _compare(struct.pack("!H", _NAMES_PORT)))
-    # The first byte of the destination, and all of it.
-    first_byte, to_v4 = _payload(_NETWORK_HEADER, 16, 1), _payload(_NETWORK_HEADER, 16, 4)
-    to_v6 = _payload(_NETWORK_HEADER, 24, 16)
-    v4 = (
-        _meta(_NFPROTO),
-        _compare(bytes([_IPV4])),
-        *tcp,
-        first_byte,
-        _compare(b"\x7f", _NOT_EQUAL),
-        to_v4,
-        _compare(_own(socket.AF_INET)[0], _NOT_EQUAL),
-    )
-    v6 = (
-        _meta(_NFPROTO),
-        _compare(bytes([_IPV6])),
-        *tcp,
-        to_v6,
-        _compare(socket.inet_pton(socket.AF_INET6, "::1"), _NOT_EQUAL),
-        to_v6,
-        _compare(_own(socket.AF_INET6)[0], _NOT_EQUAL),
-    )
-    hook = _nested(4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", _DSTNAT)))
     return b"".join(
         (
             _message(_BATCH_BEGIN, 0, struct.pack("!BBH", 0, 0, _NFTABLES)),
             _nft(_NEW_TABLE, _attribute(1, b"gatehouse\0")),
-            _nft(_NEW_CHAIN, _attribute(1, b"gatehouse\0"), _attribute(3, b"out\0"), hook, _attribute(7, b"nat\0")),
-            *(_rule(*matches, *to_door) for matches in (names, v4, v6)),
+            _chain(b"first", b"filter", _RAW),
+            _rule(b"first", *not_tcp, _UNTRACKED),
+            _rule(b"first", *ipv4, *tcp, first_byte, _compare(loopback_v4), *not_redirected, _UNTRACKED),
+            _rule(b"first", *ipv6, *tcp, to_v6, _compare(loopback_v6), *not_redirected, _UNTRACKED),
+            _chain(b"out", b"nat", _DSTNAT),
+            _rule(b"out", *tcp, to_port, _compare(names), *to_door),
+            _rule(b"out", *ipv4, *tcp, *others_v4, *to_door),
+            _rule(b"out", *ipv6, *tcp, *others_v6, *to_door),
             _message(_BATCH_END, 0, struct.pack("!BBH", 0, 0, _NFTABLES)),
         )
     )
@@ -167,13 +173,23 @@ def _nft(kind: int, *attributes: bytes, flags: int = 0) -> bytes:
     return _message(_NFTABLES << 8 | kind, _ACK | _CREATE | flags, struct.pack("!BBH", _INET, 0, 0), *attributes)
 
 
-def _rule(*expressions: bytes) -> bytes:
-    where = (_attribute(1, b"gatehouse\0"), _attribute(2, b"out\0"))
+def _chain(name: bytes, kind: bytes, priority: int) -> bytes:
+    hook = _nested(4, _attribute(1, _be32(_HOOK_OUTPUT)), _attribute(2, struct.pack("!i", priority)))
+    return _nft(
+        _NEW_CHAIN, _attribute(1, b"gatehouse\0"), _attribute(3, name + b"\0"), hook, _attribute(7, kind + b"\0")
+    )
+
+
+def _rule(chain: bytes, *expressions: bytes) -> bytes:
+    where = (_attribute(1, b"gatehouse\0"), _attribute(2, chain + b"\0"))
     return _nft(_NEW_RULE, *where, _nested(4, *expressions), flags=_APPEND)
 
 
 def _expression(name: bytes, *attributes: bytes) -> bytes:
     return _nested(1, _attribute(1, name + b"\0"), _nested(2, *attributes))
+
+
+_UNTRACKED = _nested(1, _attribute(1, b"notrack\0"))
 
 
 def _meta(key: int) -> bytes:

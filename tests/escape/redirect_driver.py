@@ -81,6 +81,36 @@ def netlink(protocol, message=b""):
                 raise OSError(-error, "netlink")
         return "done"
 
+def tracked(work):
+    # How many connections more the kernel remembers after that.
+    count = lambda: int(open("/proc/sys/net/netfilter/nf_conntrack_count").read())
+    before = count()
+    work()
+    return count() - before
+
+def many_datagrams():
+    for family, where in ((V4, "192.0.2.{}"), (V6, "2001:db8::{}"), (V4, "127.0.1.{}")):
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            for number in range(1, 201):
+                try:
+                    sock.sendto(b"x", (where.format(number), 9))
+                except ConnectionRefusedError:
+                    pass  # of the one before
+
+def many_to_myself():
+    with socket.create_server(("", 8079), family=V6, dualstack_ipv6=True) as server:
+        for where in ("127.0.0.1", "::1"):
+            for _ in range(200):
+                with socket.create_connection((where, 8079), 10):
+                    server.accept()[0].close()
+
+def some_to_others():
+    for _ in range(20):
+        said(V4, ("192.0.2.7", 443))
+
+for work in (many_datagrams, many_to_myself, some_to_others):
+    attempt("tracked of " + work.__name__, lambda: tracked(work))
+
 for name, (protocol, data) in PACKETS.items():
     attempt(name, lambda: netlink(protocol, bytes.fromhex(data)))
 

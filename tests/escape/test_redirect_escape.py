@@ -20,7 +20,7 @@ def answer(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def inside(answer: dict[str, Any]) -> dict[str, str]:
+def inside(answer: dict[str, Any]) -> dict[str, Any]:
     return answer["inside"]  # type: ignore[no-any-return]
 
 
@@ -77,6 +77,12 @@ def test_datagrams_go_nowhere_and_fail_at_once(inside: dict[str, str]) -> None:
     names = ("udp", "udp 6", "udp dns elsewhere", "udp host")
     assert {inside[name] for name in names} == {"ECONNREFUSED"}
     assert {inside["broadcast"], inside["multicast"], inside["multicast 6"]} <= {"EINVAL", "ENETUNREACH", "EACCES"}
+
+
+def test_the_kernel_remembers_only_what_is_redirected(inside: dict[str, Any]) -> None:
+    """It remembers each for minutes, and a program could make it do so of half a million."""
+    assert inside["tracked of some_to_others"] == 20
+    assert inside["tracked of many_datagrams"] == inside["tracked of many_to_myself"] == 0
 
 
 def test_the_programs_can_not_change_it(inside: dict[str, str]) -> None:
