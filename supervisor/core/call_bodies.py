@@ -16,6 +16,7 @@ from supervisor.core.call_tools import (
     MOST_LIMIT,
     advisors,
     bills_more,
+    previews,
     runs_elsewhere,
     searches,
     steps,
@@ -150,6 +151,7 @@ def read_call(
         pictures=seen.pictures,
         picture_bytes=picture_bytes(api, root),
         searches=searches(api, root, tools),
+        previews=any(previews(tool) for tool in tools),
         steps=max(steps(api, root, tools, host), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
         advisors=tuple(map(_name, advisors(tools))),
@@ -187,9 +189,12 @@ def _is_ambiguous(root: dict[str, Any]) -> bool:
 
 
 def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
-    keys = {"messages": ("messages",), "chat": ("messages", "prompt", "input"), "responses": ("input", "prompt")}.get(
-        api
-    )
+    keys = {
+        "messages": ("messages",),
+        "chat": ("messages", "prompt"),
+        "embeddings": ("input",),
+        "responses": ("input", "prompt"),
+    }.get(api)
     return keys is None or any(key in root for key in keys)
 
 

@@ -62,6 +62,11 @@ def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int
     return found
 
 
+def previews(tool: dict[str, Any]) -> bool:
+    """Whether it is OpenAI's older web search, which has prices of its own."""
+    return str(tool.get("type")).startswith("web_search_preview")
+
+
 def steps(api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str) -> int:
     """The most steps that the provider may make by itself, in each of which the model reads everything once more; `MOST_LIMIT` where it names no limit.
 

@@ -20,7 +20,7 @@ _TIER_WORDS: dict[str, Tier] = {
     **dict.fromkeys(("fast", "priority", "optimized"), "fast"),
     "ultrafast": "ultrafast",
 }
-Api = Literal["messages", "chat", "responses", "invoke", "converse", "unmetered"]
+Api = Literal["messages", "chat", "embeddings", "responses", "invoke", "converse", "unmetered"]
 
 # Their traffic is always looked into. A region's host stands before a vendor's own (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
@@ -38,7 +38,8 @@ _PATHS: tuple[tuple[str, re.Pattern[str], Api], ...] = (
     ("", re.compile(r"/v1/messages$"), "messages"),
     ("", re.compile(r":(?:stream)?rawpredict$"), "messages"),
     ("", re.compile(r"/chat/completions$"), "chat"),
-    ("", re.compile(r"/v\d+/(?:completions|embeddings)$"), "chat"),
+    ("", re.compile(r"/v\d+/completions$"), "chat"),
+    ("", re.compile(r"/v\d+/embeddings$"), "embeddings"),
     # A conversation made shorter says what it used in the same way.
     ("", re.compile(r"/responses(?:/compact)?$"), "responses"),
 )
@@ -59,7 +60,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     be billed as a write to the provider's cache. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
-    `searches` are the most that it may bill. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
+    `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
     """
 
     api: Api
@@ -77,6 +78,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pictures: int = 0
     picture_bytes: int = 0
     searches: int = 0
+    previews: bool = False
     bills_more: bool = False
     others: tuple[str, ...] = ()
     advisors: tuple[str, ...] = ()

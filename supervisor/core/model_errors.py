@@ -46,7 +46,7 @@ def budget_error(api: Api, why: str, remedy: str, request_id: str | None = None,
     ours = {"why": why, "remedy": remedy, "rule": None, "request_id": request_id}
     # Both vendors' own libraries look at this header before anything else.
     headers = {"x-should-retry": "false"}
-    if form in ("chat", "responses"):
+    if form in ("chat", "embeddings", "responses"):
         error = {"message": message, "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
         return ModelError(429, headers, msgspec.json.encode({"error": error, "gatehouse": ours}), why)
     if form in ("invoke", "converse"):

@@ -18,7 +18,7 @@ from supervisor.errors import PolicyError
 
 _MILLION = 10**6
 _RATES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
-_KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast", "ultrafast")
+_KEYS = (*_RATES, "above", "context_tokens", "max_output_tokens", "fast", "ultrafast", "web_search_preview")
 _TABLE_KEYS = ("version", "models", "web_search", "regional", "server_steps")
 MOST_TOKENS = 10**9
 MOST_FACTOR = 100
@@ -45,7 +45,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """One model's row. Above `above_tokens` of prompt (all kinds of input together) `above` holds for the whole call.
 
-    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths. The model takes at most `context_tokens` in, and gives at most
+    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths, and `preview_picousd` what a search by the older tool costs. The model takes at most `context_tokens` in, and gives at most
     `max_output_tokens`.
     """
 
@@ -54,6 +54,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int
     fast: int | None = None
     ultrafast: int | None = None
+    preview_picousd: int | None = None
     above_tokens: int | None = None
     above: Rates | None = None
 
@@ -65,6 +66,8 @@ class Terms(Protocol):
     def tier(self) -> Tier: ...
     @property
     def regional(self) -> bool: ...
+    @property
+    def previews(self) -> bool: ...
 
 
 class Found(NamedTuple):
@@ -98,7 +101,9 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         cost: int = sum(getattr(tokens, kind) * getattr(rates, kind) for kind in _RATES)
         factor = self._factor(price, terms.tier)
         factor *= self.regional if terms.regional else 1000
-        return -(-cost * factor // _MILLION) + tokens.searches * self.search_picousd
+        preview = price.preview_picousd if terms.previews else None
+        each = self.search_picousd if preview is None else preview
+        return -(-cost * factor // _MILLION) + tokens.searches * each
 
     def _factor(self, price: Price, tier: Tier) -> int:
         """What a tier multiplies a price by, in thousandths: the table's highest where it isn't known of the model, or of anything."""
@@ -153,6 +158,7 @@ def _price(source: str, name: str, row: Any) -> Price:
         max_output_tokens=_count(source, fields, "max_output_tokens"),
         fast=_factor(source, fields, "fast"),
         ultrafast=_factor(source, fields, "ultrafast"),
+        preview_picousd=_money(source, fields, "web_search_preview") if "web_search_preview" in fields else None,
         above_tokens=above_tokens,
         above=above,
     )
@@ -172,13 +178,17 @@ def _rates(source: str, fields: Any) -> Rates:
 
 
 def _highest(prices: list[Price]) -> Price:
+    """The highest price of each kind. Of what is read from a cache only prices of its own count: who has none for that has no cache."""
     all_rates = [rates for price in prices for rates in (price.rates, price.above) if rates is not None]
+    highest = {kind: max(getattr(rates, kind) for rates in all_rates) for kind in _RATES}
+    cached = [rates.cache_read for rates in all_rates if rates.cache_read < rates.input]
     return Price(
-        rates=Rates(**{kind: max(getattr(rates, kind) for rates in all_rates) for kind in _RATES}),
+        rates=Rates(**highest | {"cache_read": max(cached, default=highest["input"])}),
         context_tokens=max(price.context_tokens for price in prices),
         max_output_tokens=max(price.max_output_tokens for price in prices),
         fast=max(price.fast or 1000 for price in prices),
         ultrafast=max(factor or 1000 for price in prices for factor in (price.fast, price.ultrafast)),
+        preview_picousd=max((one for price in prices if (one := price.preview_picousd) is not None), default=None),
     )
 
 

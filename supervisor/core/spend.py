@@ -53,11 +53,14 @@ def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
     picture = CLAUDE_PICTURE_TOKENS if is_known and "claude" in model.lower() else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     steps = min(call.steps, table.server_steps)
-    prompt = price.context_tokens * steps if call.beyond_body else min(in_body, price.context_tokens)
+    # Of several prompts each may be as long. How many texts are embedded at once no context bounds.
+    longest = in_body if call.api == "embeddings" else price.context_tokens * call.choices
+    prompt = price.context_tokens * steps if call.beyond_body else min(in_body, longest)
     most = price.max_output_tokens
-    output = (
-        min(call.max_output_tokens, most) if call.max_output_tokens and is_known else call.max_output_tokens or most
-    ) * call.choices
+    limit = call.max_output_tokens or most
+    output = (min(limit, most) if is_known else limit) * call.choices
+    if call.api == "embeddings":
+        output = 0
     splits = [Tokens(input=prompt, output=output, searches=call.searches)]
     if call.writes_cache:
         splits.append(Tokens(cache_write=prompt, output=output, searches=call.searches))

@@ -207,6 +207,8 @@ def test_elsewhere_only_what_has_the_shape() -> None:
     assert call("messages", {"model": "m", "messages": []}, at_model_host=False) is not None
     assert call("converse", {}, f"{BEDROCK}/converse", at_model_host=False) is not None
     assert call("messages", {"model": 1, "messages": []}, at_model_host=False) is None
+    assert call("embeddings", {"model": "m", "input": "x"}, at_model_host=False) is not None
+    assert call("embeddings", {"model": "m", "messages": []}, at_model_host=False) is None
 
 
 @given(

@@ -136,3 +136,8 @@ def test_a_provider_reads_everything_again_after_each_of_its_own_tools(
     found = read(api, {"model": "m", **body})
     assert found.steps == most
     assert found.beyond_body or most == 1
+
+
+def test_openais_older_web_search_is_told_apart() -> None:
+    assert read("responses", {"model": "m", "tools": [{"type": "web_search_preview_2025_03_11"}]}).previews
+    assert not read("responses", {"model": "m", "tools": [{"type": "web_search"}]}).previews

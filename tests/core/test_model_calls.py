@@ -28,7 +28,7 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
         ("/api/v1/chat/completions", "chat"),
         ("/openai/deployments/x/chat/completions?api-version=1", "chat"),
         ("/v1/completions", "chat"),
-        ("/v1/embeddings", "chat"),
+        ("/v1/embeddings", "embeddings"),
         ("/v1/responses", "responses"),
         ("/openai/responses?api-version=1", "responses"),
         ("/v1/responses/compact", "responses"),

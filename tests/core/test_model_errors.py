@@ -14,6 +14,7 @@ from supervisor.core.model_errors import budget_error, plain_requests_only
         ("messages", 402, ("error", "type"), "billing_error"),
         ("chat", 429, ("error", "code"), "insufficient_quota"),
         ("responses", 429, ("error", "code"), "insufficient_quota"),
+        ("embeddings", 429, ("error", "code"), "insufficient_quota"),
     ],
 )
 def test_the_form(api: Api, status: int, where: tuple[str, str], kind: str) -> None:

@@ -64,7 +64,7 @@ def test_a_name_that_only_looks_alike_is_priced_highest(name: str) -> None:
     found = table().find(name)
     assert found == (table().highest, False)
     rates = found.price.rates
-    assert (rates.input, rates.output, rates.cache_read) == (6_000_000, 22_500_000, 6_000_000)
+    assert (rates.input, rates.output, rates.cache_read) == (6_000_000, 22_500_000, 300_000)
     assert (found.price.context_tokens, found.price.max_output_tokens, found.price.fast) == (1_000_000, 128_000, 2000)
 
 
@@ -127,7 +127,8 @@ def test_no_row_costs_more_than_the_highest_and_sums_are_those_of_decimals(
         ])  # fmt: skip
         cost = SHIPPED.cost_picousd(price, tokens, PLAIN)
         assert Decimal(cost) / 10**12 == dear
-        assert cost <= most
+        # Who has no price for what is read from a cache reads none.
+        assert cost <= most or rates.cache_read == rates.input
 
 
 def test_the_shipped_table_has_the_models_that_agents_use() -> None:
@@ -137,16 +138,38 @@ def test_the_shipped_table_has_the_models_that_agents_use() -> None:
         "claude-haiku-4-5-20251001",
         "openai/gpt-5.4-mini",
         "gpt-5.3-codex",
+        "openai/gpt-6.2-astra",
+        "gpt-6.2-sol",
+        "claude-fable-5-2",
+        "text-embedding-3-small",
     ):
         assert SHIPPED.find(name).is_known
-    for price in SHIPPED.models.values():
-        assert price.rates.cache_read <= price.rates.input <= price.rates.output
+    for name, price in SHIPPED.models.items():
+        assert price.rates.cache_read <= price.rates.input
+        assert price.rates.input <= price.rates.output or "embedding" in name
         assert price.rates.cache_write <= price.rates.cache_write_long
 
 
 def test_how_often_a_provider_goes_on_by_itself_may_be_said() -> None:
     assert (table().server_steps, SHIPPED.server_steps) == (SERVER_STEPS, SERVER_STEPS)
     assert table(f"server_steps: 3{SMALL}").server_steps == 3
+
+
+def test_what_isnt_in_the_table_reads_its_cache_at_the_highest_price_that_is_one() -> None:
+    """A row without that price, as those of the pro models, has no cache."""
+    assert SHIPPED.highest.rates.cache_read == 2_000_000
+    bare = table(f"version: 1\nweb_search: 1\nmodels: {{a: {ROW}}}")
+    assert bare.highest.rates.cache_read == bare.highest.rates.input
+
+
+def test_searches_by_the_older_tool() -> None:
+    """$25 a thousand of models that don't reason, whatever they find being free, else $10: OpenAI's page of prices."""
+    one = Tokens(searches=1)
+    older = ModelCall(api="responses", previews=True)
+    assert SHIPPED.cost_picousd(SHIPPED.find("gpt-4o").price, one, older) == PICOUSD * 25 // 1000
+    assert SHIPPED.cost_picousd(SHIPPED.find("gpt-4o").price, one, PLAIN) == PICOUSD // 100
+    assert SHIPPED.cost_picousd(SHIPPED.find("gpt-5").price, one, older) == PICOUSD // 100
+    assert SHIPPED.cost_picousd(SHIPPED.highest, one, older) == PICOUSD * 25 // 1000
 
 
 ROW = "{input: 1, output: 2, context_tokens: 10, max_output_tokens: 5}"

@@ -180,6 +180,19 @@ def test_where_the_provider_goes_on_by_itself_what_an_answer_begins_with_is_not_
     assert (plain.tokens.input, plain.tokens.cache_read) == (9, 7)
 
 
+def test_what_is_embedded_gives_nothing_and_may_be_longer_than_one_context() -> None:
+    many = ModelCall(
+        api="embeddings", model="text-embedding-3-small", body_bytes=10**6, writes_cache=False, writes_long_cache=False
+    )
+    found = bound(many, TABLE)
+    assert found.tokens == Tokens(input=10**6 + ADDED_TOKENS)
+    assert charge(many, Usage(has_input=True, tokens=Tokens(input=5)), found, TABLE).tokens == Tokens(input=5)
+
+
+def test_several_prompts_are_each_as_long_as_the_context_at_most() -> None:
+    assert bound(change(body_bytes=10**9, choices=3), TABLE).tokens.input == 600_000
+
+
 models = st.sampled_from([*TABLE.models, "unknown"])
 calls = st.builds(
     ModelCall, api=st.just("chat"), model=models, body_bytes=st.integers(0, 10**6), max_output_tokens=st.none() | st.integers(1, 10**5),
