@@ -8,12 +8,13 @@ INVARIANT: what is read here passed the redactor, and what authenticates never c
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
-from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody
+from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
 from supervisor.core.money import microusd
 from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
@@ -28,6 +29,18 @@ MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
+class Held(NamedTuple):
+    """What is held of a session, as it is now; what is logged later changes none of it, so that it can be read in a thread.
+
+    `exchanges` are newest first, `cut` is how many older ones are held no more. `places`: by a host's name a number that stays as long as it is
+    known, higher where the host came later.
+    """
+
+    exchanges: list[Exchange]
+    cut: int
+    places: dict[str, int]
+
+
 class NetworkLog:
     """The last exchanges of the last sessions. `on_change` is called with a session's id after each change."""
 
@@ -37,6 +50,7 @@ class NetworkLog:
         self._sessions: OrderedDict[str, OrderedDict[int, Exchange]] = OrderedDict()
         self._open: dict[int, tuple[str, int]] = {}
         self._cut: Counter[str] = Counter()
+        self._places: dict[str, OrderedDict[str, int]] = {}
         self._bodies: OrderedDict[tuple[str, int], Bodies] = OrderedDict()
         self._bodies_chars = 0
         self._number = 0
@@ -49,10 +63,9 @@ class NetworkLog:
         self._catch_up()
         return list(reversed(self._sessions.get(session_id, {}).values()))
 
-    def cut(self, session_id: str) -> int:
-        """How many of a session's exchanges, the oldest, are held no more."""
-        self._catch_up()
-        return self._cut[session_id]
+    def held(self, session_id: str) -> Held:
+        """What is held of it now, for whoever works on it in a thread."""
+        return Held(self.of_session(session_id), self._cut[session_id], dict(self._places.get(session_id, {})))
 
     def bodies(self, session_id: str) -> dict[int, Bodies]:
         """The bodies of its exchanges that are kept, by the exchanges' numbers."""
@@ -176,6 +189,7 @@ class NetworkLog:
             kept = msgspec.convert(self._redactor.data(msgspec.to_builtins(kept)), Exchange)
         found = self._sessions.setdefault(exchange.session_id, OrderedDict())
         found[kept.number] = kept
+        self._place(kept)
         if len(found) > MOST_EXCHANGES:
             self._drop_bodies((exchange.session_id, found.popitem(last=False)[0]))
             self._cut[exchange.session_id] += 1
@@ -184,7 +198,19 @@ class NetworkLog:
             for number in gone:
                 self._drop_bodies((session_id, number))
             self._cut[session_id] += len(gone)
+            del self._places[session_id]
         return kept
+
+    def _place(self, exchange: Exchange) -> None:
+        """Its host has a place from the first of its exchanges on, also when that is held no more: a list must not move under who reads it.
+
+        As many hosts are known as exchanges are held, those used last: each that has one of these is among them.
+        """
+        places = self._places.setdefault(exchange.session_id, OrderedDict())
+        places.setdefault(name_of(exchange.action), exchange.number)
+        places.move_to_end(name_of(exchange.action))
+        if len(places) > MOST_EXCHANGES:
+            places.popitem(last=False)
 
     def _drop_bodies(self, key: tuple[str, int]) -> None:
         gone = self._bodies.pop(key, NO_BODIES)

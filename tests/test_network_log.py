@@ -8,7 +8,7 @@ import pytest
 from supervisor import network_log
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Body, Decision, Question, Refused, Reserve, Settled, Spent
-from supervisor.core.exchanges import CallOfModel
+from supervisor.core.exchanges import CallOfModel, name_of
 from supervisor.core.model_calls import Api, ModelCall, Tokens
 from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
@@ -100,7 +100,7 @@ def test_it_is_bounded() -> None:
         desk.ask(number, headers=tuple((f"h{n}", "") for n in range(100)) if number == 5000 else ())
     found = desk.log.of_session("one")
     assert (len(found), found[-1].number) == (MOST_EXCHANGES, 11)
-    assert (desk.log.cut("one"), desk.log.cut("two")) == (10, 0)
+    assert (desk.log.held("one").cut, desk.log.held("two").cut) == (10, 0)
     desk.settle(0, status=200)  # the oldest is gone: nothing else is changed for it
     assert not any(one.status for one in desk.log.of_session("one"))
     for number in range(MOST_SESSIONS):
@@ -108,6 +108,28 @@ def test_it_is_bounded() -> None:
     assert desk.log.of_session("one") == []
     desk.ask(20_000, headers=tuple((f"h{n}", "") for n in range(100)), session="last")
     assert len(desk.log.of_session("last")[0].headers) == network_log.MOST_HEADERS
+
+
+def test_a_host_keeps_its_place_as_long_as_it_is_known() -> None:
+    desk = Desk()
+    quiet, busy = (msgspec.structs.replace(ACTION, host=name) for name in ("quiet.example.org", "busy.example.org"))
+    desk.ask(1, action=quiet)
+    desk.ask(2, action=busy)
+    desk.ask(3, action=quiet)
+    for number in range(MOST_EXCHANGES):
+        desk.ask(10 + number, action=busy)
+    desk.ask(5000, action=quiet)
+    held = desk.log.held("one")
+    assert (len(held.exchanges), held.cut) == (MOST_EXCHANGES, 4)
+    assert held.places == {"quiet.example.org": 1, "busy.example.org": 2}
+    for number in range(MOST_EXCHANGES):
+        desk.ask(6000 + number, action=msgspec.structs.replace(ACTION, host=f"h{number}.example.org"))
+    assert len(held.places) == 2  # what was held then
+    assert len(desk.log.held("one").places) == MOST_EXCHANGES
+    assert {name_of(one.action) for one in desk.log.of_session("one")} <= set(desk.log.held("one").places)
+    for number in range(MOST_SESSIONS):
+        desk.ask(20_000 + number, session=f"s{number}")
+    assert desk.log.held("one").places == {}
 
 
 def body(question_id: int, data: bytes, of: Literal["request", "response"] = "response") -> Body:

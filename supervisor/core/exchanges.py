@@ -1,21 +1,17 @@
 """What went over the network, as the Network page lists it: one exchange for each connection or request that was judged.
 
-Pure: sums by host, and the HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which browsers'
-developer tools open. Texts come from agents and origins: whoever shows them escapes them; secrets were taken out before.
+Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from agents and origins: whoever shows them escapes
+them; secrets were taken out before.
 """
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Literal
-from urllib.parse import parse_qsl
+from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from supervisor.core.actions import Network
 
 Verdict = Literal["allow", "deny", "ask_timeout"]
-# Of a length that every reader of JSON takes.
-_MOST_DIGITS = 16
 
 
 class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +68,9 @@ class Bodies(msgspec.Struct, frozen=True, kw_only=True):
     response: KeptBody | None = None
 
 
+NO_BODIES = Bodies()
+
+
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """What went to one host. `connections` are those opened, `requests` those looked into; `rules` allowed or denied them."""
 
@@ -119,82 +118,3 @@ def _sum(host: str, found: list[Exchange]) -> Host:
         rules=tuple(dict.fromkeys(one.rule for one in found if one.rule)),
         whys=tuple(dict.fromkeys(one.why for one in found if one.verdict != "allow")),
     )
-
-
-NO_BODIES = Bodies()
-
-
-def har(exchanges: Iterable[Exchange], version: str, bodies: Mapping[int, Bodies] | None = None) -> dict[str, Any]:
-    """The HTTP Archive of what was looked into. What was refused is in it with status 0 and the reason as its comment.
-
-    `bodies` are those that were kept, by the number of their exchange.
-    """
-    kept = bodies or {}
-    entries = [_entry(one, kept.get(one.number, NO_BODIES)) for one in exchanges if one.action.operation == "request"]
-    return {"log": {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}, "entries": entries}}
-
-
-def _entry(one: Exchange, bodies: Bodies) -> dict[str, Any]:
-    took_ms = round((one.duration_s or 0.0) * 1000, 3)
-    comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
-    return {
-        "startedDateTime": datetime.fromtimestamp(one.at, UTC).isoformat(),
-        "time": took_ms,
-        "request": {
-            "method": one.action.method or "",
-            "url": f"{one.action.scheme}://{name_of(one.action)}{one.action.path or '/'}",
-            "httpVersion": "unknown",
-            "cookies": [],
-            "headers": _headers(one.headers),
-            "queryString": _query(one.action.path or ""),
-            "headersSize": -1,
-            "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
-        }
-        | _post_data(bodies.request),
-        "response": {
-            "status": one.status or 0,
-            "statusText": "",
-            "httpVersion": "unknown",
-            "cookies": [],
-            "headers": _headers(one.response_headers),
-            "content": _content(one, bodies.response),
-            "redirectURL": _header(one.response_headers, "location"),
-            "headersSize": -1,
-            "bodySize": -1,
-        },
-        "cache": {},
-        "timings": {"send": 0, "wait": took_ms, "receive": 0},
-        "comment": comment,
-    } | _model_call(one.call)
-
-
-def _model_call(call: CallOfModel | None) -> dict[str, Any]:
-    """A field of our own, which the format marks by its first character."""
-    return {} if call is None else {"_modelCall": msgspec.to_builtins(call)}
-
-
-def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
-    """The first value of this name; empty where there is none."""
-    return next((value for name, value in headers if name.lower() == wanted), "")
-
-
-def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in headers]
-
-
-def _query(path: str) -> list[dict[str, str]]:
-    pairs = parse_qsl(path.partition("?")[2], keep_blank_values=True, errors="backslashreplace")
-    return [{"name": name, "value": value} for name, value in pairs]
-
-
-def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    return {} if body is None else {"postData": {"mimeType": body.media_type, "text": body.text}}
-
-
-def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
-    """Of a body that wasn't kept what the response's head says of it."""
-    if body is None:
-        length = _header(one.response_headers, "content-length")
-        is_length = length.isascii() and length.isdigit() and len(length) < _MOST_DIGITS
-        return {"size": int(length) if is_length else 0, "mimeType": _header(one.response_headers, "content-type")}
-    return {"size": body.whole_bytes, "mimeType": body.media_type, "text": body.text}

@@ -29,14 +29,19 @@ SHORT_GROUP = 12
 
 def page(request: AnyRequest, template: str, name: str, **values: Any) -> Response[str]:
     """A whole page: what the template makes of these values, in the frame that all pages have. `name` is its entry in the frame."""
+    return html(template, **frame(request, name), **values)
+
+
+def frame(request: AnyRequest, name: str) -> dict[str, Any]:
+    """What the frame of each page is given."""
     parts = parts_of(request)
-    frame = {
+    return {
         "page": name,
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
         "pending_count": parts.queue.waiting(),
+        **banner(parts),
     }
-    return html(template, **frame, **banner(parts), **values)
 
 
 def html(template: str, **values: Any) -> Response[str]:

@@ -12,7 +12,7 @@ import pytest
 from supervisor.core.egress_wire import Credential
 from supervisor.core.money import PICOUSD, microusd
 from supervisor.core.sessions import Session
-from supervisor.server.network_page import call_words
+from supervisor.server.network_views import call_words
 from tests.brokers.conftest import Setting
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S

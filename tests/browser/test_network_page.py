@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from playwright.async_api import BrowserContext, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Body, Question, Settled
-from tests.browser.conftest import opened
+from tests.browser.conftest import SHOWN, opened
 from tests.browser.operator_site import Site
 from tests.browser.test_hostile_text import DECEPTIVE, PAYLOADS, harmless
 from tests.core.har_reader import read_har
@@ -18,9 +18,9 @@ MOST_ROW_PX = 250
 TEXTS = [PAYLOADS[3], " ".join(PAYLOADS), DECEPTIVE]
 
 
-def exchange(site: Site, number: int, path: str, said: str = "fine") -> None:
+def exchange(site: Site, number: int, path: str, said: str = "fine", host: str = "h.example.org") -> None:
     """One request that was let through and answered, each of its texts made by somebody hostile."""
-    action = Network(operation="request", host="h.example.org", port=443, scheme="https", method=said[:60], path=path)
+    action = Network(operation="request", host=host, port=443, scheme="https", method=said[:60], path=path)
     log = site.parts.network_log
     question = Question(question_id=number, session_id="one", connection_id="c", action=action, headers=((said, said),))
     log.answered(question, Answer(question_id=number, decision="allow", why=said, rule=said))
@@ -65,3 +65,83 @@ async def test_a_long_path_takes_no_more_room_than_others(site: Site, context: B
         assert box["height"] < most_px
     await row.get_by_role("link").click()
     await expect(page.locator("[data-role=target]")).to_contain_text(LONG)
+
+
+def host(page: Page, name: str) -> Locator:
+    return page.locator(place(name))
+
+
+async def top(page: Page, name: str) -> float:
+    """Where a host is on the screen now; in one step, since the list may be another in the next."""
+    found = await page.evaluate("(name) => document.querySelector(name).getBoundingClientRect().top", place(name))
+    return float(found)
+
+
+def place(name: str) -> str:
+    return f'details.host[data-keep="{name}"]'
+
+
+async def into_view(page: Page, name: str) -> None:
+    await page.evaluate("(name) => document.querySelector(name).scrollIntoView({ block: 'center' })", place(name))
+
+
+async def test_what_went_to_a_host_comes_when_it_is_opened_and_stays_with_the_focus(
+    site: Site, context: BrowserContext
+) -> None:
+    exchange(site, 1, "/first")
+    page = await opened(context, site, "/network?session=one")
+    summary = host(page, "h.example.org").locator("summary").first
+    await expect(page.locator("table.exchanges")).to_have_count(0)
+    await summary.press("Enter")
+    await expect(page.locator("table.exchanges tbody tr")).to_have_count(1)
+    exchange(site, 2, "/second")
+    await expect(page.locator("table.exchanges tbody tr")).to_have_count(2)
+    await expect(summary).to_be_focused()
+    await summary.press("Enter")
+    exchange(site, 3, "/third")
+    await expect(host(page, "h.example.org")).to_contain_text("3 requests")
+    await expect(page.locator("table.exchanges")).to_have_count(0)
+
+
+async def test_what_the_pointer_or_the_focus_is_on_stays_where_it_is(site: Site, context: BrowserContext) -> None:
+    for number in range(40):
+        exchange(site, number, "/", host=f"h{number}.example.org")
+    page = await opened(context, site, "/network?session=one")
+    for is_by_pointer in (True, False):
+        name = "h20.example.org"
+        await into_view(page, name)
+        if is_by_pointer:
+            await page.mouse.move(300, await top(page, name) + 5)
+        else:
+            await host(page, name).locator("summary").focus()
+        was = await top(page, name)
+        exchange(site, 50 + is_by_pointer, "/", host=f"new-{is_by_pointer}.example.org")
+        exchange(site, 60 + is_by_pointer, "/", host="h39.example.org")
+        await expect(host(page, f"new-{is_by_pointer}.example.org")).to_have_count(1)
+        await page.evaluate(SHOWN)
+        assert abs(await top(page, name) - was) < 1, is_by_pointer
+        await page.mouse.move(5, 5)
+
+
+async def test_what_is_read_further_down_stays_though_nobody_points_at_it(site: Site, context: BrowserContext) -> None:
+    for number in range(40):
+        exchange(site, number, "/", host=f"h{number}.example.org")
+    page = await opened(context, site, "/network?session=one")
+    await into_view(page, "h0.example.org")
+    was = await top(page, "h0.example.org")
+    exchange(site, 50, "/", host="new.example.org")
+    await expect(host(page, "new.example.org")).to_have_count(1)
+    await page.evaluate(SHOWN)
+    assert abs(await top(page, "h0.example.org") - was) < 1
+
+
+async def test_a_host_is_found_by_words_of_its_name(site: Site, context: BrowserContext) -> None:
+    for number, name in enumerate(("api.one.org", "api.two.org", "www.one.org")):
+        exchange(site, number, "/", host=name)
+    page = await opened(context, site, "/network?session=one")
+    await page.get_by_label("Find").fill("one api")
+    await expect(page.locator("details.host")).to_have_count(1)
+    exchange(site, 9, "/", host="api.one.net")
+    await expect(page.locator("details.host")).to_have_count(2)
+    await page.get_by_label("Find").fill("nobody")
+    await expect(page.locator("#network")).to_contain_text("No host has these words")

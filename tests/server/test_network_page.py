@@ -1,6 +1,8 @@
 """The Network page's data through the operator's door."""
 
+import asyncio
 import html
+import re
 
 import httpx
 import msgspec
@@ -9,13 +11,24 @@ from supervisor.core.actions import Exec, Network
 from supervisor.core.egress_wire import Answer, Body, Question, Reserve, Settled, Spent
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.core.spend import Charge
+from supervisor.server.network_views import MOST_HOSTS
 from tests.fakes.parts import SECRET, FakeParts
 
 RLO = "\u202e"
+# The list as the page fetches it while the host is open.
+OPENED = "/parts/network?session=one&opened=a.example.org"
 
 
-def send(parts: FakeParts, question_id: int, path: str = "/", session: str = "one", *, settle: bool = True) -> None:
-    action = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=path)
+def send(
+    parts: FakeParts,
+    question_id: int,
+    path: str = "/",
+    session: str = "one",
+    host: str = "a.example.org",
+    *,
+    settle: bool = True,
+) -> None:
+    action = Network(operation="request", host=host, port=443, scheme="https", method="GET", path=path)
     question = Question(question_id=question_id, session_id=session, connection_id="c", action=action)
     parts.network_log.answered(question, Answer(question_id=question_id, decision="allow", why="a rule", rule="r"))
     if not settle:
@@ -66,6 +79,58 @@ async def test_the_archive_is_a_download_oldest_first(cli: httpx.AsyncClient, pa
     ]  # fmt: skip
 
 
+async def test_only_hosts_that_are_open_bring_their_exchanges(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    for number, host in enumerate(("a.example.org", "b.example.org"), 1):
+        send(parts, number, f"/on-{number}", host=host)
+    assert "/on-" not in (await browser.get("/network?session=one")).text
+    part = (await browser.get(OPENED)).text
+    assert "/on-1" in part
+    assert "/on-2" not in part
+    assert "/on-1" in (await browser.get(f"{OPENED}&opened=b.example.org&opened=none")).text
+
+
+def hosts_in(part: httpx.Response) -> list[str]:
+    return re.findall(r'<details class="host" data-keep="([^"]*)"', part.text)
+
+
+async def test_a_long_list_is_cut_and_found_by_words_but_for_what_is_open(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    names = [f"h{number}.{'odd' if number % 2 else 'even'}.example.org" for number in range(MOST_HOSTS + 20)]
+    for number, name in enumerate(names):
+        send(parts, number, host=name)
+    part = await browser.get("/parts/network?session=one")
+    assert hosts_in(part) == names[:19:-1]
+    assert "And 20 more hosts" in part.text
+    part = await browser.get(f"/parts/network?session=one&opened={names[0]}")
+    assert hosts_in(part) == [*names[:19:-1], names[0]]
+    assert "And 19 more hosts" in part.text
+    assert hosts_in(await browser.get("/parts/network?session=one&find=ODD h11")) == [
+        f"h{number}.odd.example.org" for number in (119, 117, 115, 113, 111, 11)
+    ]
+    assert "No host has these words" in (await browser.get("/parts/network?session=one&find=none")).text
+
+
+async def test_hosts_stay_in_their_place_whatever_is_used_next(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    for number, name in enumerate(("first", "second", "first", "third", "first")):
+        send(parts, number, host=name)
+    assert hosts_in(await browser.get("/parts/network?session=one")) == ["third", "second", "first"]
+
+
+async def test_the_archive_is_made_while_verdicts_are_given(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    """Whoever fetches a long list or an archive takes no turn of the loop that is as long as making it."""
+    for number in range(300):
+        send(parts, number)
+    for path in ("/api/sessions/one/network.har", "/network?session=one", "/api/sessions/one/network"):
+        turns = 0
+        fetching = asyncio.create_task(cli.get(path))
+        while not fetching.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert (await fetching).status_code == 200
+        assert turns > (300 if path.endswith("har") else 20), path
+
+
 async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -> None:
     for path in ("/api/sessions/none/network", "/api/sessions/none/network.har", "/network?session=none"):
         assert (await browser.get(path)).status_code == 404, path
@@ -104,7 +169,7 @@ async def test_the_page_of_an_exchange_says_the_whole_target_and_why(
     page = html.unescape((await browser.get("/network/one/1")).text)
     assert f"PUT https://a.example.org{path}" in page
     assert "nobody's business <code>network(* https://a.example.org/**)</code>" in page
-    assert "nobody's business" in html.unescape((await browser.get("/network?session=one")).text)
+    assert "nobody's business" in html.unescape((await browser.get(OPENED)).text)
 
 
 async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
@@ -152,7 +217,7 @@ async def test_headers_of_a_response_are_shown_and_archived(browser: httpx.Async
     assert "Headers of the request" in page
     assert "Headers of the response" in page
     assert "X-Text: &lt;i&gt;" in page
-    assert "1 headers, 2 of the response" in (await browser.get("/network?session=one")).text
+    assert "1 header, 2 of the response" in (await browser.get(OPENED)).text
     entries = msgspec.json.decode((await browser.get("/api/sessions/one/network.har")).content)["log"]["entries"]
     assert [one["name"] for one in entries[0]["response"]["headers"]] == ["X-Text", "X-Said"]
     assert SECRET not in page + str(entries)
@@ -169,7 +234,7 @@ async def test_what_a_call_of_a_model_used_is_on_its_row_and_on_its_page(
     parts.network_log.called(Spent(question_id=2, usage=None), charge)
     words = "1,200 tokens in, 5 from the cache, 7 out, $0.0020; without the provider&#39;s own count"
     (one,) = parts.network_log.of_session("one")
-    for path in ("/network?session=one", f"/network/one/{one.number}"):
+    for path in (OPENED, f"/network/one/{one.number}"):
         page = (await browser.get(path)).text
         assert words in page, path
         assert "&lt;i&gt;\\u{202e}" in page

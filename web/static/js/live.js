@@ -11,6 +11,10 @@ const LAST_RETRY_MS = 5000;
 const PATIENCE_MS = 1200;
 // A program may send hundreds of requests a second; a person reads none of them that fast.
 const NETWORK_PAUSE_MS = 700;
+// To show a long list takes a slow browser long. It is shown anew after so many times that: the rest of the time is the person's.
+const PAUSE_TIMES = 10;
+const LONGEST_PAUSE_MS = 20000;
+let networkPauseMs = NETWORK_PAUSE_MS;
 const SPEND_PAUSE_MS = 1500;
 
 let retryMs = FIRST_RETRY_MS;
@@ -62,8 +66,7 @@ const handlers = {
   session() { soon("session"); soon("spend", SPEND_PAUSE_MS); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },
   network(event) {
-    const shown = $("network-session");
-    if (shown && shown.value === event.session_id) soon("network", NETWORK_PAUSE_MS);
+    if (document.querySelector("[data-network]")?.dataset.network === event.session_id) soon("network", networkPauseMs);
   },
   quiet() { soon("quiet", NETWORK_PAUSE_MS); },
   banner() { fire("banner"); },
@@ -95,7 +98,12 @@ function show(state, text) {
   $("live-text").textContent = text;
 }
 
-function fire(name) {
+// The list of what went over the network was shown anew, which took so long.
+export function networkShown(tookMs) {
+  networkPauseMs = Math.min(Math.max(NETWORK_PAUSE_MS, PAUSE_TIMES * tookMs), LONGEST_PAUSE_MS);
+}
+
+export function fire(name) {
   if (name === "history" && $("newer")) $("newer").hidden = false;
   document.body.dispatchEvent(new CustomEvent(`gatehouse:${name}`));
 }

@@ -4,6 +4,7 @@ import { watchCards } from "./cards.js";
 import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchHand } from "./hand.js";
+import { watchHosts } from "./hosts.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
@@ -11,6 +12,7 @@ import { watchParts } from "./parts.js";
 import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
 import { watchOpened } from "./opened.js";
+import { watchPlaces } from "./places.js";
 import { watchTime } from "./time.js";
 
 watchHand();
@@ -23,6 +25,8 @@ watchChanges();
 watchKeys();
 watchHunks();
 watchOpened();
+watchHosts();
+watchPlaces(); // last: it looks where things are once all else is as it was
 watchRules();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
