@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Action, category_of, fingerprint
+from supervisor.core import url_secrets
+from supervisor.core.actions import Action, Network, category_of, fingerprint
 from supervisor.core.approvals import Request
 from supervisor.core.verdicts import Rule, Verdict
 from supervisor.grants import Grant
@@ -14,10 +15,11 @@ LONG_CHARS = 500
 
 def judged(action: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
     """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it passes the redactor when it is written."""
+    recorded = url_secrets.hidden(action) if isinstance(action, Network) else action
     fields = {
         "session": session_id,
         "category": category_of(action),
-        "action": msgspec.to_builtins(action),
+        "action": msgspec.to_builtins(recorded),
         "fingerprint": fingerprint(action),
         "verdict": verdict.decision,
         "rule": verdict.rule,

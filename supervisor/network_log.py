@@ -3,7 +3,7 @@
 It is fed by the network broker and read by the pages. It is separate from the audit log, which has every verdict for good: here
 are bytes, times and headers of the last exchanges, in memory, bounded. It decides nothing, and must never hold back an answer.
 
-INVARIANT: what is read here passed the redactor, and what authenticates never comes here; bodies come only where it was asked for, and only their beginnings.
+INVARIANT: what is read here passed the redactor, and what authenticates is kept nowhere here, nor the values of a query that do; bodies come only where it was asked for, and only their beginnings.
 """
 
 from collections import Counter, OrderedDict
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.clock import Clock
+from supervisor.core import url_secrets
 from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
 from supervisor.core.money import microusd
@@ -109,13 +110,13 @@ class NetworkLog:
                 Exchange(
                     number=0,
                     session_id=question.session_id,
-                    action=question.action,
+                    action=url_secrets.hidden(question.action),
                     at=at,
                     verdict=answer.decision,
                     why=answer.why,
                     rule=answer.rule,
                     request_id=answer.request_id,
-                    headers=question.headers[:MOST_HEADERS],
+                    headers=url_secrets.in_headers(question.headers[:MOST_HEADERS]),
                     ended_at=None if answer.decision == "allow" else at,
                 ),
             )
@@ -129,8 +130,8 @@ class NetworkLog:
         why = refused.why if refused.count == 1 else f"{refused.why} ({refused.count} times)"
         self._keep(
             Exchange(
-                number=0, session_id=refused.session_id, action=refused.action, at=now, verdict="deny", why=why,
-                ended_at=now,
+                number=0, session_id=refused.session_id, action=url_secrets.hidden(refused.action), at=now,
+                verdict="deny", why=why, ended_at=now,
             ),
         )  # fmt: skip
         self.on_change(refused.session_id)
@@ -145,7 +146,7 @@ class NetworkLog:
         """What came of an allowed question."""
         self._catch_up()
         detail = settled.detail
-        headers = settled.headers[:MOST_HEADERS]
+        headers = url_secrets.in_headers(settled.headers[:MOST_HEADERS])
         self._change(
             settled.question_id,
             ended_at=self._clock.now(),

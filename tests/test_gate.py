@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from supervisor.approval_queue import MOST_PENDING_PER_SESSION
-from supervisor.core.actions import Exec, FileChange, Git, Network, Proposal
+from supervisor.core.actions import Exec, FileChange, Git, Network, Proposal, fingerprint, title
 from supervisor.core.approvals import Request, status
+from supervisor.core.history import read_history
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
 from supervisor.gate import Grant, Refused
 from supervisor.store import requests as store
@@ -384,6 +385,36 @@ def test_a_secret_in_an_action_is_stored_nowhere_yet_the_action_can_be_carried_o
     world.close()
     for path in tmp_path.iterdir():
         assert b"hunter2hunter2" not in path.read_bytes(), path
+
+
+def test_what_authenticates_in_an_address_is_stored_nowhere_yet_the_request_can_go_out(
+    world: World, tmp_path: Path
+) -> None:
+    action = Network(
+        operation="request",
+        host="example.org",
+        port=443,
+        scheme="https",
+        method="GET",
+        path="/?access_token=of-ada&a=1",
+    )
+    request = world.ask(action)
+    assert title(request.action) == "GET https://example.org/?access_token=[hidden]&a=1"
+    world.gate.resolve(request.id, "approved", by="operator", shown_fingerprint=fingerprint(action))
+    grant = granted(world.gate.claim(request.id, "s1"))
+    grant.use(world.gate.action_of(request))
+    again = world.ask(action)
+    world.gate.resolve(again.id, "approved", by="operator")
+    with pytest.raises(RefusedError):  # a grant is for the address as it is, not for what is shown of it
+        granted(world.gate.claim(again.id, "s1")).use(again.action)
+    world.gate.record_refusal(action, "s1", "for once")
+    world.gate.judge(action, "s1")
+    world.close()
+    log = (tmp_path / "audit.log").read_bytes().splitlines(keepends=True)
+    assert len(log) > 3
+    for path in tmp_path.iterdir():
+        assert b"of-ada" not in path.read_bytes(), path
+    assert not any(past.is_redacted for past in read_history(log, "audit.log")), "rules judge it as before"
 
 
 def test_a_push_to_a_remote_that_the_repository_does_not_know_is_denied(world: World) -> None:

@@ -94,6 +94,20 @@ def test_no_secret_is_kept() -> None:
     assert desk.log.of_session("one")[0].headers[1] == ("accept", "*/*")
 
 
+def test_no_value_that_authenticates_in_an_address_is_kept() -> None:
+    desk = Desk()
+    action = msgspec.structs.replace(ACTION, path="/?access_token=of-ada")
+    desk.ask(1, action=action, headers=(("Referer", "https://b.example.org/?sig=of-ada"),))
+    desk.log.settled(
+        Settled(question_id=1, outcome="done", detail={}, headers=(("Location", "/#access_token=of-ada"),))
+    )
+    desk.log.refused(Refused(session_id="one", action=action, why="two hosts"))
+    found = desk.log.of_session("one")
+    assert {one.action.path for one in found} == {"/?access_token=[hidden]"}
+    assert found[1].headers == (("Referer", "https://b.example.org/?sig=[hidden]"),)
+    assert "of-ada" not in repr(found)
+
+
 def test_it_is_bounded() -> None:
     desk = Desk()
     for number in range(MOST_EXCHANGES + 10):

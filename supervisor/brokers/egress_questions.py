@@ -16,6 +16,7 @@ import asyncio
 import msgspec
 import structlog
 
+from supervisor.core import url_secrets
 from supervisor.core.actions import Network, fingerprint
 from supervisor.core.egress_wire import Answer, CloseConnection, Draw, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
@@ -140,7 +141,7 @@ class EgressQuestions:
                 "verdict_given",
                 session=refused.session_id,
                 category="network",
-                action=msgspec.to_builtins(refused.action),
+                action=msgspec.to_builtins(url_secrets.hidden(refused.action)),
                 fingerprint=fingerprint(refused.action),
                 verdict="deny",
                 rule=None,

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Action
+from supervisor.core import url_secrets
+from supervisor.core.actions import Action, Network
 from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms
 from supervisor.core.writings import MOST_LAYERS
 
@@ -144,6 +145,7 @@ def _texts(value: Any) -> list[str]:
 
 def redacted(action: Action, redactor: Redactor) -> Action:
     """The action as it may be stored and shown."""
+    action = url_secrets.hidden(action) if isinstance(action, Network) else action
     if redactor.is_clean(action):
         return action
     # Each text by itself: in an encoded one the `n` of a line break would stand right before a token, and hide where it begins.

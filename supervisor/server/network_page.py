@@ -18,6 +18,7 @@ from litestar.types import ControllerRouterHandler
 import supervisor
 from supervisor.core.actions import Network
 from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, Host, by_host
+from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, UserError
 from supervisor.network_log import Held
@@ -105,11 +106,10 @@ async def exchange(request: AnyRequest, session_id: FromPath[str], number: FromP
     session = parts.sessions.get(session_id)
     view = _one(parts, session.id, number)
     values = page_values.frame(request, "network") | {
-        "one": network_views.exchange(parts.redactor, view.exchange),
         "bodies": view.bodies,
         "keeps": session.keep_bodies,
     }
-    return await asyncio.to_thread(lambda: page_values.html("exchange.html", **values))
+    return await asyncio.to_thread(_exchange_page, values, view.exchange, parts.redactor)
 
 
 @post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200, sync_to_thread=False)
@@ -182,6 +182,10 @@ def _shown(parts: Parts, session: Session) -> Shown:
 
 def _page(values: dict[str, Any], shown: Shown | None) -> Response[str]:
     return page_values.html("network.html", **values, **({} if shown is None else network_views.hosts(shown)))
+
+
+def _exchange_page(values: dict[str, Any], one: Exchange, redactor: Redactor) -> Response[str]:
+    return page_values.html("exchange.html", **values, one=network_views.exchange(redactor, one))
 
 
 def _part(shown: Shown) -> Response[str]:

@@ -1,16 +1,20 @@
 """The Network page's data through the operator's door."""
 
-import asyncio
 import html
 import re
+import threading
+from typing import Any
 
 import httpx
 import msgspec
 
+from supervisor.brokers.egress_questions import EgressQuestions
 from supervisor.core.actions import Exec, Network
-from supervisor.core.egress_wire import Answer, Body, Question, Reserve, Settled, Spent
+from supervisor.core.egress_wire import Answer, Body, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
+from supervisor.server import network_views
 from supervisor.server.network_views import MOST_HOSTS
 from tests.fakes.parts import SECRET, FakeParts
 
@@ -79,6 +83,25 @@ async def test_the_archive_is_a_download_oldest_first(cli: httpx.AsyncClient, pa
     ]  # fmt: skip
 
 
+async def test_values_that_authenticate_are_on_no_page_and_in_no_archive(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    path = "/a?access_token=of-ada&b=1"
+    send(parts, 1, path)
+    asked = Network(operation="request", host="b.example.org", port=443, scheme="https", method="GET", path=path)
+    parts.gate.ask(asked, session_id="one", reason="", origin="egress", hold_s=60)
+    refused = Refused(session_id="one", action=asked, why="two hosts")
+    EgressQuestions(parts.gate, 1).refused(refused)
+    parts.network_log.refused(refused)
+    for address in ("/", "/network", OPENED, "/network/one/1", "/history", "/api/requests", "/api/quiet",
+                    "/api/sessions/one/network", "/api/sessions/one/network/1", "/api/sessions/one/network.har"):  # fmt: skip
+        answer = await browser.get(address)
+        assert answer.status_code == 200, address
+        assert "of-ada" not in answer.text, address
+    for address in ("/", OPENED, "/network/one/1", "/history", "/api/sessions/one/network.har"):
+        assert "/a?access_token=[hidden]&" in html.unescape((await browser.get(address)).text), address
+
+
 async def test_only_hosts_that_are_open_bring_their_exchanges(browser: httpx.AsyncClient, parts: FakeParts) -> None:
     for number, host in enumerate(("a.example.org", "b.example.org"), 1):
         send(parts, number, f"/on-{number}", host=host)
@@ -117,18 +140,36 @@ async def test_hosts_stay_in_their_place_whatever_is_used_next(browser: httpx.As
     assert hosts_in(await browser.get("/parts/network?session=one")) == ["third", "second", "first"]
 
 
-async def test_the_archive_is_made_while_verdicts_are_given(cli: httpx.AsyncClient, parts: FakeParts) -> None:
-    """Whoever fetches a long list or an archive takes no turn of the loop that is as long as making it."""
-    for number in range(300):
+class Noting(Redactor):
+    """In which threads texts were looked through, as all are before they are shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def text(self, value: str) -> str:
+        self.threads.add(threading.get_ident())
+        return super().text(value)
+
+    def data(self, value: Any) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().data(value)
+
+
+async def test_nobody_waits_for_a_page_or_an_archive(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    """The loop gives every verdict: what is long is made in a thread, an archive entry by entry."""
+    for number in range(3):
         send(parts, number)
-    for path in ("/api/sessions/one/network.har", "/network?session=one", "/api/sessions/one/network"):
-        turns = 0
-        fetching = asyncio.create_task(cli.get(path))
-        while not fetching.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert (await fetching).status_code == 200
-        assert turns > (300 if path.endswith("har") else 20), path
+    for path in ("/network", OPENED, "/network/one/1", "/api/sessions/one/network", "/api/sessions/one/network/1",
+                 "/api/sessions/one/network.har"):  # fmt: skip
+        parts.redactor = Noting()
+        assert (await browser.get(path)).status_code == 200, path
+        assert (bool(parts.redactor.threads), threading.get_ident() in parts.redactor.threads) == (
+            path != "/network",
+            False,
+        )
+    pieces = list(network_views.archive(parts.network_log.held("one"), {}, parts.redactor, "1"))
+    assert len(pieces) == 3 + 2
 
 
 async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -> None:

@@ -1,0 +1,96 @@
+"""What authenticates in an address: the values of query names such as `access_token` or `X-Amz-Signature`, taken out of all that is stored or shown.
+
+It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no shape to go by, and known ones are `redact`'s. Only what
+is stored or shown passes here: rules, fingerprints and what goes out have the address as it is. That changes no verdict, now or when a
+record is judged again, since rules compare the path without its query (`urls.normalise_path`); a grant is bound to the address as it is.
+
+INVARIANT: of a name that may also say what is to be done (`code`), only what looks like a random value is hidden: whoever answers must see what acts.
+A long value says how long it is: much may go out under the name of a token.
+"""
+
+import re
+from functools import lru_cache
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from supervisor.core.actions import Network
+
+MARK = "[hidden]"
+# Longer than the tokens that people know; an address may have 16,000 characters.
+LONG_CHARS = 200
+# One of these words in a name: `access_token`, `apiKey`, `X-Amz-Credential`, `user[password]`.
+_WORDS = frozenset(
+    {
+        "accesskey", "accesstoken", "apikey", "assertion", "auth", "authkey", "authorization", "authtoken", "bearer",
+        "clientsecret", "credential", "credentials", "hmac", "idtoken", "jsessionid", "jwt", "key", "otp", "pass",
+        "passcode", "passphrase", "passwd", "password", "phpsessid", "privatekey", "pwd", "refreshtoken",
+        "samlresponse", "secret", "secretkey", "secrets", "sessionid", "sessiontoken", "sid", "sig", "sign",
+        "signature", "ticket", "token", "tokens", "totp",
+    }
+)  # fmt: skip
+# All words of a name, in one.
+_NAMES = frozenset({"awsaccesskeyid", "session", "sessionid", "sessid"})
+# These authenticate where they look like it: `code` is also of a country, an error, or a program.
+_CODES = frozenset({"authcode", "authorizationcode", "code", "devicecode", "usercode"})
+_RANDOM = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9._~/=-]{6,}\Z")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# INVARIANT: a value ends where no server reads it on. Some take `;` for the start of another name, others for a part of the value: it is both here.
+_NAME_IN_QUERY = re.compile(r"(?:^|(?<=[?&;#]))([^?&;#=]+)=")
+_END_IN_QUERY = re.compile(r"[&#]|\Z")
+_NAME_IN_TEXT = re.compile(r"(?<=[?&;#])([^?&;#=\s]+)=")
+_END_IN_TEXT = re.compile(r"[&#\s\"'<>]|\Z")
+
+
+def hidden(action: Network) -> Network:
+    """The action as it may be stored and shown."""
+    path = None if action.path is None else in_target(action.path)
+    return action if path == action.path else msgspec.structs.replace(action, path=path)
+
+
+def in_target(target: str) -> str:
+    """A request's target (`/path?query`) without values that authenticate."""
+    path, mark, query = target.partition("?")
+    return path + mark + _without(query, _NAME_IN_QUERY, _END_IN_QUERY) if "=" in query else target
+
+
+def in_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Headers with addresses in them (Referer, Location, Link and others) without such values."""
+    if not any("=" in value for _, value in headers):
+        return headers
+    return tuple((name, _without(value, _NAME_IN_TEXT, _END_IN_TEXT)) for name, value in headers)
+
+
+def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
+    parts: list[str] = []
+    done = 0
+    for found in names.finditer(text):
+        if found.start() < done:
+            continue
+        end = ends.search(text, found.end())
+        value = text[found.end() : end.start() if end is not None else len(text)]
+        if value and authenticates(found[1], value):
+            parts += [text[done : found.end()], _mark(value)]
+            done = found.end() + len(value)
+    return "".join([*parts, text[done:]])
+
+
+def authenticates(name: str, value: str) -> bool:
+    """Whether who has this value of a query, with this name as it is written, could pass for who sent it."""
+    kind = _kind(name)
+    return kind == "secret" or (kind == "code" and _RANDOM.match(unquote_plus(value)) is not None)
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str:
+    words = [word.lower() for word in _WORD.findall(unquote_plus(name))]
+    joined = "".join(words)
+    if joined in _CODES:
+        return "code"
+    return "secret" if joined in _NAMES or not _WORDS.isdisjoint([joined, *words]) else ""
+
+
+def _mark(value: str) -> str:
+    if value.startswith(MARK[:-1]) and value.endswith("]"):
+        return value  # it passed here before
+    return MARK if len(value) <= LONG_CHARS else f"[hidden: {len(value):,} characters]"
