@@ -6,6 +6,7 @@ are bytes, times and headers of the last exchanges, in memory, bounded. It decid
 INVARIANT: what is read here passed the redactor, and what authenticates is kept nowhere here, nor the values of a query that do; bodies come only where it was asked for, and only their beginnings.
 """
 
+import base64
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,11 +14,11 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.clock import Clock
-from supervisor.core import url_secrets
+from supervisor.core import body_text, url_secrets
 from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
 from supervisor.core.money import microusd
-from supervisor.core.redact import Redactor
+from supervisor.core.redact import MARK, Redactor
 from supervisor.core.spend import Charge
 
 MOST_EXCHANGES = 2000
@@ -25,7 +26,7 @@ MOST_SESSIONS = 50
 MOST_HEADERS = 60
 # Answers that are noted and not kept yet.
 MOST_NOTED = 64
-# What is shown of a body, and of all that are kept, in characters.
+# What is shown of a body, in characters, or in bytes where it is no text; and of all that are kept, in characters.
 MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
 
@@ -56,7 +57,7 @@ class NetworkLog:
         self._bodies_chars = 0
         self._number = 0
         self._calls: dict[int, tuple[tuple[str, int], str]] = {}
-        self._noted: list[tuple[Question, Answer, float]] = []
+        self._noted: list[tuple[Question, Answer, float, float]] = []
         self.on_change: Callable[[str], None] = lambda session_id: None
 
     def of_session(self, session_id: str) -> list[Exchange]:
@@ -79,22 +80,42 @@ class NetworkLog:
         if number not in self._sessions.get(session_id, {}):
             return
         key = (session_id, number)
-        text = self._redactor.text(_as_text(self._redactor.body(body.data)))[:MOST_BODY_CHARS]
-        kept = KeptBody(
-            media_type=self._redactor.text(body.media_type), text=text, whole_bytes=max(0, body.whole_bytes)
-        )
+        kept = self._kept(body)
         self._bodies[key] = msgspec.structs.replace(self._bodies.get(key, NO_BODIES), **{body.of: kept})
-        self._bodies_chars += len(text)
+        self._bodies_chars += len(kept.text)
         while self._bodies_chars > MOST_BODIES_CHARS:
             self._drop_bodies(next(iter(self._bodies)))
 
-    def answered(self, question: Question, answer: Answer) -> None:
-        """A question of egress was answered. What is asked about addresses afterwards belongs to the same exchange.
+    def _kept(self, body: Body) -> KeptBody:
+        """INVARIANT: secrets are taken out of the bytes before anybody reads a text or another coding in them."""
+        is_cut = max(len(body.data), body.whole_bytes) > MOST_BODY_CHARS
+        charset = body_text.charset_of(body.data, body.media_type, is_cut=is_cut)
+        if charset is None:
+            clean = self._redactor.body(body.data).decode("latin-1")
+            clean_bytes = self._redactor.text(clean).encode("latin-1", "replace")[:MOST_BODY_CHARS]
+            text = base64.b64encode(clean_bytes).decode()
+        else:
+            # As the text around it is written, but for the half of a character that isn't part of a secret there.
+            mark = MARK.encode(charset).strip(b"\0")
+            text = self._redactor.text(body_text.decoded(self._redactor.body(body.data, mark), charset))[
+                :MOST_BODY_CHARS
+            ]
+        return KeptBody(
+            media_type=self._redactor.text(body.media_type),
+            text=text,
+            whole_bytes=max(0, body.whole_bytes),
+            read_bytes=len(body.data),
+            encoding="base64" if charset is None else "",
+            is_cut=is_cut,
+        )
+
+    def answered(self, question: Question, answer: Answer, held_s: float = 0.0) -> None:
+        """A question of egress was answered, after it was held so long for a person. What is asked about addresses afterwards belongs to the same exchange.
 
         Most are only noted here: whoever asked goes on in this moment, often on the same processor.
         """
         if question.after is None:
-            self._noted.append((question, answer, self._clock.now()))
+            self._noted.append((question, answer, self._clock.now(), held_s))
             if len(self._noted) >= MOST_NOTED:
                 self._catch_up()
             self.on_change(question.session_id)
@@ -105,13 +126,15 @@ class NetworkLog:
     def _catch_up(self) -> None:
         """Keep what was only noted: before anything is read, or kept after it."""
         noted, self._noted = self._noted, []
-        for question, answer, at in noted:
+        for question, answer, at, held_s in noted:
             exchange = self._keep(
                 Exchange(
                     number=0,
                     session_id=question.session_id,
                     action=url_secrets.hidden(question.action),
-                    at=at,
+                    at=at - held_s,
+                    held_s=held_s,
+                    is_upgrade=question.is_upgrade,
                     verdict=answer.decision,
                     why=answer.why,
                     rule=answer.rule,
@@ -239,13 +262,6 @@ def _of_charge(model: str, charge: Charge) -> CallOfModel:
         cost_microusd=microusd(charge.cost_picousd),
         flags=charge.flags,
     )
-
-
-def _as_text(data: bytes) -> str:
-    """What can be read as text; of anything else nothing."""
-    if b"\0" in data:
-        return ""
-    return data.decode("utf-8", "replace")
 
 
 def _whole(value: object) -> int | None:

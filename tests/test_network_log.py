@@ -1,5 +1,6 @@
 """The network log: bounded, redacted, and never mixing one question up with another."""
 
+import base64
 from typing import Literal
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from supervisor import network_log
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Body, Decision, Question, Refused, Reserve, Settled, Spent
-from supervisor.core.exchanges import CallOfModel, name_of
+from supervisor.core.exchanges import CallOfModel, KeptBody, name_of
 from supervisor.core.model_calls import Api, ModelCall, Tokens
 from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
@@ -146,8 +147,53 @@ def test_a_host_keeps_its_place_as_long_as_it_is_known() -> None:
     assert desk.log.held("one").places == {}
 
 
-def body(question_id: int, data: bytes, of: Literal["request", "response"] = "response") -> Body:
-    return Body(question_id=question_id, of=of, media_type="text/plain", data=data, whole_bytes=len(data))
+def body(
+    question_id: int, data: bytes, of: Literal["request", "response"] = "response", media_type: str = "text/plain"
+) -> Body:
+    return Body(question_id=question_id, of=of, media_type=media_type, data=data, whole_bytes=len(data))
+
+
+def test_secrets_are_taken_out_of_a_body_before_it_is_read_however_it_is_written() -> None:
+    desk = Desk()
+    desk.ask(1)
+    token = "ghp_" + "a" * 36
+    for charset in ("utf-8", "utf-16-le", "utf-16-be", "latin-1"):
+        text = f"é {SECRET} and {token} é"
+        data = text.encode(charset)
+        label = charset.replace("latin-1", "iso-8859-1").replace("utf-16-", "utf-16")
+        desk.log.body(body(1, data, media_type=f"text/plain; charset={label}"))
+        found = kept_response(desk)
+        assert (found.text, found.encoding) == ("é [redacted] and [redacted] é", ""), charset
+        assert (found.read_bytes, found.whole_bytes, found.is_cut) == (len(data), len(data), False)
+    desk.log.body(body(1, b"\0\xff" + SECRET.encode() + b"\xff" + token.encode() + b"\xff", media_type="a/b"))
+    found = kept_response(desk)
+    assert found.encoding == "base64"
+    assert base64.b64decode(found.text) == b"\0\xff[redacted]\xff[redacted]\xff"
+    # Who says that it is written in another way than it is hides nothing by it.
+    desk.log.body(body(1, SECRET.encode() + b"abcd", media_type="text/plain; charset=utf-16"))
+    assert SECRET.encode() not in kept_response(desk).text.encode("utf-16-le")
+
+
+def kept_response(desk: Desk) -> KeptBody:
+    (kept,) = desk.log.bodies("one").values()
+    assert kept.response is not None
+    return kept.response
+
+
+def test_a_body_that_came_longer_than_is_kept_says_so() -> None:
+    desk = Desk()
+    desk.ask(1)
+    desk.log.body(Body(question_id=1, of="response", media_type="", data=b"x" * 70_000, whole_bytes=5_000_000))
+    found = kept_response(desk)
+    assert (len(found.text), found.is_cut, found.whole_bytes) == (MOST_BODY_CHARS, True, 5_000_000)
+
+
+def test_time_that_a_person_took_is_apart_and_it_began_when_it_was_asked() -> None:
+    desk = Desk()
+    question = Question(question_id=1, session_id="one", connection_id="c", action=ACTION, is_upgrade=True)
+    desk.log.answered(question, Answer(question_id=1, decision="allow"), 12.5)
+    (one,) = desk.log.of_session("one")
+    assert (one.held_s, one.at, one.is_upgrade) == (12.5, desk.clock.now() - 12.5, True)
 
 
 def test_bodies_are_redacted_then_cut_and_only_text_is_shown() -> None:
@@ -160,7 +206,8 @@ def test_bodies_are_redacted_then_cut_and_only_text_is_shown() -> None:
     assert kept.response is not None
     assert kept.response.text == "x" * (MOST_BODY_CHARS - 4) + "[red"
     assert kept.request is not None
-    assert (kept.request.text, kept.request.whole_bytes) == ("", 3)
+    assert (kept.request.text, kept.request.encoding, kept.request.whole_bytes) == ("AAEC", "base64", 3)
+    assert (kept.response.is_cut, kept.request.is_cut) == (True, False)
     assert desk.log.bodies("two") == {}
 
 

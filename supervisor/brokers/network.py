@@ -441,15 +441,19 @@ class NetworkBroker:
                 self._log.calling(question)
             run.channel.send(answer)
             return
+        asked_at = asyncio.get_running_loop().time()
         answer = await run.questions.answer(question)
+        # Nothing but a person takes long.
+        by_person = answer.request_id is not None or answer.decision == "ask_timeout"
+        held_s = round(asyncio.get_running_loop().time() - asked_at, 3) if by_person else 0.0
         # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
         if answer.decision == "allow" and question.after is None and not answer.settle:
             answer = msgspec.structs.replace(answer, settle=True)
-        self._reply(run, question, answer)
+        self._reply(run, question, answer, held_s)
 
-    def _reply(self, run: _Run, question: Question, answer: Answer) -> None:
+    def _reply(self, run: _Run, question: Question, answer: Answer, held_s: float = 0.0) -> None:
         run.channel.send(answer)
-        self._log.answered(question, answer)
+        self._log.answered(question, answer, held_s)
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:

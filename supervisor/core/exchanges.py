@@ -28,7 +28,8 @@ class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection or request. `at` is in seconds since the epoch; bytes are those of its client connection so far.
+    """One connection or request. `at` is when it was asked about, in seconds since the epoch, and `held_s` how long it was held for a person after
+    that; `duration_s` is the time from then on. `is_upgrade`: it goes on as a WebSocket. Bytes are those of its client connection so far.
 
     `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the response, `error` why there was none.
     `headers` are the request's and `response_headers` the response's, without what authenticates. `request_id` is a person's request, where one was asked.
@@ -50,15 +51,21 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     up_bytes: int = 0
     down_bytes: int = 0
     duration_s: float | None = None
+    held_s: float = 0.0
+    is_upgrade: bool = False
     call: CallOfModel | None = None
 
 
 class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a body begins with, as text; empty where it is none. It came as `whole_bytes`."""
+    """What a body begins with: `text`, in base64 where it is none. It came as `whole_bytes`, and `read_bytes` were read of it, once it was decoded: none of
+    what can't be. `is_cut`: there is more of it."""
 
     media_type: str
     text: str
     whole_bytes: int
+    read_bytes: int
+    encoding: Literal["", "base64"] = ""
+    is_cut: bool = False
 
 
 class Bodies(msgspec.Struct, frozen=True, kw_only=True):

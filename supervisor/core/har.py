@@ -11,10 +11,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
+from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, KeptBody, name_of
 
 # Of a length that every reader of JSON takes.
 _MOST_DIGITS = 16
+_WITHOUT_BODY = (101, 204, 205, 304)
 
 
 def head(version: str, cut: int = 0) -> dict[str, Any]:
@@ -33,15 +34,16 @@ def listed(exchanges: Iterable[Exchange]) -> list[Exchange]:
 
 
 def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
-    """What is in it of one request. What was refused has status 0 and the reason as its comment."""
-    took_ms = round((one.duration_s or 0.0) * 1000, 3)
+    """What is in it of one request. What was refused has status 0 and the reason as its comment; what was held for a person was blocked so long."""
+    took_ms, held_ms = _ms(one.duration_s or 0.0), _ms(one.held_s)
     comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
+    scheme = {"http": "ws", "https": "wss"}[one.action.scheme] if one.is_upgrade else one.action.scheme
     return {
         "startedDateTime": datetime.fromtimestamp(one.at, UTC).isoformat(),
-        "time": took_ms,
+        "time": held_ms + took_ms,
         "request": {
             "method": one.action.method or "",
-            "url": f"{one.action.scheme}://{name_of(one.action)}{one.action.path or '/'}",
+            "url": f"{scheme}://{name_of(one.action)}{one.action.path or '/'}",
             "httpVersion": "unknown",
             "cookies": [],
             "headers": _headers(one.headers),
@@ -59,17 +61,18 @@ def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
             "content": _content(one, bodies.response),
             "redirectURL": _header(one.response_headers, "location"),
             "headersSize": -1,
-            "bodySize": -1,
+            "bodySize": _body_size(one, bodies.response),
         },
         "cache": {},
-        "timings": {"send": 0, "wait": took_ms, "receive": 0},
+        "timings": ({"blocked": held_ms} if held_ms else {}) | {"send": 0, "wait": took_ms, "receive": 0},
         "comment": comment,
-    } | _model_call(one.call)
+    } | _our_own(one)
 
 
-def _model_call(call: CallOfModel | None) -> dict[str, Any]:
-    """A field of our own, which the format marks by its first character."""
-    return {} if call is None else {"_modelCall": msgspec.to_builtins(call)}
+def _our_own(one: Exchange) -> dict[str, Any]:
+    """Fields that the format doesn't have, which it marks by their first character; that of a WebSocket is Chromium's."""
+    call = {} if one.call is None else {"_modelCall": msgspec.to_builtins(one.call)}
+    return call | ({"_resourceType": "websocket"} if one.is_upgrade else {})
 
 
 def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
@@ -87,13 +90,62 @@ def _query(path: str) -> list[dict[str, str]]:
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    return {} if body is None else {"postData": {"mimeType": body.media_type, "text": body.text}}
+    """The format has no base64 for it, so that stands in a field of our own."""
+    if body is None:
+        return {}
+    said = {"mimeType": body.media_type, "text": body.text} | _comment(body, is_broken=False)
+    return {"postData": said | ({"_encoding": body.encoding} if body.encoding else {})}
 
 
 def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
-    """Of a body that wasn't kept what the response's head says of it."""
+    """Of a body that wasn't kept what the response's head says of it. `size` is that of what was coded, `compression` how much its coding saved."""
     if body is None:
-        length = _header(one.response_headers, "content-length")
-        is_length = length.isascii() and length.isdigit() and len(length) < _MOST_DIGITS
-        return {"size": int(length) if is_length else 0, "mimeType": _header(one.response_headers, "content-type")}
-    return {"size": body.whole_bytes, "mimeType": body.media_type, "text": body.text}
+        size = 0 if _is_without_body(one) or one.error else _length(one)
+        return {"size": size, "mimeType": _header(one.response_headers, "content-type")}
+    said: dict[str, Any] = {"size": body.whole_bytes, "mimeType": body.media_type}
+    if body.read_bytes and _is_coded(one):
+        said["size"] = body.read_bytes
+        if not body.is_cut:
+            said["compression"] = body.read_bytes - body.whole_bytes
+    if body.read_bytes:
+        said["text"] = body.text
+    if body.encoding:
+        said["encoding"] = body.encoding
+    return said | _comment(body, is_broken=bool(one.error))
+
+
+def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
+    """What a reader couldn't know of a body."""
+    said = []
+    if body.whole_bytes and not body.read_bytes:
+        said.append("its content can't be shown")
+    elif body.is_cut:
+        said.append(f"cut: it begins so, and {body.whole_bytes:,} bytes came")
+    if is_broken:
+        said.append("it broke off")
+    return {"comment": "; ".join(said)} if said else {}
+
+
+def _body_size(one: Exchange, body: KeptBody | None) -> int:
+    """As it came; -1 where nobody knows."""
+    if body is not None:
+        return body.whole_bytes
+    return 0 if _is_without_body(one) else -1
+
+
+def _is_without_body(one: Exchange) -> bool:
+    """RFC 9110 6.4.1. An upgrade's answer is 101."""
+    return one.action.method == "HEAD" or one.status in _WITHOUT_BODY
+
+
+def _is_coded(one: Exchange) -> bool:
+    return _header(one.response_headers, "content-encoding").strip().lower() not in ("", "identity")
+
+
+def _length(one: Exchange) -> int:
+    length = _header(one.response_headers, "content-length")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < _MOST_DIGITS else 0
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

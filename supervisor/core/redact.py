@@ -80,9 +80,9 @@ class Redactor:
             value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode("utf-8", "replace")
         return _SHAPES.sub(MARK, value) if _has_part(value) else value
 
-    def body(self, value: bytes) -> bytes:
-        """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s."""
-        return self._forms.without(value, MARK.encode())
+    def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
+        """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s. `mark` stands for them."""
+        return self._forms.without(value, mark)
 
     def is_clean(self, value: Any) -> bool:
         """Whether data, or a Struct, has nothing in it that could be a secret. False doesn't mean that it has."""

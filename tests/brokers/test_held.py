@@ -25,6 +25,9 @@ async def test_the_policy_says_how_long_and_a_loop_is_one_card(place: Setting, h
         place.office.gate.resolve(card.id, "approved", by="tester")
     assert status_of(await send(place, get(http))) == 200
     assert status_of(await send(place, get(http))) == 403
+    found = place.office.network_log.of_session(place.session_id)
+    assert min(one.held_s for one in found if one.verdict == "ask_timeout") >= 0.05
+    assert sum(one.verdict == "allow" for one in found) == 1
 
 
 async def test_what_was_denied_is_denied_again_without_a_card(place: Setting, http: Origin) -> None:

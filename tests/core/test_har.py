@@ -58,7 +58,9 @@ def test_the_archive_has_what_was_looked_into() -> None:
 
 
 @pytest.mark.parametrize("facts", [{}, {"status": 302, "duration_s": 1.5}, {"verdict": "deny"}, ODD])
-@pytest.mark.parametrize("body", [None, KeptBody(media_type="a/b", text="\u202e</script>", whole_bytes=8)])
+@pytest.mark.parametrize(
+    "body", [None, KeptBody(media_type="a/b", text="\u202e</script>", whole_bytes=8, read_bytes=8)]
+)
 def test_a_strict_reader_takes_the_archive(facts: dict[str, object], body: KeptBody | None) -> None:
     call = CallOfModel(
         model="m", input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_microusd=5
@@ -100,8 +102,8 @@ def test_an_odd_request_is_in_the_archive_too() -> None:
 
 
 def test_the_archive_has_the_bodies_that_were_kept() -> None:
-    sent = KeptBody(media_type="application/json", text='{"a": 1}', whole_bytes=8)
-    came = KeptBody(media_type="text/plain", text="hel", whole_bytes=5)
+    sent = KeptBody(media_type="application/json", text='{"a": 1}', whole_bytes=8, read_bytes=8)
+    came = KeptBody(media_type="text/plain", text="hel", whole_bytes=5, read_bytes=5)
     found = [exchange(get("a.example.org"), number=1), exchange(get("a.example.org"), number=2)]
     first, second = archive(found, "1", {1: Bodies(request=sent, response=came)})["log"]["entries"]
     assert first["request"]["postData"] == {"mimeType": "application/json", "text": '{"a": 1}'}
@@ -116,3 +118,86 @@ def test_of_a_body_that_was_not_kept_the_archive_has_what_its_head_says(length: 
     headers = [["Content-Length", length], ["Content-Type", "text/html"]]
     (entry,) = archive([exchange(get("a.example.org"), response_headers=headers)], "1")["log"]["entries"]
     assert entry["response"]["content"] == {"size": size, "mimeType": "text/html"}
+
+
+def content_of(body: KeptBody, **facts: object) -> dict[str, Any]:
+    """The response's body, after a strict reader took all of it."""
+    made = archive([exchange(get("a.example.org"), **facts)], "1", {1: Bodies(response=body)})
+    (entry,) = read_har(made)
+    assert entry["response"]["bodySize"] == body.whole_bytes
+    return dict(entry["response"]["content"])
+
+
+TEXT = KeptBody(media_type="text/plain", text="hello", whole_bytes=5, read_bytes=5)
+GZIP = {"response_headers": [["Content-Encoding", "gzip"]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "facts", "said"),
+    [
+        ({}, {}, {"size": 5, "text": "hello"}),
+        ({"text": "AAE=", "encoding": "base64"}, {}, {"size": 5, "text": "AAE=", "encoding": "base64"}),
+        ({"read_bytes": 25}, GZIP, {"size": 25, "compression": 20, "text": "hello"}),
+        (
+            {"read_bytes": 70_000, "whole_bytes": 90_000, "is_cut": True},
+            GZIP,
+            {"size": 70_000, "text": "hello", "comment": "cut: it begins so, and 90,000 bytes came"},
+        ),
+        (
+            {"whole_bytes": 5_000_000, "is_cut": True},
+            {},
+            {"size": 5_000_000, "text": "hello", "comment": "cut: it begins so, and 5,000,000 bytes came"},
+        ),
+        ({"text": "", "read_bytes": 0}, GZIP, {"size": 5, "comment": "its content can't be shown"}),
+        ({}, {"error": "reset"}, {"size": 5, "text": "hello", "comment": "it broke off"}),
+        ({}, {"response_headers": [["content-encoding", "identity"]]}, {"size": 5, "text": "hello"}),
+    ],
+)
+def test_content_says_its_size_and_whether_it_is_all(
+    change: dict[str, object], facts: dict[str, object], said: dict[str, object]
+) -> None:
+    assert content_of(msgspec.structs.replace(TEXT, **change), **facts) == {"mimeType": "text/plain"} | said
+
+
+def test_a_request_that_is_no_text_says_so() -> None:
+    body = msgspec.structs.replace(TEXT, text="AAE=", encoding="base64")
+    (entry,) = read_har(archive([exchange(get("a.example.org"))], "1", {1: Bodies(request=body)}))
+    assert entry["request"]["postData"] == {"mimeType": "text/plain", "text": "AAE=", "_encoding": "base64"}
+
+
+@pytest.mark.parametrize(
+    ("method", "facts", "sizes"),
+    [
+        ("HEAD", {"status": 200}, (0, 0)),
+        ("GET", {"status": 304}, (0, 0)),
+        ("GET", {"status": 200}, (500, -1)),
+        ("GET", {"status": 200, "error": "it broke off"}, (0, -1)),
+    ],
+)
+def test_no_body_is_said_to_be_there_that_is_not(method: str, facts: dict[str, object], sizes: tuple[int, int]) -> None:
+    action = msgspec.structs.replace(get("a.example.org"), method=method)
+    (entry,) = read_har(archive([exchange(action, response_headers=[["Content-Length", "500"]], **facts)], "1"))
+    assert (entry["response"]["content"]["size"], entry["response"]["bodySize"]) == sizes
+
+
+def test_time_that_it_was_held_for_a_person_is_apart() -> None:
+    (entry,) = read_har(archive([exchange(get("a.example.org"), 5.0, held_s=12.345, duration_s=0.1)], "1"))
+    assert entry["timings"] == {"blocked": 12345.0, "send": 0, "wait": 100.0, "receive": 0}
+    assert (entry["time"], entry["startedDateTime"]) == (12445.0, "1970-01-01T00:00:05+00:00")
+
+
+def test_a_websocket_is_one() -> None:
+    action = Network(operation="request", host="a.example.org", port=80, scheme="http", method="GET", path="/live")
+    entry, plain = read_har(archive([exchange(action, is_upgrade=True, status=101), exchange(action)], "1"))
+    assert (entry["request"]["url"], entry["_resourceType"]) == ("ws://a.example.org/live", "websocket")
+    assert plain["request"]["url"] == "http://a.example.org/live"
+    assert "_resourceType" not in plain
+
+
+def test_an_archive_says_what_it_lacks() -> None:
+    assert "comment" not in har.head("1")["log"]
+    assert har.head("1", 1)["log"]["comment"].startswith("1 older exchange is held no more")
+    made = har.head("1", 7)
+    assert made["log"]["comment"].startswith("7 older exchanges are held no more")
+    assert list(made["log"])[-1] == "entries"
+    assert read_har(made) == []
