@@ -44,10 +44,11 @@ class Held(NamedTuple):
 
 
 class NetworkLog:
-    """The last exchanges of the last sessions. `on_change` is called with a session's id after each change."""
+    """The last exchanges of the last sessions since `began_at`. `on_change` is called with a session's id after each change."""
 
     def __init__(self, clock: Clock, redactor: Redactor) -> None:
         self._clock = clock
+        self.began_at = clock.now()
         self._redactor = redactor
         self._sessions: OrderedDict[str, OrderedDict[int, Exchange]] = OrderedDict()
         self._open: dict[int, tuple[str, int]] = {}

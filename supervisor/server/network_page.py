@@ -105,11 +105,22 @@ async def exchange(request: AnyRequest, session_id: FromPath[str], number: FromP
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     view = _one(parts, session.id, number)
-    values = page_values.frame(request, "network") | {
-        "bodies": view.bodies,
-        "keeps": session.keep_bodies,
-    }
-    return await asyncio.to_thread(_exchange_page, values, view.exchange, parts.redactor)
+    values = page_values.frame(request, "network") | {"keeps": session.keep_bodies}
+    return await asyncio.to_thread(_exchange, "exchange.html", values, view, parts.redactor)
+
+
+@get("/parts/network/{session_id:str}/{number:int}", include_in_schema=False)
+async def exchange_part(request: AnyRequest, session_id: FromPath[str], number: FromPath[int]) -> Response[str]:
+    """The same of one that was under way, as it is by now."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    try:
+        view = _one(parts, session.id, number)
+    except NotFoundError:
+        return page_values.html("parts/exchange_gone.html")
+    return await asyncio.to_thread(
+        _exchange, "parts/exchange.html", {"keeps": session.keep_bodies}, view, parts.redactor
+    )
 
 
 @post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200, sync_to_thread=False)
@@ -153,7 +164,7 @@ async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
 
 def handlers() -> list[ControllerRouterHandler]:
     """The page, its parts and its switch."""
-    return [network, network_part, exchange, switch_bodies, switch_part]
+    return [network, network_part, exchange, exchange_part, switch_bodies, switch_part]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
@@ -171,9 +182,13 @@ def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
 def _shown(parts: Parts, session: Session) -> Shown:
     """Its list, as it is now."""
     waiting = parts.queue.pending_but([session.id], session.id, limit=MOST_SHOWN)
+    held = parts.network_log.held(session.id)
+    has_ended = session.ended_at is not None
     return Shown(
         session_id=session.id,
-        held=parts.network_log.held(session.id),
+        held=held,
+        has_ended=has_ended,
+        lost=_why_lost(parts, session, held) if has_ended and not held.exchanges else "",
         waiting=[one for one in waiting if isinstance(one.action, Network)],
         now=parts.clock.now(),
         redactor=parts.redactor,
@@ -181,11 +196,12 @@ def _shown(parts: Parts, session: Session) -> Shown:
 
 
 def _page(values: dict[str, Any], shown: Shown | None) -> Response[str]:
-    return page_values.html("network.html", **values, **({} if shown is None else network_views.hosts(shown)))
+    return page_values.html("network.html", **(values | ({} if shown is None else network_views.hosts(shown))))
 
 
-def _exchange_page(values: dict[str, Any], one: Exchange, redactor: Redactor) -> Response[str]:
-    return page_values.html("exchange.html", **values, one=network_views.exchange(redactor, one))
+def _exchange(template: str, values: dict[str, Any], view: ExchangeView, redactor: Redactor) -> Response[str]:
+    one = network_views.exchange(redactor, view.exchange)
+    return page_values.html(template, **values, one=one, bodies=view.bodies)
 
 
 def _part(shown: Shown) -> Response[str]:
@@ -200,6 +216,12 @@ def _as_data(held: Held, parts: Parts) -> NetworkView:
 
     hosts = [shown(one) for one in by_host(held.exchanges)]
     return NetworkView(hosts=hosts, exchanges=[shown(one) for one in held.exchanges], cut=held.cut)
+
+
+def _why_lost(parts: Parts, session: Session, held: Held) -> str:
+    if session.created_at < parts.network_log.began_at:
+        return "Gatehouse was restarted since"
+    return "many sessions came after it" if held.cut else ""
 
 
 async def _in_thread(made: Iterator[bytes]) -> AsyncIterator[bytes]:

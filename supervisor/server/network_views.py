@@ -34,7 +34,7 @@ _NO_ENTRIES = b"]}}"
 
 
 class Shown(NamedTuple):
-    """A session's list at one moment. `waiting` are its requests for the network that nobody answered yet, oldest first. `find` are words that a host's
+    """A session's list at one moment. `lost`: why a session that is over has none, where it may have had one. `waiting` are its requests for the network that nobody answered yet, oldest first. `find` are words that a host's
     name must have, and `opened` the hosts whose exchanges are shown, too."""
 
     session_id: str
@@ -42,6 +42,8 @@ class Shown(NamedTuple):
     waiting: list[Request]
     now: float
     redactor: Redactor
+    has_ended: bool
+    lost: str = ""
     find: str = ""
     opened: tuple[str, ...] = ()
 
@@ -63,8 +65,10 @@ def hosts(shown: Shown) -> dict[str, Any]:
         "hosts": [_host(shown.redactor, one, of_opened.get(one.host, [])) for one in listed],
         "more": len(found) - len(listed),
         "is_found": bool(found) or not every,
-        "cut": shown.held.cut,
+        "cut": shown.held.cut if shown.held.exchanges else 0,
         "held": len(shown.held.exchanges),
+        "has_ended": shown.has_ended,
+        "lost": shown.lost,
     }
 
 
@@ -74,6 +78,8 @@ def exchange(redactor: Redactor, one: Exchange) -> dict[str, Any]:
         "view": one,
         "title": redactor.text(visible(title(one.action), one_line=True)),
         "at_text": clock_text(one.at),
+        "is_open": one.ended_at is None,
+        "held": duration_text(one.held_s) if one.held_s else "",
         "took": duration_text(one.duration_s) if one.duration_s is not None else "",
         "up": size_text(one.up_bytes),
         "down": size_text(one.down_bytes),

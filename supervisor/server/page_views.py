@@ -140,7 +140,9 @@ def _text_warnings(text: str) -> list[tuple[str, str]]:
     found = []
     lines = text.count("\n") + 1
     if lines > _LONG_LINES or len(text) > _LONG_CHARS:
-        found.append(("long", f"{lines:,} lines, {len(text):,} characters: scroll to read all of it"))
+        found.append(
+            ("long", f"{lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters: scroll to read all of it")
+        )
     if odd := odd_letters(text):
         found.append(("letters that can pass for others", odd))
     return found

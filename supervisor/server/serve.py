@@ -73,6 +73,12 @@ class _Http(H11Protocol):
 class _WebSockets(WebSocketsSansIOProtocol):
     """A stalled client's transport doesn't outlive its task: `close` alone waits for a buffer that never empties."""
 
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        # Uvicorn takes an answer of HTTP for none, and says so on the terminal at each try of a page that is signed out.
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
     async def run_asgi(self) -> None:
         try:
             await super().run_asgi()

@@ -135,6 +135,26 @@ async def test_what_is_read_further_down_stays_though_nobody_points_at_it(site: 
     assert abs(await top(page, "h0.example.org") - was) < 1
 
 
+async def test_the_link_to_a_request_says_which_it_is(site: Site, context: BrowserContext) -> None:
+    exchange(site, 1, "/one/file.txt", said="GET")
+    page = await opened(context, site, "/network?session=one")
+    await host(page, "h.example.org").locator("summary").first.click()
+    await page.get_by_role("link", name="GET https://h.example.org/one/file.txt").click()
+    await expect(page.locator("[data-role=target]")).to_contain_text("/one/file.txt")
+
+
+async def test_the_page_of_a_request_follows_it_to_its_end(site: Site, context: BrowserContext) -> None:
+    action = Network(operation="request", host="h.example.org", port=443, scheme="https", method="GET", path="/")
+    log = site.parts.network_log
+    question = Question(question_id=1, session_id="one", connection_id="c", action=action)
+    log.answered(question, Answer(question_id=1, decision="allow"))
+    page = await opened(context, site, "/network/one/1")
+    await expect(page.locator("#exchange")).to_contain_text("under way")
+    log.settled(Settled(question_id=1, outcome="done", detail={"status": 200, "up_bytes": 7}))
+    await expect(page.locator("#exchange")).to_contain_text("7 B out")
+    await expect(page.locator("#exchange")).not_to_contain_text("under way")
+
+
 async def test_a_host_is_found_by_words_of_its_name(site: Site, context: BrowserContext) -> None:
     for number, name in enumerate(("api.one.org", "api.two.org", "www.one.org")):
         exchange(site, number, "/", host=name)

@@ -68,7 +68,9 @@ async def event_of(socket: ClientConnection, kind: str) -> Any:
         ({"Sec_Fetch_Site": "same-site"}, 403),
     ],
 )
-async def test_who_may_not_listen(operator_door: OnSocket, headers: dict[str, str], wanted: int) -> None:
+async def test_who_may_not_listen(
+    operator_door: OnSocket, headers: dict[str, str], wanted: int, caplog: pytest.LogCaptureFixture
+) -> None:
     if "Host" in headers:
         async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
             upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
@@ -82,6 +84,7 @@ async def test_who_may_not_listen(operator_door: OnSocket, headers: dict[str, st
             pass
     assert refused.value.response.status_code == wanted
     assert sorted(json.loads(refused.value.response.body or b"{}")) == ["error", "remedy", "request_id", "rule", "why"]
+    assert caplog.messages == [], "a page that is signed out tries again and again, and none of it is on the terminal"
 
 
 async def test_the_cli_may_listen_without_an_origin(operator_door: OnSocket) -> None:

@@ -172,6 +172,43 @@ async def test_nobody_waits_for_a_page_or_an_archive(browser: httpx.AsyncClient,
     assert len(pieces) == 3 + 2
 
 
+async def test_a_request_under_way_says_so_and_is_looked_at_again_until_it_ends(
+    browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    send(parts, 1, settle=False)
+    for address in ("/network/one/1", "/parts/network/one/1"):
+        page = (await browser.get(address)).text
+        assert "under way" in page
+        assert "0 B out" not in page
+        assert "gatehouse:network" in page
+    detail: dict[str, str | int | float | None] = {"status": 200, "up_bytes": 5, "duration_s": 5.007}
+    parts.network_log.settled(Settled(question_id=1, outcome="done", detail=detail))
+    page = (await browser.get("/parts/network/one/1")).text
+    assert "under way" not in page
+    assert "5 B out" in page
+    assert "took 5.0 s" in page
+    assert "gatehouse:network" not in page
+    assert "held no more" in (await browser.get("/parts/network/one/2")).text
+    assert (await browser.get("/parts/network/none/1")).status_code == 404
+
+
+async def test_what_is_held_no_more_is_not_said_to_be_awaited(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    har = "/api/sessions/one/network.har"
+    page = (await browser.get("/network?session=one")).text
+    assert "Nothing yet." in page
+    assert har in page
+    parts.sessions.change("one", ended_at=parts.clock.now())
+    page = (await browser.get("/network?session=one")).text
+    assert "This session connected to nothing." in page
+    assert har not in page
+    parts.clock.advance(60)
+    parts.network_log.began_at = parts.clock.now()
+    page = (await browser.get("/network?session=one")).text
+    assert "Not held any more: Gatehouse was restarted since." in page
+    assert har not in page
+    assert "Nothing yet." in (await browser.get("/network?session=two")).text
+
+
 async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -> None:
     for path in ("/api/sessions/none/network", "/api/sessions/none/network.har", "/network?session=none"):
         assert (await browser.get(path)).status_code == 404, path
