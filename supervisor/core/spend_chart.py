@@ -6,7 +6,7 @@ more. Amounts of money are pico-dollars; lengths are units of the picture's own,
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import NamedTuple, TypedDict
 
@@ -29,19 +29,22 @@ _LEAST_HEIGHT = 1.5
 
 
 class Part(NamedTuple):
-    """What one model's calls cost in one column."""
+    """What one model's calls cost in one column; the first of them was made at `first_at`."""
 
     column: int
     model: str
     calls: int
     tokens: Tokens
     cost: int
+    first_at: float = 0.0
 
 
 class Series(NamedTuple):
-    """One model over the whole time. `rank` is its place, the dearest first; `is_others` are all that have none of their own."""
+    """One model over the whole time. `rank` is its place, the dearest first, and `mark` that of its colour, the one that was called first first: who watches
+    a chart grow knows a model by it. `is_others` are all that have neither of their own."""
 
     rank: int
+    mark: int
     model: str
     is_others: bool
     calls: int
@@ -121,10 +124,24 @@ def draw(parts: Iterable[Part], count: int) -> Chart:
 def _series(by_model: dict[str, list[Part]]) -> tuple[Series, ...]:
     """The dearest first, the rest together last."""
     names = sorted(by_model, key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model))
+    first = sorted(names, key=lambda model: (model == OTHERS, min(part.first_at for part in by_model[model]), model))
+    marks = {name: mark for mark, name in enumerate(first)}
     return tuple(
-        Series(rank=rank, model=name, is_others=name == OTHERS, **_sums(by_model[name]))
+        Series(rank=rank, mark=marks[name], model=name, is_others=name == OTHERS, **_sums(by_model[name]))
         for rank, name in enumerate(names)
     )
+
+
+def shares(costs: Sequence[int]) -> list[int]:
+    """Whole percents of each, which are 100 together: what is left after all are cut goes to those of which most was cut off."""
+    whole = sum(costs)
+    if not whole:
+        return [0] * len(costs)
+    found = [cost * 100 // whole for cost in costs]
+    most_cut = sorted(range(len(costs)), key=lambda at: -(costs[at] * 100 % whole))
+    for at in most_cut[: 100 - sum(found)]:
+        found[at] += 1
+    return found
 
 
 def _sums(parts: list[Part]) -> _Sums:

@@ -26,7 +26,9 @@ from supervisor.core.spend_chart import (
     Chart,
     Column,
     Part,
+    Series,
     draw,
+    shares,
     width_for,
 )
 from supervisor.server import page_values
@@ -141,6 +143,7 @@ def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
     span = "all" if session is None and span == "session" else span
     chart, window = _chart(parts, session, span)
     names = [_model(parts, one.model) for one in chart.series]
+    percents = shares([one.cost for one in chart.series])
     return {
         "session": session.id if session is not None else "",
         "span": span,
@@ -151,7 +154,7 @@ def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
         "left": LEFT,
         "ticks": chart.ticks,
         "columns": [_column(window, one, names) for one in chart.columns],
-        "models": [_of_model(chart, number, name) for number, name in enumerate(names)],
+        "models": [_of_model(*found) for found in zip(chart.series, percents, names, strict=True)],
         "calls": chart.calls,
         "cost": dollars(chart.cost),
         "title": _title(window, chart, span),
@@ -172,7 +175,7 @@ def _chart(parts: Parts, session: Session | None, span: Span) -> tuple[Chart, _W
 
 
 def _part(window: _Window, one: OfTime) -> Part:
-    return Part(window.column(one.when), one.model, one.calls, one.tokens, one.cost)
+    return Part(window.column(one.when), one.model, one.calls, one.tokens, one.cost, one.first_at)
 
 
 def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
@@ -238,15 +241,13 @@ def _column(window: _Window, column: Column, names: list[str]) -> dict[str, Any]
     }
 
 
-def _of_model(chart: Chart, rank: int, name: str) -> dict[str, Any]:
-    one = chart.series[rank]
-    share = one.cost * 100 // chart.cost if chart.cost else 0
+def _of_model(one: Series, share: int, name: str) -> dict[str, Any]:
     return {
         "view": one,
         "name": name,
         "cost": dollars(one.cost),
-        "share": share,
-        "mark": "others" if one.is_others else rank,
+        "share": share or ("<1" if one.cost else 0),
+        "mark": "others" if one.is_others else one.mark,
     }
 
 

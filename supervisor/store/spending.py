@@ -32,13 +32,14 @@ class OfModel(NamedTuple):
 
 
 class OfTime(NamedTuple):
-    """What calls of one model used in one stretch of time."""
+    """What calls of one model used in one stretch of time; the first of them was asked for at `first_at`."""
 
     when: int | str
     model: str
     calls: int
     tokens: Tokens
     cost: int
+    first_at: float
 
 
 def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
@@ -109,8 +110,12 @@ def over_time(
     named = connection.execute(dearest.order_by(cost.desc(), spending.c.model).limit(models)).scalars().all()
     model = case((spending.c.model.in_(named), spending.c.model), else_=literal(others))
     when = spending.c.day if width_s is None else cast(func.floor((spending.c.asked_at - since) / width_s), Integer)
-    query = select(when, model, func.count(), cost, *_KIND_SUMS).where(where).group_by(when, model)
-    return [OfTime(row[0], row[1], int(row[2]), _tokens(row), int(row[3])) for row in connection.execute(query)]
+    first_at = func.min(spending.c.asked_at).label("first_at")
+    query = select(when, model, func.count(), cost, *_KIND_SUMS, first_at).where(where).group_by(when, model)
+    return [
+        OfTime(row[0], row[1], int(row[2]), _tokens(row), int(row[3]), float(row.first_at))
+        for row in connection.execute(query)
+    ]
 
 
 def flags(connection: Connection, session_id: str) -> dict[str, int]:

@@ -67,6 +67,20 @@ async def test_a_long_path_takes_no_more_room_than_others(site: Site, context: B
     await expect(page.locator("[data-role=target]")).to_contain_text(LONG)
 
 
+async def test_a_long_address_that_waits_takes_no_more_room_either(site: Site, context: BrowserContext) -> None:
+    action = Network(operation="request", host="h.example.org", port=443, scheme="https", method="GET", path=LONG)
+    site.ask(action, origin="egress", hold_s=60)
+    for width in (1200, 390):
+        page = await opened(context, site, "/network?session=one")
+        await page.set_viewport_size({"width": width, "height": 900})
+        box = await page.locator("section.waits li").bounding_box()
+        assert box is not None
+        assert box["height"] < MOST_ROW_PX
+        await page.close()
+    page = await opened(context, site)
+    await expect(page.locator("[data-role=warning]").first).to_contain_text("long: 1 line, ")
+
+
 def host(page: Page, name: str) -> Locator:
     return page.locator(place(name))
 

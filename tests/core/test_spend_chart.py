@@ -7,7 +7,19 @@ from hypothesis import strategies as st
 from supervisor.core import spend_chart
 from supervisor.core.model_calls import Tokens
 from supervisor.core.money import PICOUSD
-from supervisor.core.spend_chart import DAY_S, HEIGHT, LEFT, MOST_COLUMNS, OTHERS, TOP, WIDTH, Part, draw, width_for
+from supervisor.core.spend_chart import (
+    DAY_S,
+    HEIGHT,
+    LEFT,
+    MOST_COLUMNS,
+    OTHERS,
+    TOP,
+    WIDTH,
+    Part,
+    draw,
+    shares,
+    width_for,
+)
 
 TOKENS = st.builds(Tokens, **dict.fromkeys(Tokens.__struct_fields__, st.integers(0, 10**9)))
 FOOT = HEIGHT - spend_chart.BOTTOM
@@ -59,6 +71,41 @@ def test_models_are_stacked_the_dearest_at_the_bottom_and_the_rest_on_top() -> N
     assert first.bars[2].y == TOP
     assert LEFT < first.x < empty.x < last.x < last.x + last.width < WIDTH
     assert (chart.calls, chart.cost) == (14, 12 * PICOUSD)
+
+
+def test_a_model_keeps_its_colour_when_another_becomes_the_dearest() -> None:
+    first = [
+        Part(0, "small", 1, Tokens(), 9, first_at=1.0),
+        Part(0, OTHERS, 1, Tokens(), 99, first_at=0.0),
+        Part(0, "large", 1, Tokens(), 1, first_at=2.0),
+    ]
+    for more in (
+        [],
+        [Part(1, "large", 5, Tokens(), 99, first_at=7.0), Part(1, "late", 5, Tokens(), 999, first_at=7.0)],
+    ):
+        marks = {one.model: one.mark for one in draw([*first, *more], 2).series}
+        assert (marks["small"], marks["large"]) == (0, 1)
+        assert marks[OTHERS] == len(marks) - 1
+
+
+@pytest.mark.parametrize(
+    ("costs", "percents"),
+    [
+        ([], []),
+        ([0, 0], [0, 0]),
+        ([1, 1, 1], [34, 33, 33]),
+        ([2, 1], [67, 33]),
+        ([996, 2, 2], [100, 0, 0]),
+        ([10**40, 10**40], [50, 50]),
+    ],
+)
+def test_shares_are_all_of_it_together(costs: list[int], percents: list[int]) -> None:
+    assert shares(costs) == percents
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=1, max_size=6))
+def test_shares_add_up(costs: list[int]) -> None:
+    assert sum(shares(costs)) == (100 if sum(costs) else 0)
 
 
 def test_what_lies_outside_is_at_the_nearest_end() -> None:

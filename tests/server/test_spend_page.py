@@ -1,5 +1,6 @@
 """What models cost over time, on the Network page and as JSON: read from the ledger, bounded, and the same after a restart."""
 
+import html
 import re
 import secrets
 from datetime import datetime
@@ -95,6 +96,31 @@ async def test_the_table_has_each_kind_of_tokens(
     assert {key: shown[key] for key in kinds} == kinds
     line = re.search(r'data-role="spend-of-model">.*?</div>', (await browser.get("/sessions/one")).text)[0]  # type: ignore[index]
     assert "1,234 tokens in, 3,000 from the cache, 46 into the cache, 21 out; 2 calls" in line
+
+
+async def test_a_model_keeps_its_colour_and_shares_are_all_of_it(browser: httpx.AsyncClient, parts: FakeParts) -> None:
+    spend(parts, "model-first", PICOUSD, ago_s=60)
+    spend(parts, "model-second", 2 * PICOUSD, ago_s=30)
+    spend(parts, "model-third", PICOUSD // 1000)
+
+    async def rows() -> dict[str, tuple[str, str]]:
+        page = (await browser.get("/parts/spend?session=one&span=all")).text
+        found = re.findall(
+            r'data-role="model">.*?of-(\w+)".*?mono">([^<]*)</span>.*?data-label="Share">([^<]*)', page, re.DOTALL
+        )
+        return {name: (mark, html.unescape(share)) for mark, name, share in found}
+
+    assert await rows() == {
+        "model-second": ("1", "67 %"), "model-first": ("0", "33 %"), "model-third": ("2", "<1 %")
+    }  # fmt: skip
+    spend(parts, "model-first", 2 * PICOUSD)
+    found = await rows()
+    assert next(iter(found)) == "model-first"
+    assert {name: mark for name, (mark, _) in found.items()} == {
+        "model-first": "0",
+        "model-second": "1",
+        "model-third": "2",
+    }
 
 
 async def test_however_long_the_history_and_however_many_the_models_the_chart_is_bounded(
