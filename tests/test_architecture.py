@@ -396,3 +396,14 @@ def test_every_module_says_what_it_is() -> None:
 def test_no_module_is_longer_than_500_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
     assert not {name: lines for name, lines in lengths.items() if lines > 500}, "look for the seam"
+
+
+def test_the_map_of_egress_is_complete_and_tells_what_imports_mitmproxy() -> None:
+    every = {one.path.stem: one for one in sources() if one.path.parent == ROOT / "supervisor" / "egress"}
+    (document,) = (ast.get_docstring(every.pop("__init__").tree) or "",)
+    before, marker, after = document.partition("Only these import mitmproxy")
+    assert marker
+    mapped = [re.findall(r"^ {4}(\w+) ", text, flags=re.MULTILINE) for text in (before, after)]
+    imports = {stem: "mitmproxy" in {name.partition(".")[0] for name in imported(one)} for stem, one in every.items()}
+    assert sorted(mapped[0]) == sorted(stem for stem, does in imports.items() if not does and stem != "__main__")
+    assert sorted(mapped[1]) == sorted(stem for stem, does in imports.items() if does)

@@ -94,7 +94,11 @@ class EgressQuestions:
 
     def _failed(self, question: Question, error: Exception) -> Answer:
         log.exception("question failed", error=type(error).__name__)
-        return deny(question, "the gate failed while it looked at this", "see the supervisor's log")
+        return deny(
+            question,
+            "the gate failed while it looked at this",
+            "tell the operator: the cause is on the terminal that runs Gatehouse",
+        )
 
     async def _answer(self, question: Question) -> Answer:
         if question.after is not None:

@@ -49,7 +49,11 @@ class ModelCalls:
         if self._spending is None:
             if isinstance(wanted, Draw):
                 return Answer(question_id=wanted.question_id, decision="allow", granted=UNLIMITED)
-            return _deny(wanted, "model calls are not metered here", "see the supervisor's log")
+            return _deny(
+                wanted,
+                "model calls are not metered here",
+                "tell the operator: the cause is on the terminal that runs Gatehouse",
+            )
         try:
             if isinstance(wanted, Draw):
                 return await self._draw(wanted, self._spending)
@@ -58,7 +62,11 @@ class ModelCalls:
             return _deny(wanted, error.message, error.remedy)
         except Exception as error:
             log.exception("reserving failed", error=type(error).__name__)
-            return _deny(wanted, "the ledger failed while it looked at this", "see the supervisor's log")
+            return _deny(
+                wanted,
+                "the ledger failed while it looked at this",
+                "tell the operator: the cause is on the terminal that runs Gatehouse",
+            )
 
     def spent(self, spent: Spent) -> Charge | None:
         """Settle a call that went out: what it cost, where that could be recorded."""

@@ -62,7 +62,7 @@ class Admission:
         why = self._never(action)
         if why is not None:
             self.refused(connection, action, why)
-            return denied(why, "this address is never reached")
+            return denied(why, "no rule opens this address")
         pin = connection.pins.get((action.host, action.port))
         is_pinned = in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S)
         # What this session was allowed to look up before is judged in one go.

@@ -135,7 +135,7 @@ class Guard:
             in_tunnel=_is_inside(flow, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
-            body_bytes=_whole(flow.request.headers.get("content-length", "")),
+            body_bytes=checks.whole_number(flow.request.headers.get("content-length", "")) or 0,
         )
         if answer.decision != "allow":
             self._refuse(flow, refusals.of_answer(answer))
@@ -254,8 +254,8 @@ class Guard:
                 self._withhold(flow, Refusal(why=UNASKED, remedy="the origin answers another request than this one"))
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
-        length = response.headers.get("content-length", "")
-        if not (length.isdigit() and int(length) <= BUFFERED_BYTES):
+        length = checks.whole_number(response.headers.get("content-length", ""))
+        if length is None or length > BUFFERED_BYTES:
             response.stream = True
         self._meter.answered(flow)
         self._end_leak(flow)
@@ -453,7 +453,3 @@ def _headers_of_response(flow: http.HTTPFlow, connection: Connection) -> tuple[t
     if flow.response is None or flow.metadata.get(ALLOWED) is not True:
         return ()
     return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0

@@ -56,10 +56,15 @@ class Handler(ProxyConnectionHandler):
     or is cut off. What comes between requests goes to the guard, which refuses with the reason.
     """
 
-    counted: Connection | None = None
-    allowances: Allowances | None = None
-    hooks: Hooks | None = None
-    sessions: Sessions | None = None
+    def __init__(
+        self, connection: Connection, sessions: Sessions, allowances: Allowances, hooks: Hooks, *args: Any
+    ) -> None:
+        super().__init__(*args)  # type: ignore[no-untyped-call]
+        self._connection = connection
+        self._sessions = sessions
+        self._allowances = allowances
+        self._hooks = hooks
+        self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
 
     def cut(self) -> None:
         """End it at once, its origins too: what waits to be sent to one that takes nothing would keep it open, and isn't to go out any more."""
@@ -70,28 +75,25 @@ class Handler(ProxyConnectionHandler):
                 one.handler.cancel("cut off")
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
-        assert self.hooks is not None
         with self.timeout_watchdog.disarm():
-            await self.hooks.run(hook)
+            await self._hooks.run(hook)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
         """INVARIANT: what one client keeps open to origins is counted as its session's: it gets no descriptors beyond its share by it."""
-        assert self.counted is not None
-        assert self.sessions is not None
         others = [one for one in self.transports if one not in (self.client, command.connection)]
         is_one_more = False
         if self.client.alpn != b"h2":  # it asks one at a time, and goes on elsewhere now
             for one in others[: 1 - ORIGINS_EACH]:
                 self._let_go(one)
         elif len(others) >= ORIGINS_EACH:
-            is_one_more = self.sessions.reach_another(self.counted.session)
+            is_one_more = self._sessions.reach_another(self._connection.session)
             if not is_one_more:
                 command.connection.error = TOO_MANY
         try:
             await super().open_connection(command)
         finally:
             if is_one_more:
-                self.sessions.leave_another(self.counted.session)
+                self._sessions.leave_another(self._connection.session)
             await self._end(command.connection)
 
     def _let_go(self, connection: AnyConnection) -> None:
@@ -117,22 +119,21 @@ class Handler(ProxyConnectionHandler):
             await self.server_event(events.ConnectionClosed(connection))
 
     async def server_event(self, event: events.Event) -> None:
-        if self.counted is not None and isinstance(event, events.DataReceived):
+        if isinstance(event, events.DataReceived):
             if event.connection is not self.client:
-                self.counted.down_bytes += len(event.data)
-            elif not await self._is_covered(self.counted, len(event.data)):
+                self._connection.down_bytes += len(event.data)
+            elif not await self._is_covered(self._connection, len(event.data)):
                 return
         await self._in_steps(event)
-        if self.counted is not None and isinstance(event, events.DataReceived) and event.connection is self.client:
-            await self.counted.up.wait()  # its client is read no further meanwhile
-        elif self.counted is not None and isinstance(event, events.DataReceived):
-            await self.counted.down.wait()  # nor is its origin
-            await self.counted.unread.wait()
+        if isinstance(event, events.DataReceived) and event.connection is self.client:
+            await self._connection.up.wait()  # its client is read no further meanwhile
+        elif isinstance(event, events.DataReceived):
+            await self._connection.down.wait()  # nor is its origin
+            await self._connection.unread.wait()
 
     async def _in_steps(self, event: events.Event) -> None:
         """Tell the layers, in the session's share; of what came a part at a time, unless they end the connection meanwhile."""
-        assert self.counted is not None
-        share = self.counted.session.share
+        share = self._connection.session.share
         if not isinstance(event, events.DataReceived):
             is_told = False
             try:
@@ -152,8 +153,8 @@ class Handler(ProxyConnectionHandler):
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
         """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""
         super().log(message, level, exc_info)
-        if exc_info is not None and self.counted is not None:
-            self.counted.cut()
+        if exc_info is not None:
+            self._connection.cut()
 
     async def _is_covered(self, connection: Connection, count: int) -> bool:
         """Whether what the client sent may be passed on to the layers; where not, it is cut off.
@@ -165,8 +166,7 @@ class Handler(ProxyConnectionHandler):
         if connection.session.use("bytes_out", connection.uncovered_bytes):
             connection.over, connection.uncovered_bytes = None, 0
             return True
-        assert self.allowances is not None
-        connection.over = await self.allowances.take(connection.session, "bytes_out", connection.uncovered_bytes)
+        connection.over = await self._allowances.take(connection.session, "bytes_out", connection.uncovered_bytes)
         if connection.over is None:
             connection.uncovered_bytes = 0
             return True
@@ -223,14 +223,12 @@ class Inspector:
     async def serve(self, connection: Connection, client: Held) -> None:
         """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
         reader, writer = _streams(client)
-        handler = Handler(self._master, reader, writer, self._options, MODE)  # type: ignore[no-untyped-call]
+        ours = connection, self._sessions, self._allowances, self._hooks
+        handler = Handler(*ours, self._master, reader, writer, self._options, MODE)
         context = handler.layer.context
         context.server.address = connection.target
         outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
         handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
-        handler.counted, handler.allowances, handler.hooks = connection, self._allowances, self._hooks
-        handler.sessions = self._sessions
-        handler.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
         connection.cut_origin = handler.cut
         self._sessions.name_client(handler.client.id, connection)
         try:

@@ -21,6 +21,7 @@ from supervisor.core.actions import Network
 from supervisor.core.secret_forms import SecretForms, with_halves
 from supervisor.egress import secrets
 from supervisor.egress.admission import Admission
+from supervisor.egress.checks import whole_number
 from supervisor.egress.codings import Decoder
 from supervisor.egress.layers import CUT
 from supervisor.egress.looks import DOWN, UP, Look, look_at
@@ -120,14 +121,14 @@ class Leaks:
 
     def _watch_body(self, flow: http.HTTPFlow, watch: _Watch) -> str | None:
         headers = flow.request.headers
-        length = headers.get("content-length", "")
+        length = whole_number(headers.get("content-length", ""))
         if not (length or headers.get("transfer-encoding") or flow.request.is_http2):
             return None
         look = look_at(flow, UP, watch.connection.session)
         if look.why:
             return look.why
         look.add(watch.up.see, raw=watch.up.see_raw)
-        if length.isdigit() and int(length) <= WHOLE_BYTES:
+        if length is not None and length <= WHOLE_BYTES:
             flow.metadata[WATCHED] = True
             return None
 

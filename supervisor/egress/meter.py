@@ -26,6 +26,7 @@ from supervisor.core.model_errors import (
 )
 from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress import held_bodies
+from supervisor.egress.checks import whole_number
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.looks import DOWN, Look, look_at, said_by
@@ -197,5 +198,4 @@ def _end_of(metered: Metered, *, complete: bool) -> Usage | None:
 
 
 def _count(headers: http.Headers, kind: str) -> int | None:
-    text = headers.get(f"x-amzn-bedrock-{kind}-token-count", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
+    return whole_number(headers.get(f"x-amzn-bedrock-{kind}-token-count", ""), 11)

@@ -39,7 +39,10 @@ BUSY = Answer(
 )
 # Of what a client says: as an answer to it, and for the record.
 UNREADABLE = "this is not a request that can be read"
-BROKEN = Refusal(why="egress failed while it looked at this", remedy="see the log of egress")
+BROKEN = Refusal(
+    why="egress failed while it looked at this",
+    remedy="tell the operator: the cause is on the terminal that runs Gatehouse",
+)
 
 
 # Fatal alerts `access_denied` and `internal_error`: RFC 8446 6.2.
