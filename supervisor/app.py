@@ -33,6 +33,7 @@ from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
+from supervisor.core.hosts import canonical_host
 from supervisor.core.redact import Redactor
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
@@ -59,6 +60,7 @@ log = structlog.get_logger("app")
 
 HITS_EVERY_S = 2.0
 STOPPED = "Gatehouse was stopped"
+_BELOW = "*."
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -391,9 +393,19 @@ def handle_signals(supervisor: Supervisor) -> None:
 
 
 def _model_hosts(settings: Settings) -> tuple[str, ...]:
-    """The host of another address of the Messages API, without its port."""
+    """The host of another address of the Messages API, without its port, and those that are named."""
     host = urlsplit(settings.anthropic_base_url).hostname if settings.anthropic_base_url else None
-    return (host,) if host else ()
+    named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
+    return (*([host] if host else []), *named)
+
+
+def _model_host(text: str) -> str:
+    try:
+        return f"{_BELOW}{canonical_host(text[2:])}" if text.startswith(_BELOW) else canonical_host(text)
+    except ValueError:
+        raise UserError(
+            f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host", "write names without port and path, with commas between"
+        ) from None
 
 
 def _lock(path: Path) -> int:

@@ -76,6 +76,11 @@ SETTINGS = (
         "the key of the review agent's model; it stays with egress, the sandbox has a placeholder",
     ),
     Setting("ANTHROPIC_BASE_URL", "", "another address of the Messages API"),
+    Setting(
+        "GATEHOUSE_MODEL_HOSTS",
+        "",
+        "other hosts that serve models, so that their calls are metered: a gateway's, `*.openai.azure.com`; several with commas",
+    ),
 )
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
@@ -101,6 +106,7 @@ class Settings(NamedTuple):
     review_model: str
     anthropic_api_key: str
     anthropic_base_url: str
+    model_hosts: str = ""
     max_cost: str = ""
     max_cost_per_day: str = ""
     max_cost_total: str = ""
@@ -154,6 +160,7 @@ def from_environment() -> Settings:
         review_model=read["GATEHOUSE_REVIEW_MODEL"],
         anthropic_api_key=read["ANTHROPIC_API_KEY"],
         anthropic_base_url=read["ANTHROPIC_BASE_URL"],
+        model_hosts=read["GATEHOUSE_MODEL_HOSTS"],
         max_cost=read["MAX_COST"],
         max_cost_per_day=read["MAX_COST_PER_DAY"],
         max_cost_total=read["MAX_COST_TOTAL"],

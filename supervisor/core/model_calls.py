@@ -120,8 +120,10 @@ def dearest_tier(*said: object) -> Tier:
 
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
-    """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's)."""
-    return _VENDOR.fullmatch(host) is not None or host in others or is_bedrock(host)
+    """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's; `*.` means all below a name)."""
+    if _VENDOR.fullmatch(host) is not None or host in others or is_bedrock(host):
+        return True
+    return any(one.startswith("*.") and host.endswith(one[1:]) for one in others)
 
 
 def is_openai(host: str) -> bool:

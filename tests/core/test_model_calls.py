@@ -61,6 +61,9 @@ def test_the_hosts_of_models() -> None:
         assert not is_model_host(host)
     assert is_model_host("gateway.example.org", frozenset({"gateway.example.org"}))
     assert not is_model_host("gateway.example.org")
+    assert is_model_host("a.models.example.org", frozenset({"*.models.example.org"}))
+    assert not is_model_host("models.example.org", frozenset({"*.models.example.org"}))
+    assert not is_model_host("evilmodels.example.org", frozenset({"*.models.example.org"}))
 
 
 def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None:

@@ -57,6 +57,9 @@ def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> No
     one_line(product.run("up", "--network", "open"), "--network", "`open`", "choose proxy or transparent")
     one_line(product.run("up", GATEHOUSE_NETWORK="none"), "GATEHOUSE_NETWORK", "`none`")
     one_line(product.run("up", GATEHOUSE_MEMORY_MB="lots"), "GATEHOUSE_MEMORY_MB", "`lots`")
+    one_line(
+        product.run("up", GATEHOUSE_MODEL_HOSTS="a.test,https://b.test/"), "GATEHOUSE_MODEL_HOSTS", "`https://b.test/`"
+    )
 
 
 def test_the_way_out_is_chosen_on_the_command_line(product: Gatehouse, tmp_path: Path) -> None:
