@@ -157,10 +157,17 @@ async def test_an_answer_that_unpacks_to_too_much_is_cut_off(proxy: Proxy, http:
     writer.close()
 
 
-@pytest.mark.parametrize("part", ["Guard.body_piece", "Raw.body_piece", "BodyScan.see"])
-async def test_where_looking_raises_nothing_goes_on(tmp_path: Path, upstream_ca: Path, http: Origin, part: str) -> None:
+@pytest.mark.parametrize(
+    ("part", "is_short"),
+    [("Guard.body_piece", False), ("Raw.body_piece", False), ("BodyScan.see", False), ("BodyScan.see", True)],
+)
+async def test_where_looking_raises_nothing_goes_on(
+    tmp_path: Path, upstream_ca: Path, http: Origin, part: str, *, is_short: bool
+) -> None:
     coded = gzip.compress(b"x" * 1000)
     said = answering(coded, "Content-Encoding: gzip")
+    if not is_short:
+        said = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked(coded)
     http.respond = lambda head: said
     async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
         proxy.credentials(credential(http.port))
