@@ -174,7 +174,7 @@ async def test_what_goes_over_the_network_shows_as_it_happens(site: Site, contex
     await expect(first).to_contain_text("1 request")
     await expect(first).to_contain_text("1 open")
     await first.locator("summary").first.click()
-    await first.get_by_text("1 headers").click()
+    await first.get_by_text("1 header").click()
     await expect(first.locator("pre")).to_have_text("accept: <b>*/*</b>\n")
     send(2, "b.example.org", "deny")
     second = page.locator("details.host", has_text="b.example.org")

@@ -10,7 +10,7 @@ import msgspec
 
 from supervisor.brokers.egress_questions import EgressQuestions
 from supervisor.core.actions import Exec, Network
-from supervisor.core.egress_wire import Answer, Body, Question, Refused, Reserve, Settled, Spent
+from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.model_calls import ModelCall, Tokens
 from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
@@ -181,6 +181,9 @@ async def test_a_request_under_way_says_so_and_is_looked_at_again_until_it_ends(
         assert "under way" in page
         assert "0 B out" not in page
         assert "gatehouse:network" in page
+    parts.network_log.moving(Moving(moved=((1, 3, 2000),)))
+    for address in ("/network/one/1", OPENED):
+        assert "3 B out, 2.0 kB in so far" in (await browser.get(address)).text, address
     detail: dict[str, str | int | float | None] = {"status": 200, "up_bytes": 5, "duration_s": 5.007}
     parts.network_log.settled(Settled(question_id=1, outcome="done", detail=detail))
     page = (await browser.get("/parts/network/one/1")).text
