@@ -106,7 +106,7 @@ class Bodies:
         if not taken.whole_bytes:
             return
         said = beginning(bytes(taken.data), headers.get("content-encoding", ""), MOST_BYTES + MARGIN_BYTES)
-        data = both.session.hides.without(_readable(said), MARK.encode())
+        data = both.session.hides.without(said, MARK.encode())
         self._questions.tell(
             Body(
                 question_id=both.question_id,
@@ -116,8 +116,3 @@ class Bodies:
                 whole_bytes=taken.whole_bytes,
             )
         )
-
-
-def _readable(data: bytes) -> bytes:
-    """What can be shown as text; nothing of anything else, which would be looked through for nothing."""
-    return b"" if b"\0" in data else data

@@ -66,12 +66,12 @@ class H2Client:
         self._h2.send_data(number, data, end_stream=end)
         self._flush()
 
-    async def push(self, number: int, most_bytes: int) -> int:
-        """Send zeros until nothing more is taken for a moment, or so many were: how many were."""
+    async def push(self, number: int, most_bytes: int, *, patience_s: float = 1.0) -> int:
+        """Send zeros until nothing more is taken for so long, or so many were: how many were."""
         sent = 0
         with contextlib.suppress(TimeoutError):
             while sent < most_bytes:
-                async with asyncio.timeout(1), self._changed:
+                async with asyncio.timeout(patience_s), self._changed:
                     await self._changed.wait_for(lambda: self.room(number) > 0)
                 count = min(self.room(number), self._h2.max_outbound_frame_size)
                 self.send(number, bytes(count))

@@ -448,7 +448,7 @@ async def test_a_body_of_http2_that_waits_for_an_answer_holds_up_no_other(
         assert sent <= MOST_WAITING_BYTES
         assert (await client.answered("/")).status == 200
         answer.set_result(allow(held[0]))
-        sent += await client.push(number, 8 * MOST_WAITING_BYTES)
+        sent += await client.push(number, 8 * MOST_WAITING_BYTES, patience_s=PATIENCE_S)
         client.send(number, b"", end=True)
         await client.until(lambda: stream.over)
         assert (stream.status, len(origin.received)) == (200, sent)
@@ -471,7 +471,7 @@ async def test_bodies_that_went_nowhere_leave_room_for_others(
             print("hung", number, stream, flush=True)
             await client.until(lambda stream=stream: stream.over)
         number, stream = client.ask("/", method="POST", end=False)
-        assert await client.push(number, 2 * MOST_WAITING_BYTES) >= 2 * MOST_WAITING_BYTES
+        assert await client.push(number, 2 * MOST_WAITING_BYTES, patience_s=PATIENCE_S) >= 2 * MOST_WAITING_BYTES
         client.send(number, b"", end=True)
         await client.until(lambda: stream.over)
         assert stream.status == 200

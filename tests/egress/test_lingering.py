@@ -261,12 +261,13 @@ async def test_a_cut_reaches_what_waits_for_an_origin_that_takes_nothing(
     how: str, tmp_path: Path, upstream_ca: Path
 ) -> None:
     """Of what egress still held nothing goes out any more, and it ends with its supervisor."""
-    goes_on, ended = asyncio.Event(), asyncio.Event()
+    reached, goes_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     taken: list[int] = []
 
     async def take_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
+        reached.set()
         await goes_on.wait()
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         with contextlib.suppress(ConnectionError):
@@ -283,6 +284,8 @@ async def test_a_cut_reaches_what_waits_for_an_origin_that_takes_nothing(
         target = f"origin.test:{origin.sockets[0].getsockname()[1]}"
         _, writer = await proxy.open()
         writer.write(f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 99999999\r\n\r\n".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            await reached.wait()
         sent = 0
         with contextlib.suppress(TimeoutError):
             while True:
