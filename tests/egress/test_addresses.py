@@ -115,7 +115,7 @@ async def test_metadata_and_nowhere_are_refused_even_where_a_rule_names_them(
 async def test_nobody_is_asked_about_a_metadata_address(proxy_with_table: Proxy, http: Origin, host: str) -> None:
     target = f"{host}:{http.port}"
     answer = await proxy_with_table.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-    assert body_of(answer)["remedy"] == "this address is never reached"
+    assert body_of(answer)["remedy"] == "no rule opens this address"
     assert proxy_with_table.supervisor.questions == []
 
 

@@ -99,7 +99,7 @@ TRICKS = {
     ],
     "a name that leads inside, at once or at the second look-up": [
         "egress/test_addresses.py::test_an_allow_that_does_not_name_the_address_reaches_none",
-        "egress/test_addresses.py::test_addresses_that_the_rules_refuse_are_not_dialled",
+        "egress/test_addresses.py::test_addresses_that_the_rules_do_not_allow_are_not_dialled",
     ],
     "a redirect to what is denied": ["egress/test_addresses.py::test_a_redirect_is_a_request_like_any_other"],
     "a name that is looked up before it is judged carries data out": [
