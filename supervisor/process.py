@@ -198,7 +198,7 @@ async def spawn(
     try:
         await child.connect()
     except BaseException:
-        child.close()
+        await child.end()
         raise
     return child
 

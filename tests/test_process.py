@@ -103,6 +103,17 @@ async def test_a_cancelled_caller_leaves_nothing() -> None:
     assert pid not in children(os.getpid())
 
 
+@pytest.mark.parametrize("turns", range(1, 6))
+async def test_nor_does_one_who_goes_while_it_is_started(turns: int) -> None:
+    task = asyncio.ensure_future(run(["sleep", "60"], env=ENV, timeout_s=60))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert children(os.getpid()) == []
+
+
 async def test_an_end_is_waited_for_by_whoever_is_cancelled_meanwhile() -> None:
     child = await spawn(["sleep", "60"], env=ENV)
     told: list[int | None] = []
