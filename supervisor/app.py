@@ -33,7 +33,7 @@ from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
-from supervisor.core.hosts import canonical_host
+from supervisor.core.hosts import EVERY, canonical_host
 from supervisor.core.redact import Redactor
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
@@ -60,7 +60,6 @@ log = structlog.get_logger("app")
 
 HITS_EVERY_S = 2.0
 STOPPED = "Gatehouse was stopped"
-_BELOW = "*."
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -401,7 +400,8 @@ def _model_hosts(settings: Settings) -> tuple[str, ...]:
 
 def _model_host(text: str) -> str:
     try:
-        return f"{_BELOW}{canonical_host(text[2:])}" if text.startswith(_BELOW) else canonical_host(text)
+        name = text.removeprefix(EVERY)
+        return canonical_host(name) if name == text else EVERY + canonical_host(name)
     except ValueError:
         raise UserError(
             f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host", "write names without port and path, with commas between"

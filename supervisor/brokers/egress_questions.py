@@ -18,7 +18,7 @@ import structlog
 
 from supervisor.core import url_secrets
 from supervisor.core.actions import Network, fingerprint
-from supervisor.core.egress_wire import Answer, CloseConnection, Draw, Question, Reserve, Settled
+from supervisor.core.egress_wire import TELL_OPERATOR, Answer, CloseConnection, Draw, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
 from supervisor.core.rules import Verdict
 from supervisor.core.verdicts import Passing
@@ -97,7 +97,7 @@ class EgressQuestions:
         return deny(
             question,
             "the gate failed while it looked at this",
-            "tell the operator: the cause is on the terminal that runs Gatehouse",
+            TELL_OPERATOR,
         )
 
     async def _answer(self, question: Question) -> Answer:

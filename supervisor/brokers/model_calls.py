@@ -13,7 +13,7 @@ import structlog
 from supervisor.core.actions import BudgetRaise
 from supervisor.core.budget import UNLIMITED, Over, explain
 from supervisor.core.display import visible
-from supervisor.core.egress_wire import Answer, Draw, Reserve, Spent, Used
+from supervisor.core.egress_wire import TELL_OPERATOR, Answer, Draw, Reserve, Spent, Used
 from supervisor.core.spend import Charge
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant
@@ -52,7 +52,7 @@ class ModelCalls:
             return _deny(
                 wanted,
                 "model calls are not metered here",
-                "tell the operator: the cause is on the terminal that runs Gatehouse",
+                TELL_OPERATOR,
             )
         try:
             if isinstance(wanted, Draw):
@@ -65,7 +65,7 @@ class ModelCalls:
             return _deny(
                 wanted,
                 "the ledger failed while it looked at this",
-                "tell the operator: the cause is on the terminal that runs Gatehouse",
+                TELL_OPERATOR,
             )
 
     def spent(self, spent: Spent) -> Charge | None:

@@ -25,7 +25,7 @@ import msgspec
 
 from supervisor.core import globs, policy_yaml
 from supervisor.core.egress_wire import Credential
-from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers
+from supervisor.core.hosts import EVERY, as_address, canonical_host, is_shared_by_strangers
 from supervisor.core.policy_text import nearest
 from supervisor.core.urls import DEFAULT_PORTS, normalise_path, split_authority
 from supervisor.errors import PolicyError, UserError
@@ -40,7 +40,6 @@ _METHOD = re.compile(r"[A-Z]{1,20}")
 _PATH = re.compile(r"/[^\s\x00-\x20\x7f]*")
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
-_EVERY = "*."
 # `s3.amazonaws.com` is a public suffix: its names are buckets of people who don't know each other.
 _LEAST_LABELS_OF_SERVICE = 3
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "fish")
@@ -284,7 +283,7 @@ def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
     """A host is written as requests are compared, or its credential would go nowhere. Of hosts with a `*` all must be those of one owner, or a secret would go
     to strangers; a key that only signs goes to nobody, and what it signed is of use at its own host alone, so that for one the names of a service will do
     (`*.s3.amazonaws.com`)."""
-    name = text.removeprefix(_EVERY)
+    name = text.removeprefix(EVERY)
     try:
         meant = authority(*split_authority(name))
     except ValueError:

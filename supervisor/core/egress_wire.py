@@ -19,6 +19,9 @@ from supervisor.core.usage import Usage
 # Larger than any message that keeps to the limits of `egress.checks`; below the kernel's default send buffer (208 KiB).
 MAX_MESSAGE_BYTES = 128 * 1024
 
+# The remedy for an agent that can do nothing about it.
+TELL_OPERATOR = "tell the operator: the cause is on the terminal that runs Gatehouse"
+
 Decision = Literal["allow", "deny", "ask_timeout"]
 Outcome = Literal["done", "failed"]
 # What a socket of a session's is. `proxy`: clients name their host. `door`: connections of clients that know no proxy are redirected to it.

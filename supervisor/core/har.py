@@ -12,9 +12,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from supervisor.core.exchanges import NO_BODIES, Bodies, Exchange, KeptBody, name_of
+from supervisor.core.numbers import whole_number
 
-# Of a length that every reader of JSON takes.
-_MOST_DIGITS = 16
 _WITHOUT_BODY = (101, 204, 205, 304)
 
 
@@ -143,8 +142,7 @@ def _is_coded(one: Exchange) -> bool:
 
 
 def _length(one: Exchange) -> int:
-    length = _header(one.response_headers, "content-length")
-    return int(length) if length.isascii() and length.isdigit() and len(length) < _MOST_DIGITS else 0
+    return whole_number(_header(one.response_headers, "content-length")) or 0
 
 
 def _ms(seconds: float) -> float:

@@ -20,6 +20,8 @@ type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 AddressClass = Literal["public", "loopback", "link-local", "private", "shared", "never", "metadata"]
 
 MAX_NAME_CHARS = 253
+# What names begin with that mean all below them.
+EVERY = "*."
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _PLAIN = re.compile(
     r"(?=[^.]*[a-z])(?:(?!xn--)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*(?!xn--)[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?\Z"
@@ -36,6 +38,11 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 # What an operator may have a service on and name in a rule; the rest of the non-public space is never dialled.
 LIFTABLE: frozenset[AddressClass] = frozenset({"loopback", "link-local", "private", "shared"})
+
+
+def is_named(host: str, name: str) -> bool:
+    """Whether a name means a host: itself, or where it begins with `*.` those at any depth below it, as in a rule. Both are canonical."""
+    return host.endswith(name[1:]) if name.startswith(EVERY) else host == name
 
 
 @lru_cache(maxsize=8192)

@@ -11,6 +11,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from supervisor.core.hosts import is_named
+
 # Tiers of service, by what they cost, the cheapest first. Of one that is `unknown` nobody here knows what.
 Tier = Literal["plain", "fast", "ultrafast", "unknown"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -121,9 +123,7 @@ def dearest_tier(*said: object) -> Tier:
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
     """Whether a host is known to serve models: the public APIs, and those of `others` (a gateway's; `*.` means all below a name)."""
-    if _VENDOR.fullmatch(host) is not None or host in others or is_bedrock(host):
-        return True
-    return any(one.startswith("*.") and host.endswith(one[1:]) for one in others)
+    return _VENDOR.fullmatch(host) is not None or is_bedrock(host) or any(is_named(host, one) for one in others)
 
 
 def is_openai(host: str) -> bool:

@@ -79,11 +79,6 @@ class Head:
         return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
 
 
-def whole_number(text: str, most_digits: int = 15) -> int | None:
-    """The number that a header says, None where it says none; `isdigit` alone takes `²` for one."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else None
-
-
 def shown_headers(
     headers: tuple[tuple[bytes, bytes], ...], hides: SecretForms = _NOTHING
 ) -> tuple[tuple[str, str], ...]:

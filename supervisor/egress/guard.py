@@ -18,6 +18,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
+from supervisor.core.numbers import whole_number
 from supervisor.egress import checks, held_bodies, refusals, secrets, tls_failures, websockets
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
@@ -135,7 +136,7 @@ class Guard:
             in_tunnel=_is_inside(flow, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
-            body_bytes=checks.whole_number(flow.request.headers.get("content-length", "")) or 0,
+            body_bytes=whole_number(flow.request.headers.get("content-length", "")) or 0,
         )
         if answer.decision != "allow":
             self._refuse(flow, refusals.of_answer(answer))
@@ -254,7 +255,7 @@ class Guard:
                 self._withhold(flow, Refusal(why=UNASKED, remedy="the origin answers another request than this one"))
             return
         response.headers.pop("alt-svc", None)  # it would send clients round by HTTP/3
-        length = checks.whole_number(response.headers.get("content-length", ""))
+        length = whole_number(response.headers.get("content-length", ""))
         if length is None or length > BUFFERED_BYTES:
             response.stream = True
         self._meter.answered(flow)

@@ -18,10 +18,10 @@ from mitmproxy import http
 from mitmproxy.websocket import WebSocketMessage
 
 from supervisor.core.actions import Network
+from supervisor.core.numbers import whole_number
 from supervisor.core.secret_forms import SecretForms, with_halves
 from supervisor.egress import secrets
 from supervisor.egress.admission import Admission
-from supervisor.egress.checks import whole_number
 from supervisor.egress.codings import Decoder
 from supervisor.egress.layers import CUT
 from supervisor.egress.looks import DOWN, UP, Look, look_at

@@ -24,9 +24,9 @@ from supervisor.core.model_errors import (
     budget_error,
     plain_requests_only,
 )
+from supervisor.core.numbers import whole_number
 from supervisor.core.usage import Usage, UsageReader
 from supervisor.egress import held_bodies
-from supervisor.egress.checks import whole_number
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.looks import DOWN, Look, look_at, said_by

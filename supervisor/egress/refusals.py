@@ -8,7 +8,7 @@ import http
 import msgspec
 
 from supervisor.core.display import visible
-from supervisor.core.egress_wire import Answer
+from supervisor.core.egress_wire import TELL_OPERATOR, Answer
 from supervisor.core.redact import Redactor
 
 # What of the reason goes into the status line; clients print it in the midst of a line of their own.
@@ -41,7 +41,7 @@ BUSY = Answer(
 UNREADABLE = "this is not a request that can be read"
 BROKEN = Refusal(
     why="egress failed while it looked at this",
-    remedy="tell the operator: the cause is on the terminal that runs Gatehouse",
+    remedy=TELL_OPERATOR,
 )
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
-from supervisor.core.hosts import is_shared_by_strangers
+from supervisor.core.hosts import EVERY, is_named, is_shared_by_strangers
 from supervisor.core.secret_forms import Begun, SecretForms, SecretSearch
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
@@ -47,7 +47,6 @@ PRESIGNED = (
     "the address was signed beforehand (`X-Amz-Signature` in its query) with the placeholder of a credential for AWS; only a request that is signed in its header "
     "`authorization` is signed anew, so make the request itself instead"
 )
-_EVERY = "*."
 _READS = ("GET", "HEAD")
 # What such an address has in its query: of Signature Version 4, of 4A, and of 2.
 _IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
@@ -167,7 +166,7 @@ def _signs_for_it(credential: Credential, request: Head, host: str, port: int) -
     """Whether a request is signed for the service that a host belongs to, where that may be a stranger's: a function of anybody's gets the signature that its
     caller sent. What is signed for S3 is of use at its own bucket only."""
     signed = sigv4.parse(request.values(credential.header.lower().encode())[0])
-    names = [text.removeprefix(_EVERY).partition(":")[0] for text in _binding(credential, host, port)]
+    names = [text.removeprefix(EVERY).partition(":")[0] for text in _binding(credential, host, port)]
     is_of_strangers = all(text != host and is_shared_by_strangers(text) for text in names)
     if signed is None or signed.service in sigv4.OF_S3 or not is_of_strangers:
         return signed is not None
@@ -181,11 +180,11 @@ def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
 def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
     """Those of a credential's hosts that this one is, or is one of."""
     for text in credential.hosts:
-        parts = split_authority(text.removeprefix(_EVERY))
+        name = text.removeprefix(EVERY)
+        parts = split_authority(name)
         if parts is None or (parts[1] or DEFAULT_PORTS[credential.scheme]) != port:
             continue
-        # As in a rule: names at any depth below it, and not itself.
-        if host.endswith(f".{parts[0]}") if text.startswith(_EVERY) else host == parts[0]:
+        if is_named(host, parts[0] if name == text else EVERY + parts[0]):
             yield text
 
 
