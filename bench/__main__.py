@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from bench import Figure
+from supervisor.doctor import this_python
 
 HERE = Path(__file__).parent
 _MISSED = " !"
@@ -79,6 +80,9 @@ def main() -> int:
     if unknown := [name for name in chosen if name not in names()]:
         print(f"bench: no measurement `{unknown[0]}`; there are: {', '.join(names())}", file=sys.stderr)
         return 1
+    python = this_python()
+    if not python.ok:
+        print(f"note: Python {python.detail}: {python.remedy}", file=sys.stderr)
     figures: list[Figure] = []
     failed = []
     for name in chosen:

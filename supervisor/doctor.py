@@ -4,6 +4,7 @@ Each finding is printed as it is found, and each check imports what it needs whe
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +31,38 @@ def report(settings: Settings) -> int:
 def _findings(settings: Settings) -> Iterator[Finding]:
     """The most fundamental first."""
     yield from kernel.findings()
+    yield this_python()
     yield from _sandbox(settings.data_dir)
     yield _port(settings.port)
     yield _authority(settings.data_dir / "ca")
     yield _data_dir(settings.data_dir)
+
+
+def this_python() -> Finding:
+    """`interpreter`, of the one that runs this."""
+    import sysconfig
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    return interpreter(version, sys.base_prefix, str(sysconfig.get_config_var("CONFIG_ARGS") or ""))
+
+
+def interpreter(version: str, prefix: str, configured: str) -> Finding:
+    """How this Python was built: where it lies, and its configure's arguments.
+
+    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds unless it is told, it needs up to twice the time.
+    Debian optimises its own by hand, so a distribution's counts as such.
+    """
+    ok = prefix == "/usr" or "--enable-optimizations" in configured
+    if ok:
+        return Finding("Python", ok=True, detail=version)
+    return bad(
+        "Python",
+        f"{version} in {prefix} was built without optimisation and takes up to twice as long",
+        "use your distribution's or uv's, or with pyenv:"
+        f" PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto' pyenv install --force {version};"
+        " then `rm -r .venv && make setup`",
+        needed=False,
+    )
 
 
 def _sandbox(data_dir: Path) -> list[Finding]:

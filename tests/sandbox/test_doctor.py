@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.doctor import interpreter
 from supervisor.sandbox import doctor, kernel
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
@@ -54,6 +55,20 @@ async def test_bubblewrap_version(tmp_path: Path, says: str, ok: bool) -> None:
     assert (await doctor.bubblewrap(str(fake))).ok is ok
     fake.chmod(0o4755)
     assert not (await doctor.bubblewrap(str(fake))).ok
+
+
+@pytest.mark.parametrize(
+    ("prefix", "configured", "ok"),
+    [
+        ("/root/.pyenv/versions/3.13.0", "'--prefix=/root/.pyenv/versions/3.13.0' '--enable-shared'", False),
+        ("/root/.pyenv/versions/3.13.0", "'--enable-optimizations' '--with-lto'", True),
+        ("/usr", "'--enable-shared' '--prefix=/usr'", True),
+        ("/usr/local", "", False),
+    ],
+)
+def test_a_slow_python_is_told_and_is_no_hindrance(prefix: str, configured: str, ok: bool) -> None:
+    found = interpreter("3.13.0", prefix, configured)
+    assert (found.ok, bool(found.remedy), found.needed) == (ok, not ok, ok)
 
 
 async def test_without_bubblewrap_the_trial_says_so() -> None:
