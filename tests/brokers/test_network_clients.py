@@ -5,7 +5,6 @@ import http.server
 import os
 import ssl
 import subprocess
-import sys
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +18,7 @@ import trustme
 from supervisor.brokers.ca import write_bundle
 from tests.brokers.conftest import Setting, setting
 from tests.egress.egress_harness import server_context
+from tests.fakes.with_pip import python_with_pip
 
 
 @pytest.fixture(scope="module")
@@ -95,19 +95,13 @@ async def test_git_clones(open_place: Setting, server: int, tmp_path: Path) -> N
     assert (tmp_path / "copy" / "a.txt").read_text() == "from the origin\n"
 
 
+@pytest.mark.skipif(not python_with_pip(), reason="no Python with pip on this machine")
 async def test_pip_downloads(open_place: Setting, server: int, tmp_path: Path) -> None:
     index = f"https://origin.test:{server}/simple/"
     command = ("-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--index-url", index, "greeting")
     code, out = await run(open_place, python_with_pip(), *command, cwd=tmp_path)
     assert code == 0, out
     assert (tmp_path / "greeting-1.0-py3-none-any.whl").exists()
-
-
-def python_with_pip() -> str:
-    for program in (sys.executable, str(Path(sys.base_prefix) / "bin" / "python3"), "/usr/bin/python3"):
-        if subprocess.run([program, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
-            return program
-    pytest.skip("no pip on this machine")
 
 
 async def test_curl_downloads_a_large_file_and_egress_keeps_none_of_it(

@@ -7,7 +7,6 @@ said beyond that only keeps it from trying again for minutes, or makes it print 
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,6 +14,7 @@ from typing import Literal, NamedTuple
 from supervisor.settings import ROOT
 from tests.fakes.claude_code import claude_binary
 from tests.fakes.site import WHEEL
+from tests.fakes.with_pip import python_with_pip
 
 type Origin = Literal["site", "h2", "websocket", "model"]
 # What a user reads of a refusal: its reason, its status, or neither. Of a refused CONNECT no client shows the body, some the status line.
@@ -41,14 +41,6 @@ class Client(NamedTuple):
     inside: Shows = "why"
     tunnelled: Shows = "403"
     missing: str = ""
-
-
-def _python_with_pip() -> str:
-    """The Python that this environment was made of, where it has pip."""
-    found = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    asked = [str(found), "-c", "import pip"]
-    has_pip = found.exists() and subprocess.run(asked, capture_output=True, check=False).returncode == 0
-    return str(found) if has_pip else ""
 
 
 def absent(program: str) -> str:
@@ -101,7 +93,7 @@ def _node_reads_proxy() -> bool:
     return int(said.lstrip("v").split(".")[0]) >= 24
 
 
-PIP = _python_with_pip()
+PIP = python_with_pip()
 _CLAUDE = claude_binary()
 _NODE_READS_PROXY = _node_reads_proxy()
 _NO_UNDICI = "" if UNDICI.is_dir() else "npm brings no undici here"
@@ -119,7 +111,7 @@ CLIENTS = (
     Client("wget", lambda url: ("wget", "-nv", "-O", "-", "--tries=1", url + "/"), "hello from outside", tunnelled="why", missing=absent("wget")),
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),
     Client("git push", _bash(_PUSH), "[new branch]", inside="403"),
-    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if PIP else "this Python has no pip"),
+    Client("pip", _pip, f"Saved /tmp/wheels/{WHEEL}", inside="", tunnelled="", missing="" if PIP else "no Python has pip"),
     Client("npm", _bash(_NPM), "gatehouse-demo-1.0.0.tgz", tunnelled="why", missing=absent("npm")),
     Client("requests", _python("requests"), "hello from outside", tunnelled="why"),
     Client("httpx", _python("httpx"), "hello from outside", tunnelled="why"),

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from tests.fakes.supervised import (
     settings_in,
     supervised,
 )
+from tests.fakes.with_pip import python_with_pip
 
 pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -238,20 +237,11 @@ async def test_a_push_that_is_denied_changes_nothing(running: Supervised, worksp
 # -- package managers ------------------------------------------------------------------------------------------------------
 
 
-def _python_with_pip() -> str | None:
-    """The Python that this environment was made of, where it has pip."""
-    found = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    has_pip = (
-        found.exists() and subprocess.run([found, "-c", "import pip"], capture_output=True, check=False).returncode == 0
-    )
-    return str(found) if has_pip else None
-
-
-PYTHON = _python_with_pip()
+PYTHON = python_with_pip()
 NPM = shutil.which("npm")
 
 
-@pytest.mark.skipif(PYTHON is None, reason="this Python has no pip")
+@pytest.mark.skipif(not PYTHON, reason="no Python with pip on this machine")
 async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     running: Supervised, workspace: Path, site: Site
 ) -> None:
@@ -266,7 +256,7 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
         "/workspace/merged/wheels",
     )
     session, output = await running.run(
-        workspace, str(PYTHON), *common, "--index-url", site.https("site.test", "/simple"), "gatehouse-demo"
+        workspace, PYTHON, *common, "--index-url", site.https("site.test", "/simple"), "gatehouse-demo"
     )
     assert session.exit_code == 0, output
     assert (running.parts.settings.sessions_dir / session.id / "merged/wheels" / WHEEL).exists()
@@ -274,7 +264,7 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     assert not (workspace / "wheels").exists(), "the policy denies files"
     site.forget()
     session, output = await running.run(
-        workspace, str(PYTHON), *common, "--retries", "0", "--index-url", site.https("site.test", "/forbidden/simple"), "gatehouse-demo"
+        workspace, PYTHON, *common, "--retries", "0", "--index-url", site.https("site.test", "/forbidden/simple"), "gatehouse-demo"
     )  # fmt: skip
     assert session.exit_code != 0
     assert site.untouched
