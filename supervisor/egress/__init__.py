@@ -55,6 +55,7 @@ Only these import mitmproxy, and they are imported when the first connection is 
     websockets    their messages, bounded
     tls           TLS of both sides
     guard         the addon that asks and lifts the refusal
+    exchange      what is known of one request, and whether it is allowed
     fail_closed   what becomes of whatever a hook of ours raises at
     looks         bodies looked at on their way
     held_bodies   bodies that are held until they are whole

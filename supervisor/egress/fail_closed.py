@@ -17,10 +17,10 @@ from mitmproxy import http
 from mitmproxy.proxy import layer as mitm_layer
 from mitmproxy.proxy import server_hooks
 
-from supervisor.egress import refusals
+from supervisor.egress import exchange, refusals
 from supervisor.egress.dialler import PIN
 from supervisor.egress.failures import where
-from supervisor.egress.layers import ALLOWED, REFUSAL, RefuseLayer
+from supervisor.egress.layers import RefuseLayer
 
 log = structlog.get_logger("egress")
 
@@ -57,12 +57,13 @@ def _closing[T](hook: Callable[..., Any], refuse: Callable[[T], None], data: T) 
 
 
 def refuse_flow(flow: http.HTTPFlow) -> None:
-    flow.metadata[ALLOWED] = False
-    flow.metadata[REFUSAL] = refusals.BROKEN
+    state = exchange.of(flow)
+    state.is_allowed = False
+    state.refusal = refusals.BROKEN
 
 
 def kill_flow(flow: mitm_flow.Flow) -> None:
-    flow.metadata[ALLOWED] = False
+    exchange.of(flow).is_allowed = False
     if flow.killable:
         flow.kill()  # type: ignore[no-untyped-call]
 

@@ -19,10 +19,11 @@ from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
 from supervisor.core.numbers import whole_number
-from supervisor.egress import checks, held_bodies, refusals, secrets, tls_failures, websockets
+from supervisor.egress import checks, exchange, held_bodies, refusals, secrets, tls_failures
 from supervisor.egress.admission import Admission
 from supervisor.egress.bodies import Bodies
 from supervisor.egress.dialler import PIN
+from supervisor.egress.exchange import Exchange
 from supervisor.egress.fail_closed import (
     closes,
     drop_message,
@@ -33,18 +34,10 @@ from supervisor.egress.fail_closed import (
     refuse_layer,
     refuse_server,
 )
-from supervisor.egress.layers import (
-    ALLOWED,
-    AUTHORITY,
-    GAVE_UP,
-    LEAVE,
-    REFUSAL,
-    TUNNEL,
-    next_layer_for,
-)
-from supervisor.egress.leaks import WATCHED, WHOLE_BYTES, Leaks
-from supervisor.egress.looks import HOLD_DOWN, HOLD_UP, Piece
-from supervisor.egress.meter import ERROR, Meter
+from supervisor.egress.layers import next_layer_for
+from supervisor.egress.leaks import WHOLE_BYTES, Leaks
+from supervisor.egress.looks import Piece
+from supervisor.egress.meter import Meter
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.sessions import Connection, Sessions, Unsettled
 from supervisor.egress.signing import Signer
@@ -57,10 +50,6 @@ BUFFERED_BYTES = WHOLE_BYTES
 _SERVER_NAME = 0
 # Of a WebSocket the request goes on for as long as it is open.
 _SWITCHED = 101
-QUESTION = "gatehouse_question"
-ACTION = "gatehouse_action"
-# The status of a response that was over before its request.
-ANSWERED = "gatehouse_answered"
 UNASKED = "the origin switches to another protocol, which was not asked for"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
@@ -100,8 +89,8 @@ class Guard:
     def http_connect(self, flow: http.HTTPFlow) -> None:
         # The front has answered the CONNECT that a connection began with; one behind another request is nobody's business.
         refuse_flow(flow)
-        self._refuse(
-            flow, Refusal(why="a CONNECT comes first on its connection", remedy="open a new connection for it")
+        exchange.of(flow).refusal = Refusal(
+            why="a CONNECT comes first on its connection", remedy="open a new connection for it"
         )
 
     @closes(refuse_flow)
@@ -111,15 +100,16 @@ class Guard:
         if flow.error is not None:
             self._admission.refused_nameless(connection)
             return  # mitmproxy found it malformed and answers 400
-        _let_leave(flow, connection)
-        head = _head(flow)
-        target, why = self._target(flow, connection, head)
+        state = exchange.of(flow)
+        _let_leave(flow, state, connection)
+        head = _head(flow, state)
+        target, why = self._target(state, connection, head)
         if target is None:
             self._admission.refused_nameless(connection)
-            self._refuse(flow, Refusal(why=why or "the request names no host"))
+            state.refusal = Refusal(why=why or "the request names no host")
             return
         host, port = target
-        action = self._action(flow, connection, head, host, port)
+        action = self._action(flow, state, connection, head, host, port)
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         wrong = refusals.of_contradiction(why) if why is not None else None
@@ -127,38 +117,37 @@ class Guard:
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
         wrong = wrong or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
         if wrong is not None:
-            self._refuse(flow, wrong)
+            state.refusal = wrong
             self._admission.refused(connection, action, wrong.why)
             return
         answer = connection.over or await self._admission.admit(
             connection,
             action,
-            in_tunnel=_is_inside(flow, connection),
+            in_tunnel=_is_inside(state, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
             body_bytes=whole_number(flow.request.headers.get("content-length", "")) or 0,
         )
         if answer.decision != "allow":
-            self._refuse(flow, refusals.of_answer(answer))
+            state.refusal = refusals.of_answer(answer)
             if answer is connection.over:
                 self._admission.refused(connection, action, answer.why)
             if answer.over_budget:
-                flow.metadata[ERROR] = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
+                state.model_error = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
-        self._let_through(flow, connection, answer, host, port, swaps)
-        flow.metadata[ACTION] = action
+        self._let_through(flow, state, connection, answer, action, swaps)
         why = self._leaks.begin(flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host))
         if why is not None:
-            self._take_back(flow, refusals.of_contradiction(why))
+            self._take_back(flow, state, refusals.of_contradiction(why))
             return
         self._meter.begin(flow, connection, host, answer.question_id, is_upgrade=is_upgrade)
         if connection.session.keep_bodies:
             self._bodies.want_readable(flow)
         unsigned = self._signer.at_head(flow, connection)
         if unsigned is not None:
-            self._take_back(flow, unsigned)
+            self._take_back(flow, state, unsigned)
             return
-        held = WATCHED in flow.metadata or held_bodies.of(flow) is not None
+        held = state.must_be_whole or held_bodies.of(flow) is not None
         if _is_open_ended(flow) and not (held or flow.request.stream):
             # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
             flow.request.stream = True
@@ -179,17 +168,18 @@ class Guard:
         self._bodies.requested(flow)
         why = await self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
+        state = exchange.of(flow)
         if refusal is not None:
-            self._take_back(flow, refusal)
+            self._take_back(flow, state, refusal)
             return
-        _let_leave(flow, self._connection(flow))
+        _let_leave(flow, state, self._connection(flow))
         error = await self._meter.reserve(flow)
         if error is not None:
-            flow.metadata[ALLOWED] = False
-            flow.metadata[ERROR] = error
-            self._settle(flow, "failed", {"error": error.why})
-        elif ANSWERED in flow.metadata:
-            self._settle(flow, "done", {"status": flow.metadata[ANSWERED]})
+            state.is_allowed = False
+            state.model_error = error
+            self._settle(flow, state, "failed", {"error": error.why})
+        elif state.early_status is not None:
+            self._settle(flow, state, "done", {"status": state.early_status})
 
     @closes(lambda data: None)  # the refusal is `server_name_ok`, which `tls.GuardedTls` wants to see
     def tls_clienthello(self, data: tls.ClientHelloData) -> None:
@@ -283,31 +273,33 @@ class Guard:
         self._meter.end(flow, complete=True)
         if status == _SWITCHED:
             return  # a WebSocket goes on
+        state = exchange.of(flow)
         if flow.request.timestamp_end is None:
-            flow.metadata[ANSWERED] = status  # and what its client sends
+            state.early_status = status  # and what its client sends
         else:
-            self._settle(flow, "done", {"status": status})
+            self._settle(flow, state, "done", {"status": status})
 
     @closes(lambda flow: None)
     def websocket_end(self, flow: http.HTTPFlow) -> None:
-        self._settle(flow, "done", {"status": _SWITCHED})
+        self._settle(flow, exchange.of(flow), "done", {"status": _SWITCHED})
 
     @closes(lambda flow: None)
     def error(self, flow: http.HTTPFlow) -> None:
         held_bodies.let_go(flow)
         self._meter.end(flow, complete=False)
-        if ANSWERED in flow.metadata:  # the rest of the request wasn't wanted any more
-            self._settle(flow, "done", {"status": flow.metadata[ANSWERED]})
+        state = exchange.of(flow)
+        if state.early_status is not None:  # the rest of the request wasn't wanted any more
+            self._settle(flow, state, "done", {"status": state.early_status})
             return
         why = "the connection ended before the response"
-        if flow.metadata.get(GAVE_UP):
+        if state.gave_up:
             why = "the client went away before it had all of the response"
         elif flow.error is not None:
             host, port = flow.request.data.host, flow.request.data.port
             refusal = tls_failures.of_origin(flow.error.msg, host, port, has_begun=flow.response is not None)
-            flow.metadata[REFUSAL] = refusal  # where the layer still has a response to give
+            state.refusal = refusal  # where the layer still has a response to give
             why = refusal.why
-        self._settle(flow, "failed", {"error": why})
+        self._settle(flow, state, "failed", {"error": why})
 
     @closes(lambda data: None)
     def server_connect_error(self, data: server_hooks.ServerConnectionHookData) -> None:
@@ -333,10 +325,10 @@ class Guard:
         return connection
 
     def _target(
-        self, flow: http.HTTPFlow, connection: Connection, head: checks.Head
+        self, state: Exchange, connection: Connection, head: checks.Head
     ) -> tuple[tuple[str, int] | None, str | None]:
         """Where the request goes, and why it may not, so far as its form tells."""
-        if flow.metadata[TUNNEL]:
+        if state.in_tunnel:
             absolute = bool(head.authority) and not head.is_http2
             return connection.target, "an absolute target inside of CONNECT is refused" if absolute else None
         if not head.authority or head.is_http2:
@@ -347,8 +339,10 @@ class Guard:
         target = (parts[0], parts[1] or checks.DEFAULT_PORTS.get(head.scheme, 0))
         return target, None if head.scheme == "http" else "https goes through CONNECT"
 
-    def _action(self, flow: http.HTTPFlow, connection: Connection, head: checks.Head, host: str, port: int) -> Network:
-        pin = connection.pins.get((host, port)) if _is_inside(flow, connection) else None
+    def _action(
+        self, flow: http.HTTPFlow, state: Exchange, connection: Connection, head: checks.Head, host: str, port: int
+    ) -> Network:
+        pin = connection.pins.get((host, port)) if _is_inside(state, connection) else None
         said = head.values(b"host")
         return Network(
             operation="request",
@@ -357,7 +351,7 @@ class Guard:
             scheme="https" if head.scheme == "https" else "http",
             method=head.method[:64],
             path=head.path[: checks.MOST_PATH_BYTES].decode("ascii", "backslashreplace"),
-            sni=flow.client_conn.sni if flow.metadata[TUNNEL] else None,
+            sni=flow.client_conn.sni if state.in_tunnel else None,
             host_header=(said[0] if said else head.authority)[:255] or None,
             resolved=pin.addresses if pin is not None else (),
         )
@@ -365,10 +359,10 @@ class Guard:
     def _let_through(
         self,
         flow: http.HTTPFlow,
+        state: Exchange,
         connection: Connection,
         answer: Answer,
-        host: str,
-        port: int,
+        action: Network,
         swaps: list[secrets.Swap],
     ) -> None:
         for name in _OURS:
@@ -378,20 +372,22 @@ class Guard:
                 self._signer.wanted(flow, swap.value)  # once the rest of the request is as it goes out
             else:
                 flow.request.headers[swap.header] = swap.value
-        flow.request.data.host = host
-        flow.request.data.port = port
+        flow.request.data.host = action.host
+        flow.request.data.port = action.port
         connection.unsettled[answer.question_id] = Unsettled(answer, self._clock.monotonic())
-        flow.metadata[QUESTION] = answer.question_id
-        flow.metadata[websockets.SESSION] = connection.session
-        flow.metadata[ALLOWED] = True
+        state.action = action
+        state.question_id = answer.question_id
+        state.session = connection.session
+        state.is_allowed = True
         connection.sending.add(flow.id)
 
-    def _take_back(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
+    def _take_back(self, flow: http.HTTPFlow, state: Exchange, refusal: Refusal) -> None:
         """Refuse a request that was let through, before any of it goes out."""
-        flow.metadata[ALLOWED] = False
-        self._refuse(flow, refusal)
-        self._admission.refused(self._connection(flow), flow.metadata[ACTION], refusal.why)
-        self._settle(flow, "failed", {"error": refusal.why})
+        state.is_allowed = False
+        state.refusal = refusal
+        assert state.action is not None
+        self._admission.refused(self._connection(flow), state.action, refusal.why)
+        self._settle(flow, state, "failed", {"error": refusal.why})
 
     def _end_leak(self, flow: http.HTTPFlow) -> None:
         """Refuse an answer whose head shows a credential."""
@@ -401,35 +397,35 @@ class Guard:
 
     def _withhold(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
         """Refuse an answer before any of it is passed on."""
-        self._refuse(flow, refusal)
-        flow.metadata[ALLOWED] = False
+        state = exchange.of(flow)
+        state.refusal = refusal
+        state.is_allowed = False
         self._meter.end(flow, complete=False)
-        self._settle(flow, "failed", {"error": refusal.why})
+        self._settle(flow, state, "failed", {"error": refusal.why})
 
-    def _refuse(self, flow: http.HTTPFlow, refusal: Refusal) -> None:
-        flow.metadata[REFUSAL] = refusal
-
-    def _settle(self, flow: http.HTTPFlow, outcome: Outcome, detail: dict[str, str | int | float | None]) -> None:
+    def _settle(
+        self, flow: http.HTTPFlow, state: Exchange, outcome: Outcome, detail: dict[str, str | int | float | None]
+    ) -> None:
         connection = self._sessions.of_client(flow.client_conn.id)
-        question_id = flow.metadata.pop(QUESTION, None)
+        question_id, state.question_id = state.question_id, None
         if connection is None or question_id is None:
             return
         self._bodies.end(flow)
         connection.sending.discard(flow.id)
-        self._admission.ended(connection, question_id, outcome, detail, _headers_of_response(flow, connection))
+        self._admission.ended(connection, question_id, outcome, detail, _headers_of_response(flow, state, connection))
 
 
-def _is_inside(flow: http.HTTPFlow, connection: Connection) -> bool:
+def _is_inside(state: Exchange, connection: Connection) -> bool:
     """Whether the request is inside of what was judged when the connection began."""
-    return bool(flow.metadata[TUNNEL]) and not connection.is_plain
+    return state.in_tunnel and not connection.is_plain
 
 
-def _let_leave(flow: http.HTTPFlow, connection: Connection) -> None:
+def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> None:
     """What this hook waits for is over when the client gives up its request, though the connection goes on."""
-    flow.metadata[LEAVE] = functools.partial(connection.leave, asyncio.current_task())
-    flow.metadata[HOLD_DOWN] = connection.down
+    state.leave = functools.partial(connection.leave, asyncio.current_task())
+    state.down.room = connection.down
     if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
-        flow.metadata[HOLD_UP] = connection.up
+        state.up.room = connection.up
 
 
 def _is_open_ended(flow: http.HTTPFlow) -> bool:
@@ -438,19 +434,19 @@ def _is_open_ended(flow: http.HTTPFlow) -> bool:
     return "transfer-encoding" in headers or (flow.request.is_http2 and "content-length" not in headers)
 
 
-def _head(flow: http.HTTPFlow) -> checks.Head:
+def _head(flow: http.HTTPFlow, state: Exchange) -> checks.Head:
     request = flow.request
     return checks.Head(
         method=request.method,
         scheme=request.scheme,
         path=request.data.path,
-        authority=flow.metadata.get(AUTHORITY, ""),
+        authority=state.authority,
         headers=tuple(request.headers.fields),
         http_version=request.http_version,
     )
 
 
-def _headers_of_response(flow: http.HTTPFlow, connection: Connection) -> tuple[tuple[str, str], ...]:
-    if flow.response is None or flow.metadata.get(ALLOWED) is not True:
+def _headers_of_response(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> tuple[tuple[str, str], ...]:
+    if flow.response is None or not state.is_allowed:
         return ()
     return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)

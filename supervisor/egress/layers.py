@@ -1,7 +1,7 @@
 """mitmproxy's HTTP layers, turned round: what nobody allowed is refused.
 
 By default mitmproxy forwards a request whose hook raised, buffers the body of one that an addon answers, and raises when a
-refused request streams. Here the refusal is the layer's own: a stream goes on only where the addon put `ALLOWED` on its flow, and
+refused request streams. Here the refusal is the layer's own: a stream goes on only where the addon allowed it (`exchange`), and
 is answered 403 with the reason that lies beside it otherwise, before its body is read and before anything is dialled. So a hook that
 raises, was forgotten or never ran ends in a refusal (law 3).
 
@@ -33,28 +33,16 @@ from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
-from supervisor.egress import held_bodies
+from supervisor.egress import exchange, held_bodies
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
 from supervisor.egress.http2 import BoundedHttp2Server, Waiting, waiting_for
-from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
-from supervisor.egress.meter import ERROR
+from supervisor.egress.looks import BodyPieceHook, Piece, Way
 from supervisor.egress.refusals import Refusal, phrase, status_of
-from supervisor.egress.sessions import PIECE_BYTES, Connection
+from supervisor.egress.sessions import PIECE_BYTES, Connection, Room
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
-# Keys of `flow.metadata`.
-ALLOWED = "gatehouse_allowed"
-REFUSAL = "gatehouse_refusal"
-AUTHORITY = "gatehouse_authority"
-TUNNEL = "gatehouse_tunnel"
-# What to call when the client gives a request up while a hook looks at it.
-LEAVE = "gatehouse_leave"
-# Whether what ended it before its end came from its client.
-GAVE_UP = "gatehouse_gave_up"
-# Whether it was cut off in its midst.
-CUT = "gatehouse_cut"
 _MALFORMED = "the head of the response is malformed"
 TLS_PREFIX_BYTES = 3
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
@@ -83,52 +71,54 @@ class GuardedStream(HttpStream):
 
     def __init__(self, context: Context, stream_id: int) -> None:
         super().__init__(context, stream_id)
-        self.held_bytes = {HOLD_UP: 0, HOLD_DOWN: 0}
+        self._held_bytes: dict[Room, int] = {}
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
-        if self._paused and isinstance(event, RequestProtocolError) and LEAVE in self.flow.metadata:
-            self.flow.metadata[LEAVE]()
+        if self._paused and isinstance(event, RequestProtocolError):
+            leave = exchange.of(self.flow).leave
+            if leave is not None:
+                leave()
         if self._paused and isinstance(event, RequestData | ResponseData):
-            self._hold(HOLD_UP if isinstance(event, RequestData) else HOLD_DOWN, PIECE_BYTES + len(event.data))
+            state = exchange.of(self.flow)
+            self._hold(state.up if isinstance(event, RequestData) else state.down, PIECE_BYTES + len(event.data))
         yield from super().handle_event(event)
-        if not self._paused:
-            for way, count in self.held_bytes.items():
-                self._hold(way, -count)
+        if not self._paused and self._held_bytes:
+            for room, count in self._held_bytes.items():
+                room.hold(-count)
+            self._held_bytes.clear()
 
     def paused(self) -> Waiting:
         """What of the request's body came while a hook looks at it."""
         return Waiting.of([event for event in self._paused_event_queue if isinstance(event, RequestData)])
 
-    def _hold(self, way: str, count: int) -> None:
-        if count and way in self.flow.metadata:
-            self.held_bytes[way] += count
-            self.flow.metadata[way].hold(count)
+    def _hold(self, way: Way, count: int) -> None:
+        if way.room is not None:
+            self._held_bytes[way.room] = self._held_bytes.get(way.room, 0) + count
+            way.room.hold(count)
 
     def state_stream_request_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if not isinstance(event, RequestData) or (yield from self._looked_at(UP, event.data)):
+        state = exchange.of(self.flow)
+        if not isinstance(event, RequestData) or (yield from self._looked_at(state.up, event.data)):
             yield from super().state_stream_request_body(event)
-        if self.flow.metadata.get(CUT) and self.client_state == self.state_stream_request_body:
+        if state.is_cut and self.client_state == self.state_stream_request_body:
             # The origin must not take what it has for all of it.
             error = RequestProtocolError(self.stream_id, "cut off", ErrorCode.CLIENT_DISCONNECTED)
             yield from self.handle_protocol_error(error)
             self.client_state = self.state_errored
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if not isinstance(event, ResponseData) or (yield from self._looked_at(DOWN, event.data)):
+        if not isinstance(event, ResponseData) or (yield from self._looked_at(exchange.of(self.flow).down, event.data)):
             yield from super().state_stream_response_body(event)
 
-    def _looked_at(self, way: str, data: bytes) -> layer.CommandGenerator[bool]:
+    def _looked_at(self, way: Way, data: bytes) -> layer.CommandGenerator[bool]:
         """Look at a piece of a body before it goes on; whether that could be done. INVARIANT: what couldn't be looked at doesn't go on."""
-        look = self.flow.metadata.get(way)
-        if not isinstance(look, Look):
+        if way.look is None or way.look.try_at_once(data):
             return True
-        if look.try_at_once(data):
-            return True
-        piece = Piece(look, data)
+        piece = Piece(way.look, data)
         yield BodyPieceHook(piece)
         if not piece.is_seen:
-            self.flow.metadata[CUT] = True
+            exchange.of(self.flow).is_cut = True
             yield commands.CloseConnection(self.context.client)
         return piece.is_seen
 
@@ -138,8 +128,9 @@ class GuardedStream(HttpStream):
         if (yield from super().check_invalid(request)):
             return True
         # mitmproxy forgets right after this how the client wrote the target.
-        self.flow.metadata[AUTHORITY] = self.flow.request.authority
-        self.flow.metadata[TUNNEL] = self.mode is HTTPMode.transparent
+        state = exchange.of(self.flow)
+        state.authority = self.flow.request.authority
+        state.in_tunnel = self.mode is HTTPMode.transparent
         return False
 
     def _check_invalid_answer(self) -> layer.CommandGenerator[bool]:
@@ -163,7 +154,7 @@ class GuardedStream(HttpStream):
             return True
         if (yield from super().check_killed(emit_error_hook)):
             return True
-        if self.flow.metadata.get(ALLOWED) is True:
+        if exchange.of(self.flow).is_allowed:
             return False
         yield from self.refuse()
         return True
@@ -177,12 +168,12 @@ class GuardedStream(HttpStream):
             return False
         held.let_go()
         self.request_body_buf.clear()  # type: ignore[no-untyped-call]
-        self.flow.metadata[REFUSAL] = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
+        exchange.of(self.flow).refusal = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
         yield from self.refuse()
         return True
 
     def make_server_connection(self) -> layer.CommandGenerator[bool]:
-        if self.flow.metadata.get(ALLOWED) is not True:
+        if not exchange.of(self.flow).is_allowed:
             yield from self.refuse()
             return False
         return (yield from super().make_server_connection())
@@ -191,7 +182,7 @@ class GuardedStream(HttpStream):
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
         """An origin that gave no response is answered for, with the reason that the addon finds."""
-        self.flow.metadata[GAVE_UP] = isinstance(event, RequestProtocolError)
+        exchange.of(self.flow).gave_up = isinstance(event, RequestProtocolError)
         is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
         if self.refused or not is_ours or self.client_state == self.state_errored:
             yield from super().handle_protocol_error(event)
@@ -203,10 +194,9 @@ class GuardedStream(HttpStream):
     def refuse(self, status: int | None = None) -> layer.CommandGenerator[None]:
         """Answer with the reason, and take no further part."""
         self.refused = True
-        refusal = self.flow.metadata.get(REFUSAL)
-        said = refusal if isinstance(refusal, Refusal) else Refusal()
-        error = self.flow.metadata.get(ERROR)
-        response = refusal_response(said, self.flow.request.http_version, error, status or status_of(said))
+        state = exchange.of(self.flow)
+        version, status = self.flow.request.http_version, status or status_of(state.refusal)
+        response = refusal_response(state.refusal, version, state.model_error, status)
         self.flow.response = response
         self.flow.live = False
         self.server_state = self.state_errored

@@ -20,19 +20,15 @@ from mitmproxy.websocket import WebSocketMessage
 from supervisor.core.actions import Network
 from supervisor.core.numbers import whole_number
 from supervisor.core.secret_forms import SecretForms, with_halves
-from supervisor.egress import secrets
+from supervisor.egress import exchange, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.codings import Decoder
-from supervisor.egress.layers import CUT
-from supervisor.egress.looks import DOWN, UP, Look, look_at
+from supervisor.egress.looks import Look, look_at
 from supervisor.egress.secrets import BodyScan, Swap
 from supervisor.egress.sessions import Connection, Wait
-from supervisor.egress.websockets import PASSES
 
 # A body up to this is looked through before any of it is sent.
 WHOLE_BYTES = 64 * 1024
-# The key of `flow.metadata` of a request that has to be whole before it is sent.
-WATCHED = "gatehouse_watched"
 # So much of an answer waits while each of its pieces ends in what a credential begins with: by chance one in millions does. One may have a single byte.
 MOST_WAITING_BYTES = 256 * 1024
 _PIECE_BYTES = 64
@@ -124,12 +120,13 @@ class Leaks:
         length = whole_number(headers.get("content-length", ""))
         if not (length or headers.get("transfer-encoding") or flow.request.is_http2):
             return None
-        look = look_at(flow, UP, watch.connection.session)
+        state = exchange.of(flow)
+        look = look_at(state.up, headers, watch.connection.session)
         if look.why:
             return look.why
         look.add(watch.up.see, raw=watch.up.see_raw)
         if length is not None and length <= WHOLE_BYTES:
-            flow.metadata[WATCHED] = True
+            state.must_be_whole = True
             return None
 
         def passed(piece: bytes) -> list[bytes]:
@@ -144,14 +141,15 @@ class Leaks:
 
     async def requested(self, flow: http.HTTPFlow) -> str | None:
         """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
-        watch, look = flow.metadata.get(_KEY), flow.metadata.get(UP)
+        watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return None
-        if isinstance(look, Look) and not flow.request.stream:
+        look = exchange.of(flow).up.look
+        if look is not None and not flow.request.stream:
             await look.in_steps(flow.request.raw_content or b"")
             if watch.up.found or look.why:
                 return secrets.FOUND_IN_BODY if watch.up.found else look.why
-        if isinstance(look, Look):
+        if look is not None:
             look.end()
         if not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
             return None
@@ -174,7 +172,7 @@ class Leaks:
         if secrets.hold((*response.headers.fields, (b"", response.data.reason)), watch.back):
             why = secrets.ECHOED
         elif response.status_code != _SWITCHED:
-            look = look_at(flow, DOWN, watch.connection.session)
+            look = look_at(exchange.of(flow).down, response.headers, watch.connection.session)
             why = secrets.UNREADABLE if look.why else ""
             if response.headers.get("content-type", "").strip().lower().startswith(_IN_RANGES):
                 why = secrets.IN_RANGES
@@ -227,7 +225,7 @@ class Leaks:
 
     async def ended(self, flow: http.HTTPFlow) -> str | None:
         """The answer is whole: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
-        watch, look, response = flow.metadata.get(_KEY), flow.metadata.get(DOWN), flow.response
+        watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
         if response.stream or response.status_code == _SWITCHED:
@@ -235,7 +233,8 @@ class Leaks:
                 response.trailers = None
                 self._cut(flow, watch, secrets.ECHOED)
             return None
-        assert isinstance(look, Look)
+        look = exchange.of(flow).down.look
+        assert look is not None
         await look.in_steps(response.raw_content or b"")
         look.end()
         is_echo = watch.down.found or secrets.hold(_fields(response.trailers), watch.back)
@@ -249,10 +248,10 @@ class Leaks:
         """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""
         beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
         watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
-        turn = watch.connection.session.turn
-        flow.metadata[UP], flow.metadata[DOWN] = Look(Decoder(""), turn), Look(Decoder(""), turn)
-        flow.metadata[UP].add(watch.up.see)
-        flow.metadata[DOWN].add(watch.down.see)
+        state, turn = exchange.of(flow), watch.connection.session.turn
+        state.up.look, state.down.look = Look(Decoder(""), turn), Look(Decoder(""), turn)
+        state.up.look.add(watch.up.see)
+        state.down.look.add(watch.down.see)
 
         def passes(data: bytes, *, from_client: bool) -> bool:
             beside[from_client].see(data)
@@ -260,7 +259,7 @@ class Leaks:
                 self._cut(flow, watch, secrets.FOUND_IN_BODY if from_client else secrets.ECHOED)
             return not watch.connection.cut_for
 
-        flow.metadata[PASSES] = passes
+        state.passes = passes
 
     def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
         """A message of a WebSocket, either way, was looked at."""
@@ -273,7 +272,7 @@ class Leaks:
             self._cut(flow, watch, secrets.FOUND_IN_BODY if message.from_client else secrets.ECHOED)
 
     def _cut(self, flow: http.HTTPFlow, watch: _Watch, why: str) -> None:
-        flow.metadata[CUT] = True
+        exchange.of(flow).is_cut = True
         if not watch.connection.cut_for:
             self._tell(watch, why)
             watch.connection.cut_for = why

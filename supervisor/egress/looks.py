@@ -14,12 +14,7 @@ from mitmproxy import http
 from mitmproxy.proxy import commands
 
 from supervisor.egress.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
-from supervisor.egress.sessions import Session
-
-# Keys of `flow.metadata`.
-UP, DOWN = "gatehouse_look_up", "gatehouse_look_down"
-# And of the connection's room, up and down: to be told how much waits while something is looked at.
-HOLD_UP, HOLD_DOWN = "gatehouse_hold_up", "gatehouse_hold_down"
+from supervisor.egress.sessions import Room, Session
 
 # So many pieces in one go, and so much of them: each is looked at together with the end of those before it, and may have one byte, and a single read thousands of them.
 MOST_AT_ONCE = 64
@@ -112,6 +107,14 @@ def _short(text: bytes) -> Iterator[bytes]:
         yield from (step[start : start + size] for start in range(0, len(step) or 1, size))
 
 
+@dataclass(eq=False, slots=True)
+class Way:
+    """One direction of an exchange: what looks at what goes there, if anything does, and the room of its connection that is told how much waits meanwhile."""
+
+    look: Look | None = None
+    room: Room | None = None
+
+
 @dataclass
 class Piece:
     """A piece that is to be looked at in steps. `is_seen` once that is done: what isn't doesn't go on."""
@@ -129,16 +132,14 @@ class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
     piece: Piece
 
 
-def look_at(flow: http.HTTPFlow, way: str, session: Session) -> Look:
-    """What looks at a body of the flow, made where nobody wanted to see it yet."""
-    look = flow.metadata.get(way)
-    if not isinstance(look, Look):
-        said = flow.response if way == DOWN and flow.response is not None else flow.request
-        decoder = Decoder(_codings(said.headers))
+def look_at(way: Way, headers: http.Headers, session: Session) -> Look:
+    """What looks at the body that goes this way, under this head; made where nobody wanted to see it yet."""
+    if way.look is None:
+        decoder = Decoder(_codings(headers))
         if not session.may_unpack(decoder):
             decoder.refuse(TOO_MANY)
-        look = flow.metadata[way] = Look(decoder, session.turn)
-    return look
+        way.look = Look(decoder, session.turn)
+    return way.look
 
 
 async def said_by(flow: http.HTTPFlow, session: Session, may_hold: Callable[[int], bool]) -> bytes | None:

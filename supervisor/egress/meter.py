@@ -26,18 +26,17 @@ from supervisor.core.model_errors import (
 )
 from supervisor.core.numbers import whole_number
 from supervisor.core.usage import Usage, UsageReader
-from supervisor.egress import held_bodies
+from supervisor.egress import exchange, held_bodies
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
-from supervisor.egress.looks import DOWN, Look, look_at, said_by
+from supervisor.egress.looks import Look, look_at, said_by
 from supervisor.egress.questions import Questions
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
 
-# Keys of `flow.metadata`: the call that a flow is, and the response that refuses it.
+# The key of `flow.metadata` of the call that a flow is.
 CALL = "gatehouse_model_call"
-ERROR = "gatehouse_model_error"
 # What a call used that never went out, or that no origin took.
 NOTHING = Usage(has_input=True, has_output=True, failed=True)
 
@@ -75,7 +74,7 @@ class Meter:
         """The refusal of a request for a WebSocket to send calls over, whatever the rules say of it; None for any other request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
-        flow.metadata[ERROR] = plain_requests_only()
+        exchange.of(flow).model_error = plain_requests_only()
         return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
 
     def begin(
@@ -127,7 +126,7 @@ class Meter:
         counted = (_count(headers, "input"), _count(headers, "output"))
         metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
         response.stream = True
-        metered.look = look_at(flow, DOWN, metered.connection.session)
+        metered.look = look_at(exchange.of(flow).down, headers, metered.connection.session)
         metered.look.add(metered.reader.feed)
 
     def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:

@@ -18,15 +18,12 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
-from supervisor.egress.looks import DOWN, HOLD_DOWN, HOLD_UP, UP, BodyPieceHook, Look, Piece
+from supervisor.egress import exchange
+from supervisor.egress.looks import BodyPieceHook, Piece
 from supervisor.egress.sessions import Room, Session
 
 MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 MOST_OF_SESSION_BYTES = 96 * 1024 * 1024
-# The key of `flow.metadata` under which the session is found.
-SESSION = "gatehouse_session"
-# And what says whether what isn't a message may go on.
-PASSES = "gatehouse_passes"
 _TOO_BIG = 1009
 _AGAINST_POLICY = 1008
 _TOO_LONG = "a message is longer than Gatehouse keeps"
@@ -129,10 +126,11 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
 
     def handle_event(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
         if self._paused and isinstance(event, proxy_events.DataReceived):
-            room = self.flow.metadata.get(HOLD_UP if event.connection == self.context.client else HOLD_DOWN)
-            if isinstance(room, Room):
-                self._waiting.append((room, len(event.data)))
-                room.hold(len(event.data))
+            state = exchange.of(self.flow)
+            way = state.up if event.connection == self.context.client else state.down
+            if way.room is not None:
+                self._waiting.append((way.room, len(event.data)))
+                way.room.hold(len(event.data))
         yield from super().handle_event(event)
         if not self._paused:
             for room, count in self._waiting:
@@ -141,11 +139,12 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
 
     def start(self, event: proxy_events.Event) -> layer.CommandGenerator[None]:
         yield from super().start(event)
-        session, passes = self.flow.metadata.get(SESSION), self.flow.metadata.get(PASSES)
+        state = exchange.of(self.flow)
+        session, passes = state.session, state.passes
         for one in (self.client_ws, self.server_ws):
-            if isinstance(one, BoundedConnection) and isinstance(session, Session):
+            if isinstance(one, BoundedConnection) and session is not None:
                 one.session = session
-                one.passes = passes and functools.partial(passes, from_client=one is self.client_ws)
+                one.passes = None if passes is None else functools.partial(passes, from_client=one is self.client_ws)
 
     _handle_event = start
 
@@ -166,10 +165,12 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
         """Look at the message that is about to go on. INVARIANT: what couldn't be looked at doesn't go on."""
         assert self.flow.websocket is not None
         message = self.flow.websocket.messages[-1]
-        look = self.flow.metadata.get(UP if message.from_client else DOWN)
-        if not isinstance(look, Look) or look.try_at_once(message.content):
+        state = exchange.of(self.flow)
+        look = (state.up if message.from_client else state.down).look
+        if look is None or look.try_at_once(message.content):
             return
-        piece, session = Piece(look, message.content), self.flow.metadata[SESSION]
+        piece, session = Piece(look, message.content), state.session
+        assert session is not None
         session.message_bytes += len(piece.data)
         yield BodyPieceHook(piece)
         session.message_bytes -= len(piece.data)
