@@ -26,6 +26,7 @@ from mitmproxy.proxy.layers.http._events import (
     RequestData,
     RequestHeaders,
     RequestTrailers,
+    ResponseHeaders,
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
@@ -37,6 +38,8 @@ from supervisor.egress.sessions import Part, Room
 
 # Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
 MOST_ANSWER_HEAD_BYTES = 320 * 1024
+# Each is looked for among others where it goes on over HTTP/2; Node's clients take so many.
+MOST_ANSWER_FIELDS = 2000
 # What an answer begins with that isn't the last one. 101 is: what comes after it is another protocol.
 _EARLY = re.compile(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}(?=[ \r\n])")
 
@@ -112,13 +115,22 @@ class BoundedHttp1Client(Http1Client):
         # However many: each takes only its own time.
         while self.request and _EARLY.match(self.buf._data) and self.buf.maybe_extract_lines():
             pass
-        yield from super().read_headers(event)
+        for command in super().read_headers(event):
+            said = command.event if isinstance(command, ReceiveHttp) else None
+            if isinstance(said, ResponseHeaders) and len(said.response.headers.fields) > MOST_ANSWER_FIELDS:
+                yield from self._too_long()
+                break
+            yield command
         if self.state == self.read_headers and self.stream_id and len(self.buf) > MOST_ANSWER_HEAD_BYTES:
-            self.buf.maybe_extract_at_most(len(self.buf))
-            self.state = self.done
-            yield commands.CloseConnection(self.conn)
-            error = "the head of the response is too long"
-            yield ReceiveHttp(ResponseProtocolError(self.stream_id, error, ErrorCode.GENERIC_SERVER_ERROR))
+            yield from self._too_long()
+
+    def _too_long(self) -> layer.CommandGenerator[None]:
+        assert self.stream_id is not None
+        self.buf.maybe_extract_at_most(len(self.buf))
+        self.state = self.done
+        yield commands.CloseConnection(self.conn)
+        error = "the head of the response is too long"
+        yield ReceiveHttp(ResponseProtocolError(self.stream_id, error, ErrorCode.GENERIC_SERVER_ERROR))
 
 
 def _framed(request: http.Request) -> http.Request:

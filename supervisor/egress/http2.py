@@ -1,8 +1,8 @@
 """HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is, and h2 heads of 8 MB.
 
 It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
-what it asked for lies until it takes it, how many of its requests it may give up, and how long a head is. INVARIANT: a body that waits holds up no
-other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads is remembered.
+INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, StreamReset
 from h2.exceptions import DenialOfServiceError
 from h2.frame_buffer import FrameBuffer
+from hpack import Encoder
 from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, PushPromiseFrame
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, layer
@@ -38,6 +39,8 @@ MOST_RESETS_AT_ONCE = 200
 MOST_RESETS_A_SECOND = 20.0
 _ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
+# How much of heads that were sent is remembered so that they needn't be said again: what every peer begins with (RFC 9113 6.5.2).
+MOST_REMEMBERED_BYTES = 4096
 _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
 
 
@@ -65,12 +68,34 @@ class _Frames(FrameBuffer):
         return super()._update_header_buffer(frame)
 
 
-class _Connection(BufferedH2Connection):
+class _Encoder(Encoder):
+    """A peer may say that it remembers gigabytes of heads. Ours would be as large, and each name is looked for in all of it."""
+
+    @property
+    def header_table_size(self) -> int:
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        self.header_table.maxsize = min(value, MOST_REMEMBERED_BYTES)
+        if self.header_table.resized:
+            self.table_size_changes.append(self.header_table.maxsize)
+
+
+class _Bounded(BufferedH2Connection):
+    """Of either side."""
+
+    def __init__(self, config: H2Configuration) -> None:
+        super().__init__(config)
+        self.encoder = _Encoder()
+        self.incoming_buffer = _Frames(server=not config.client_side)
+
+
+class _Connection(_Bounded):
     """What was received is only given back where it has gone on: `received` is what hasn't, by its stream."""
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
-        self.incoming_buffer = _Frames(server=True)
         self.received: Counter[int] = Counter()
         self.local_settings.initial_window_size = MOST_WAITING_BYTES
         self.local_settings.acknowledge()
@@ -97,7 +122,9 @@ class BoundedHttp2Client(Http2Client):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.h2_conn.incoming_buffer = _Frames()
+        self.h2_conn = _Bounded(self.h2_conf)
+        self.h2_conn.local_settings.enable_push = 0  # as mitmproxy has it
+        self.h2_conn.local_settings.acknowledge()
 
 
 class BoundedHttp2Server(Http2Server):

@@ -6,8 +6,10 @@ import struct
 from pathlib import Path
 from types import SimpleNamespace
 
+import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import pytest
 import trustme
 from mitmproxy import connection
@@ -15,7 +17,7 @@ from mitmproxy.proxy.context import Context
 
 from supervisor.core.egress_wire import Refused
 from supervisor.egress.checks import MOST_HEAD_BYTES
-from supervisor.egress.http2 import BoundedHttp2Server, Waiting
+from supervisor.egress.http2 import MOST_REMEMBERED_BYTES, BoundedHttp2Client, BoundedHttp2Server, Waiting
 from supervisor.egress.sessions import PIECE_BYTES, Room
 from tests.egress.egress_harness import Origin, Proxy, server_context
 from tests.egress.h2_client import h2_client
@@ -105,6 +107,32 @@ async def test_what_waits_counts_by_its_pieces_too() -> None:
     server.conn.state = connection.ConnectionState.CLOSED
     list(server.count(lambda stream_id: Waiting()))
     assert not unread.is_full
+
+
+@pytest.mark.parametrize("says_bytes", [100, 2**31 - 1])
+@pytest.mark.parametrize("of", ["client", "origin"])
+async def test_of_heads_no_more_is_remembered_than_anybody_has_to(of: str, says_bytes: int) -> None:
+    """A peer that says it remembers everything would have us look through everything for each name, for minutes."""
+    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=of == "client"))
+    peer.initiate_connection()
+    peer.update_settings({h2.settings.SettingCodes.HEADER_TABLE_SIZE: says_bytes})
+    if of == "client":
+        ours = BoundedHttp2Server(open_client(), Room(), Room(), lambda: None).h2_conn
+        peer.send_headers(1, [(":method", "GET"), (":scheme", "https"), (":authority", "a.test"), (":path", "/")])
+        begins = [(b":status", b"200")]
+    else:
+        ours = BoundedHttp2Client(open_client()).h2_conn
+        begins = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+    ours.initiate_connection()
+    ours.receive_data(peer.data_to_send())
+    peer.receive_data(ours.data_to_send())
+    ours.receive_data(peer.data_to_send())
+    head = [(b"x-%d" % number, b"y") for number in range(1000)]
+    ours.send_headers(1, begins + head)
+    entries = ours.encoder.header_table.dynamic_entries
+    assert 0 < sum(32 + len(name) + len(value) for name, value in entries) <= min(says_bytes, MOST_REMEMBERED_BYTES)
+    (read,) = [event for event in peer.receive_data(ours.data_to_send()) if hasattr(event, "headers")]
+    assert [field for field in read.headers if field[0].startswith(b"x-")] == head
 
 
 async def test_streams_that_do_not_end_keep_none_from_an_origin_of_http1(
