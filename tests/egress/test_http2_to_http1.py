@@ -7,10 +7,12 @@ from pathlib import Path
 
 import h11
 import pytest
+import trustme
 
-from supervisor.core.egress_wire import Credential
+from supervisor.core.egress_wire import Credential, Refused
 from tests.egress.egress_harness import Origin, Proxy
 from tests.egress.h2_client import H2Client, Stream, h2_client
+from tests.fakes.h2_origin import h2_origin
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -170,6 +172,24 @@ async def test_more_than_the_length_that_was_told_is_no_request(
             number, _ = client.ask("/allowed", method="POST", end=False, more=more)
             await more_than_told(client, number, length, smuggled(https))
     assert https.untouched
+
+
+@pytest.mark.parametrize("ends", ["with its head", "with trailers"])
+@pytest.mark.parametrize("version", ["http/1.1", "h2"])
+async def test_nor_is_less_of_which_the_next_request_would_be_the_rest(
+    proxy: Proxy, https: Origin, authority: trustme.CA, ca_file: Path, ends: str, version: str
+) -> None:
+    async with h2_origin(authority, "origin.test") as of_http2:
+        port = of_http2.port if version == "h2" else https.port
+        async with h2_client(proxy, f"origin.test:{port}", ca_file) as client:
+            begun = ends == "with trailers"
+            number, _ = client.ask("/allowed", method="POST", end=not begun, more=[("content-length", "50")])
+            if begun:
+                client.send_trailers(number, [("x-checksum", "12")])
+            await client.until(lambda: client.lost)
+        await proxy.supervisor.until_one(lambda one: isinstance(one, Refused) and "can't be read" in one.why)
+        assert https.untouched
+        assert of_http2.untouched
 
 
 async def test_nor_does_it_go_out_once_the_rest_is_on_its_way(
