@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import msgspec
 from mitmproxy import flow, http
+from mitmproxy.connection import ConnectionState
 from mitmproxy.net.http.validate import validate_headers
 from mitmproxy.net.tls import starts_like_tls_record
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, HttpLayer, HTTPMode, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
@@ -237,9 +238,22 @@ class GuardedHttpLayer(HttpLayer):
             self.connections[self.context.client] = self._h2 or BoundedHttp1Server(
                 context, self._connection.up, self._unreadable
             )
-        yield from super()._handle_event(event)
+        if not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
+            yield from super()._handle_event(event)
         if self._h2 is not None:
             yield from self._h2.count(self._waiting)
+
+    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
+        self._forget()
+        yield from super().get_connection(event, reuse=reuse)
+
+    def _forget(self) -> None:
+        """Keep nothing of origins' connections that are over: mitmproxy keeps all of each until the client's ends, over HTTP/2 one for each request
+        to an origin of HTTP/1, and of one that couldn't be reached answers by that for as long."""
+        in_use = {stream.context.server for stream in self.streams.values()} | self.waiting_for_establishment.keys()
+        for one in list(self.connections):
+            if one is not self.context.client and one.state is ConnectionState.CLOSED and one not in in_use:
+                del self.connections[one]
 
     def _waiting(self, stream_id: int) -> Waiting:
         """What of a request's body hasn't gone on yet."""
