@@ -182,6 +182,26 @@ async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
         assert part not in found.response.text
 
 
+async def test_nor_in_halves(place: Setting, http: Origin) -> None:
+    """What an origin gives back in halves is cut off; what was kept of it until then shows neither."""
+    let(place, http)
+    bound = Credential(
+        placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=(f"origin.test:{http.port}",), scheme="http"
+    )
+    await place.broker.open_session(place.session_id, place.listener, [bound])
+    keep(place)
+    first, second = REAL[: len(REAL) // 2], REAL[len(REAL) // 2 :]
+    said = f"you sent {first} and then {second}".encode()
+    http.respond = lambda head: (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+        % (len(said), said)
+    )
+    await send(place, http, b"x", f"Authorization: Bearer {PLACEHOLDER}\r\n")
+    found = await kept(place)
+    assert found.response is not None
+    assert found.response.text == "you sent [redacted] and then [redacted]"
+
+
 async def test_headers_of_a_response_are_kept_without_what_authenticates(place: Setting, http: Origin) -> None:
     let(place, http)
     await lend(place, http, REAL)
