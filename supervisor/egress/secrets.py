@@ -54,6 +54,8 @@ _IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
 _APART = b"\0\xff\0"
 # RFC 1866 8.2.1 has `;` there, too, and there are servers that read it so.
 _APART_IN_QUERY = re.compile(rb"[&;]")
+# Rack, by which GitLab and GitHub read it, takes `[token]` and `token]` for `token`, too (its `normalize_params`).
+_BRACKET = re.compile(r"[\[\]]")
 # What may stand before it in its header.
 _SCHEMES = ("basic", "bearer", "token")
 
@@ -157,6 +159,7 @@ def _other_place(credential: Credential, request: Head) -> str | None:
     for item in _APART_IN_QUERY.split(query):
         written, _, value = item.partition(b"=")
         name = unquote_to_bytes(written).decode("utf-8", "replace").lower()
+        name = _BRACKET.split(name.lstrip("[]"), maxsplit=1)[0]
         if value and name in credential.query_names:
             return f"`{name}` in the query"
     return None

@@ -393,6 +393,9 @@ OTHER_KEYS = (
     "JOB-TOKEN: of-another",
     "job_token: of-another",
     "?private_token=of-another",
+    "?[private_token]=of-another",
+    "?a=1&%5Bprivate_token%5d=of-another",
+    "?private_token]=of-another",
 )
 
 
