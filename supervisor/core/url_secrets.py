@@ -77,8 +77,12 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
 
 def authenticates(name: str, value: str) -> bool:
     """Whether who has this value of a query, with this name as it is written, could pass for who sent it."""
-    kind = _kind(name)
-    return kind == "secret" or (kind == "code" and _RANDOM.match(unquote_plus(value)) is not None)
+    return is_secret(name) or (_kind(name) == "code" and _RANDOM.match(unquote_plus(value)) is not None)
+
+
+def is_secret(name: str) -> bool:
+    """Whether any value of this name does, whether it looks random or not."""
+    return _kind(name) == "secret"
 
 
 @lru_cache(maxsize=1024)

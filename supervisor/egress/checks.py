@@ -14,6 +14,7 @@ from supervisor.core import hosts
 from supervisor.core.actions import Network
 from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
+from supervisor.core.url_secrets import is_secret
 
 MOST_HEAD_BYTES = 64 * 1024
 MOST_PATH_BYTES = 16 * 1024
@@ -85,7 +86,7 @@ def shown_headers(
     """Headers for the person to see: bounded, without the values of those whose names speak of what authenticates, and without
     secrets that an origin says back. Those of a request come before any secret is put in."""
     shown = [
-        (name, HIDDEN.encode() if _AUTHENTICATES.search(name) else value[:MOST_SHOWN_BYTES])
+        (name, HIDDEN.encode() if _authenticates(name) else value[:MOST_SHOWN_BYTES])
         for name, value in headers[:MOST_SHOWN_HEADERS]
     ]
     # One search instead of one for each: nearly always there is nothing to hide. At the end of what was cut off may be part of a secret.
@@ -93,6 +94,11 @@ def shown_headers(
     if any(len(value) == MOST_SHOWN_BYTES for _, value in shown) or hides.without(joined, _MARK) != joined:
         shown = [(name, hides.without(value, _MARK)) for name, value in shown]
     return tuple((name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1")) for name, value in shown)
+
+
+def _authenticates(name: bytes) -> bool:
+    """Whether a header of this name is hidden: by a part of it, or by a word that also hides a value in an address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
+    return _AUTHENTICATES.search(name) is not None or is_secret(name[:MOST_SHOWN_BYTES].decode("latin-1"))
 
 
 def canonical_host(text: str) -> str | None:

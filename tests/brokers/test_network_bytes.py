@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from supervisor.egress.checks import shown_headers
 from tests.brokers.conftest import Setting
 from tests.brokers.test_network import get, rules, send, settled
 from tests.egress.egress_harness import Origin, answer_of, status_of
@@ -75,3 +78,11 @@ async def test_what_is_sent_behind_an_early_answer_is_on_record(place: Setting) 
         writer.close()
     (one,) = place.office.network_log.of_session(place.session_id)
     assert (one.status, one.up_bytes) == (200, len(head) + 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "name", ["CB-ACCESS-PASSPHRASE", "npm-otp", "X-GitHub-OTP", "X-Pwd", "X-Ticket", "api-sign", "X-Sid", "Set-Cookie"]
+)
+def test_what_hides_a_value_in_an_address_hides_one_of_a_header(name: str) -> None:
+    assert shown_headers(((name.encode(), b"a value"),)) == ((name, "[hidden]"),)
+    assert shown_headers(((b"Content-Type", b"a"), (b"X-Design", b"b"))) == (("Content-Type", "a"), ("X-Design", "b"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from supervisor.core import url_secrets
 from supervisor.core.actions import Network
-from supervisor.core.url_secrets import MARK, hidden, in_headers, in_target
+from supervisor.core.url_secrets import MARK, hidden, in_headers, in_target, is_secret
 from supervisor.core.urls import normalise_path
 
 VALUE = "s3cr3t/value=="
@@ -75,6 +75,13 @@ def test_headers_with_addresses_in_them() -> None:
     )
     plain = (("Accept", "*/*"),)
     assert in_headers(plain) is plain
+
+
+def test_a_name_alone_tells_unless_its_value_has_to() -> None:
+    assert is_secret("access_token")
+    assert is_secret("npm-otp")
+    assert not is_secret("code")
+    assert not is_secret("monkey")
 
 
 def test_of_an_action_only_the_path_changes() -> None:
