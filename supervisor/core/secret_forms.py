@@ -49,6 +49,11 @@ def with_halves(secrets: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+def in_any_case(secrets: Iterable[str]) -> frozenset[str]:
+    """Secrets, and each in small letters and in capitals: who has one so knows all of it (of hexadecimal digits), or nearly all."""
+    return frozenset(form for one in secrets for form in (one, one.lower(), one.upper()))
+
+
 class _Needle:
     """What is searched for. `count` is how many bytes of a secret it stands for; `begins_before` and `ends_behind` it is one more character of base64 that
     holds bits of these."""

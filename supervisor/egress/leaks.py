@@ -19,7 +19,7 @@ from mitmproxy.websocket import WebSocketMessage
 
 from supervisor.core.actions import Network
 from supervisor.core.numbers import whole_number
-from supervisor.core.secret_forms import SecretForms, with_halves
+from supervisor.core.secret_forms import SecretForms, in_any_case, with_halves
 from supervisor.egress import exchange, secrets
 from supervisor.egress.admission import Admission
 from supervisor.egress.codings import Decoder
@@ -90,7 +90,8 @@ class Leaks:
         # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
         foreign = secrets.foreign(session.credentials, action.host, action.port)
         placeholders = session.forms_of(frozenset() if is_for_model else foreign)
-        back = session.forms_of(with_halves(secrets.back(session.credentials, swaps, action.host, action.port)))
+        real = secrets.back(session.credentials, swaps, action.host, action.port)
+        back = session.forms_of(with_halves(in_any_case(real)))
         if not (placeholders or back):
             return None
         if back:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from supervisor.core.egress_wire import Answer, Credential, Listener
-from supervisor.core.secret_forms import Begun, SecretForms, with_halves
+from supervisor.core.secret_forms import Begun, SecretForms, in_any_case, with_halves
 from supervisor.egress.codings import Decoder
 from supervisor.egress.dialler import Pin
 from supervisor.egress.ends import MOST_HELD_BYTES, Moved
@@ -136,9 +136,9 @@ class Session:
         """These are its credentials from now on."""
         self.credentials = credentials
         self._forms.clear()
-        # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves, too, as answers are looked through: one that is cut off for them was kept until then.
+        # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves and in any case, too, as answers are looked through: one that is cut off for them was kept until then.
         real = {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
-        self.hides = SecretForms({one.placeholder for one in credentials} | with_halves(real))
+        self.hides = SecretForms({one.placeholder for one in credentials} | with_halves(in_any_case(real)))
 
     def forms_of(self, texts: frozenset[str]) -> SecretForms:
         """What finds these of its placeholders and secrets; kept, since its requests are much alike."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms, SecretSearch, with_halves
+from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms, SecretSearch, in_any_case, with_halves
 from tests.core.secret_writings import WRITINGS, Writing
 
 MARK = b"[redacted]"
@@ -193,6 +193,13 @@ def test_half_of_a_short_one_may_be_anything() -> None:
     assert with_halves(["0123456789abcdefghi"]) == {"0123456789abcdefghi"}
     assert with_halves(["0123456789abcdefghij"]) == {"0123456789abcdefghij", "0123456789", "abcdefghij"}
     assert with_halves([]) == set()
+
+
+def test_neither_small_letters_nor_capitals_hide_one() -> None:
+    assert in_any_case(["aB-1"]) == {"aB-1", "ab-1", "AB-1"}
+    forms = SecretForms(with_halves(in_any_case(["0123456789abcDEF0123456789"])))
+    for said in (b"0123456789ABCDEF0123456789", b"0123456789abcdef0123456789", b"ABCDEF0123456789"):
+        assert forms.is_in(b"you sent " + said)
 
 
 ORDINARY = (

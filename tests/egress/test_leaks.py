@@ -175,6 +175,8 @@ ECHOES = {
     "a header": (answering(b"", f"X-Got: Bearer {SECRET}"), 403),
     "a redirect": (b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: /?k=" + quote(SECRET, safe="").encode() + b"\r\n\r\n", 403),
     "a short body": (answering(SECRET.encode()), 403),
+    "in capitals": (answering(SECRET.upper().encode()), 403),
+    "in capitals, in base64": (answering(base64.b64encode(SECRET.upper().encode())), 403),
     "as JSON": (answering(b'{"k":"the/real \\"secret\\" of this+test"}'), 403),
     "a long body": (answering(MUCH + SECRET.encode() + MUCH), 0),
     "compressed": (answering(gzip.compress(NOISE + SECRET.encode()), "Content-Encoding: gzip"), 0),
@@ -203,7 +205,7 @@ async def test_an_origin_that_gives_the_credential_back_is_not_heard(
     assert SECRET.encode() in http.received
     assert b"accept-encoding: identity\r\n" in http.received.lower()
     assert status_of(answer) == status or not status
-    for form in (SECRET, quote(SECRET, safe=""), SECRET.replace('"', '\\"')):
+    for form in (SECRET, SECRET.upper(), quote(SECRET, safe=""), SECRET.replace('"', '\\"')):
         assert form.encode() not in answer
     await told(proxy, UNREADABLE if b"br?" in said or b"lz4" in said else ECHOED)
     settled = await proxy.supervisor.settled()
