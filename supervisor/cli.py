@@ -195,8 +195,10 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
 
 def _complain(text: str) -> None:
     from supervisor.core.display import visible
+    from supervisor.core.redact import Redactor
 
-    print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr)
+    # What a person wrote in a wrong place may be a token.
+    print(f"gatehouse: {visible(Redactor().text(text), one_line=True)}", file=sys.stderr)
 
 
 def _report_bug() -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import credentials
+from supervisor import cli, credentials
 from supervisor.core.credentials import parse_credentials
 from supervisor.core.redact import Redactor
 from supervisor.credentials import Named, NamedSecrets
@@ -94,6 +94,34 @@ async def test_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("MY_TOKEN")
     with pytest.raises(UserError, match="`MY_TOKEN` is not set"):
         await load(tmp_path, "{preset: openai, env: MY_TOKEN}")
+
+
+TOKEN = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        f"{{preset: github, env: {TOKEN}}}",
+        f"{{preset: github, env: {SECRET}}}",
+        f"{{preset: github, file: {TOKEN}}}",
+        f"{{preset: github, cmd: {TOKEN}}}",
+        f"{{hosts: a.test, header: 'Bearer {SECRET}'}}",
+        f"{{hosts: 'https://me:{SECRET}@a.test', header: x-api-key}}",
+        f"{{preset: github, value: {SECRET}}}",
+        SECRET,
+    ],
+)
+async def test_a_secret_that_was_written_in_a_wrong_place_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fields: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        await load(tmp_path, fields)
+    cli._complain(str(caught.value))
+    said = capsys.readouterr().err
+    assert said.startswith("gatehouse: ")
+    assert TOKEN not in said
+    assert SECRET not in said
 
 
 async def test_from_a_command(tmp_path: Path) -> None:

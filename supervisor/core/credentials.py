@@ -358,11 +358,12 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
             message = f"no shell runs `cmd`, and `{word}` means something to a shell only"
             raise _fail(source, fields, message, "write `sh -c '...'` around what a shell is to run")
     elif not (_VARIABLE if kind == "env" else _FILE).fullmatch(where):
+        # Not what it says: somebody may have written the secret itself there.
         raise _fail(
             source,
             fields,
-            f"`{kind}: {where}` is no name",
-            "write the name of a variable, or of a file in data/secrets",
+            f"what `{kind}` says is no name",
+            "write the name of a variable, or of a file in data/secrets, which has the secret in it",
         )
 
 
