@@ -22,7 +22,8 @@ MARK = "[redacted]"
 _BETWEEN = "\0"
 _SHAPES = re.compile(
     r"""
-      sk-[A-Za-z0-9_-]{16,}                                  # Anthropic, OpenAI and OpenRouter keys
+      # Anthropic, OpenAI and OpenRouter keys; from a word's start, or behind an escape: a host `helpdesk-...` and a package `task-...` are to be seen whole
+      sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[nrt]sk-)|(?<=%[0-9A-Fa-f]{2}sk-)|(?<=\\x[0-9A-Fa-f]{2}sk-)|(?<=\\u[0-9A-Fa-f]{4}sk-))[A-Za-z0-9_-]{16,}
     | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
     | glpat-[A-Za-z0-9_-]{16,}
     | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack

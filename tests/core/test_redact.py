@@ -53,7 +53,26 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["git log --oneline -3", "src/sk-learn.py", "https://example.org/a@b", "skill-based", "Bearer"]
+    "before", ["", "=", "'", "x_", "\\n", "\\t", "Bearer%20", "key%3d", "\\u003d", "\\x3d", "&quot;", "\0"]
+)
+def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> None:
+    assert Redactor().text(f"{before}sk-{'a1' * 10}") == f"{before}{MARK}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "git log --oneline -3",
+        "src/sk-learn.py",
+        "https://example.org/a@b",
+        "skill-based",
+        "Bearer",
+        # Who answers must see where it goes, and what is installed.
+        "https://helpdesk-of-somebody-else.test/",
+        "https://foxdesk-of-somebody-else.test/",
+        "npm install task-runner-configuration",
+        "notes/disk-usage-of-each-host.md",
+    ],
 )
 def test_ordinary_text_stays(text: str) -> None:
     assert Redactor().text(text) == text
