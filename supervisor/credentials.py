@@ -26,13 +26,15 @@ from supervisor.core.credentials import (
     git_settings,
     parse_credentials,
 )
-from supervisor.core.egress_wire import Credential
+from supervisor.core.egress_wire import MAX_MESSAGE_BYTES, Credential
 from supervisor.core.redact import Redactor
 from supervisor.errors import UserError
 from supervisor.process import run
 
 COMMAND_S = 60.0
 MOST_BYTES = 64 * 1024
+# All of them reach egress in one packet, with the key of the review agent's model.
+MOST_TOLD_BYTES = MAX_MESSAGE_BYTES - 16 * 1024
 _HOST_OF = {"pip": ("pip", "config", "get", "global.index-url"), "npm": ("npm", "config", "get", "registry")}
 
 
@@ -63,6 +65,12 @@ class NamedSecrets:
                 binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
             placeholder = f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
             self._named.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
+        told_bytes = len(msgspec.json.encode(self.credentials))
+        if told_bytes > MOST_TOLD_BYTES:
+            raise UserError(
+                f"{file}: its credentials take {told_bytes:,} bytes with their hosts, methods and paths, and egress is told {MOST_TOLD_BYTES:,} at most",
+                "name fewer of them, or fewer hosts, methods and paths",
+            )
 
     @property
     def credentials(self) -> tuple[Credential, ...]:

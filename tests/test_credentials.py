@@ -7,6 +7,7 @@ import pytest
 
 from supervisor import cli, credentials
 from supervisor.core.credentials import parse_credentials
+from supervisor.core.egress_wire import PutCredentials, encode
 from supervisor.core.redact import Redactor
 from supervisor.credentials import Named, NamedSecrets
 from supervisor.errors import UserError
@@ -94,6 +95,22 @@ async def test_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("MY_TOKEN")
     with pytest.raises(UserError, match="`MY_TOKEN` is not set"):
         await load(tmp_path, "{preset: openai, env: MY_TOKEN}")
+
+
+async def test_more_than_egress_can_be_told_is_an_error_at_the_start(tmp_path: Path) -> None:
+    """Or no session would have a network, and egress be started again and again."""
+    write(tmp_path, text="x" * 4000)
+    file = tmp_path / "credentials.yaml"
+    for count, fits in ((25, True), (40, False)):
+        named = "".join(f"  c{one}: {{file: it, hosts: a{one}.test, header: x-api-key}}\n" for one in range(count))
+        file.write_text(f"version: 1\ncredentials:\n{named}")
+        found = NamedSecrets()
+        if fits:
+            await found.load(file, tmp_path / "secrets", Redactor())
+            encode(PutCredentials(session_id="s" * 100, credentials=found.credentials))
+        else:
+            with pytest.raises(UserError, match="egress is told 114,688 at most; name fewer"):
+                await found.load(file, tmp_path / "secrets", Redactor())
 
 
 TOKEN = "ghp_" + "a1B2" * 9
