@@ -29,6 +29,10 @@ _WORDS = frozenset(
         "signature", "ticket", "token", "tokens", "totp",
     }
 )  # fmt: skip
+# Written in one, with whatever stands before it: `apitoken`, `consumersecret`. No ordinary word ends so.
+_ENDS = re.compile(
+    r"(?:token|secret|password|passwd|passphrase|signature|(?:api|app|access|secret|private|shared)key)s?\Z"
+)
 # All words of a name, in one.
 _NAMES = frozenset({"awsaccesskeyid", "session", "sessionid", "sessid"})
 # These authenticate where they look like it: `code` is also of a country, an error, or a program.
@@ -91,7 +95,9 @@ def _kind(name: str) -> str:
     joined = "".join(words)
     if joined in _CODES:
         return "code"
-    return "secret" if joined in _NAMES or not _WORDS.isdisjoint([joined, *words]) else ""
+    if joined in _NAMES or not _WORDS.isdisjoint([joined, *words]) or _ENDS.search(joined):
+        return "secret"
+    return ""
 
 
 def _mark(value: str) -> str:

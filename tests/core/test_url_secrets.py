@@ -18,7 +18,7 @@ VALUE = "s3cr3t/value=="
         "access_token", "api_key", "apiKey", "APIKey", "APIkey", "apikey", "key", "token", "sig", "signature", "password",
         "client_secret", "X-Amz-Signature", "X-Amz-Credential", "X-Amz-Security-Token", "x-goog-signature", "AWSAccessKeyId",
         "user[password]", "token2", "%61ccess%5Ftoken", "ACCESS_TOKEN", "jwt", "SAMLResponse", "sid", "code", "auth_code",
-        "private-token", "refreshToken", "session",
+        "private-token", "refreshToken", "session", "apitoken", "consumersecret", "appkey", "USERPASSWORD", "csrftokens",
     ],
 )  # fmt: skip
 def test_what_authenticates_is_hidden(name: str) -> None:
