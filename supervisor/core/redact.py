@@ -27,6 +27,7 @@ _SHAPES = re.compile(
     | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
     | glpat-[A-Za-z0-9_-]{16,}
     | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack
+    | AT[AC]TT3[A-Za-z0-9_-]{20,}(?:=[0-9A-F]{8})?            # Bitbucket, and Atlassian's others
     | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
     | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,}
     | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens; from a word's start, or a long run is read anew from each place in it
@@ -47,7 +48,7 @@ _PARTS = {
     "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
     "_": ("github_pat_", "npm_"),
     "x": ("xox",),
-    "A": ("AKIA", "ASIA"),
+    "A": ("AKIA", "ASIA", "ATATT3", "ATCTT3"),
     "J": ("eyJ",),
     "B": ("Bearer ",),
     "/": ("://",),

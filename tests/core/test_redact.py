@@ -24,6 +24,8 @@ KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OP
         "glpat-abcdefghijklmnopqrst",
         "xoxb-1234567890-abcdefghij",
         "AKIAIOSFODNN7EXAMPLE",
+        "ATATT3xFfGF0abcdefghijklmn_opqrst-uv=1A2B3C4D",
+        "ATCTT3xFfGN0abcdefghijklmn_opqrst-uv",
         "npm_abcdefghijklmnopqrstuvwxyz0123456789",
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N",
         KEY,
