@@ -63,6 +63,8 @@ class NamedSecrets:
                 redactor.add(part)
             if binding.asks and not binding.hosts:
                 binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
+            git_user = next((user for begins, user in binding.git_users if value.startswith(begins)), binding.git_user)
+            binding = msgspec.structs.replace(binding, git_user=git_user)
             placeholder = f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
             self._named.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
         told_bytes = len(msgspec.json.encode(self.credentials))

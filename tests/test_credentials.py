@@ -1,5 +1,6 @@
 """The values of named secrets: where they come from, and that an error shows none."""
 
+import base64
 import os
 from pathlib import Path
 
@@ -111,6 +112,16 @@ async def test_more_than_egress_can_be_told_is_an_error_at_the_start(tmp_path: P
         else:
             with pytest.raises(UserError, match="egress is told 114,688 at most; name fewer"):
                 await found.load(file, tmp_path / "secrets", Redactor())
+
+
+@pytest.mark.parametrize(
+    ("value", "user"), [("ATCTT3xFfGN0-s3cret", "x-token-auth"), ("ATATT3xFfGF0-s3cret", "x-bitbucket-api-token-auth")]
+)
+async def test_git_sends_the_name_that_the_kind_of_token_wants(tmp_path: Path, value: str, user: str) -> None:
+    write(tmp_path, text=value)
+    found, _ = await load(tmp_path, "{preset: bitbucket}")
+    encoded = found.variables["GIT_CONFIG_VALUE_0"].removeprefix("Authorization: Basic ")
+    assert base64.b64decode(encoded).decode() == f"{user}:{found.variables['BITBUCKET_TOKEN']}"
 
 
 TOKEN = "ghp_" + "a1B2" * 9

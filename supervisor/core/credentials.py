@@ -62,9 +62,9 @@ _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
-    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name.
-    `other_headers` and `query_names` are where it takes keys, too (as `Credential` has them): by its documentation of REST authentication, and what that calls
-    deprecated.
+    """What is known of a service. `asks`: its hosts are those that this program is set up with. `git_user`: git sends it as a password, with this name, or where
+    its value begins so with another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as `Credential` has them): by its documentation
+    of REST authentication, and what that calls deprecated.
     """
 
     hosts: tuple[str, ...]
@@ -72,6 +72,7 @@ class Preset(NamedTuple):
     variables: tuple[str, ...]
     asks: Literal["", "pip", "npm"] = ""
     git_user: str = ""
+    git_users: tuple[tuple[str, str], ...] = ()
     git_host: str = ""
     signs: bool = False
     other_headers: tuple[str, ...] = ()
@@ -109,7 +110,9 @@ PRESETS: dict[str, Preset] = {
         ("api.bitbucket.org", "bitbucket.org"),
         ("authorization",),
         ("BITBUCKET_TOKEN",),
+        # Access tokens of a repository, project or workspace begin with ATCT, API tokens of a person with ATAT.
         git_user="x-token-auth",
+        git_users=(("ATAT", "x-bitbucket-api-token-auth"),),
         git_host="bitbucket.org",
         query_names=("access_token", "jwt"),
     ),
@@ -132,6 +135,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = ()
     asks: Literal["", "pip", "npm"] = ""
     git_user: str = ""
+    git_users: tuple[tuple[str, str], ...] = ()
     git_hosts: tuple[str, ...] = ()
     signs: bool = False
     other_headers: tuple[str, ...] = ()
@@ -272,6 +276,7 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
         variables=_variables(source, fields, preset),
         asks="" if "hosts" in fields else preset.asks,
         git_user=preset.git_user,
+        git_users=preset.git_users,
         git_hosts=_git_hosts(preset, fields, hosts),
         signs=preset.signs,
         other_headers=preset.other_headers,
