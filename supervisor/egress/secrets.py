@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 from supervisor.core.egress_wire import Credential
 from supervisor.core.globs import Glob
 from supervisor.core.hosts import EVERY, is_named, is_shared_by_strangers
+from supervisor.core.redact import Redactor
 from supervisor.core.secret_forms import Begun, SecretForms, SecretSearch
 from supervisor.core.urls import normalise_path
 from supervisor.egress import sigv4
@@ -56,6 +57,10 @@ _APART = b"\0\xff\0"
 _APART_IN_QUERY = re.compile(rb"[&;]")
 # Rack, by which GitLab and GitHub read it, takes `[token]` and `token]` for `token`, too (its `normalize_params`).
 _BRACKET = re.compile(r"[\[\]]")
+# GitHub's tokens, as they were before they began with `ghp_`.
+_OLD_KEY = re.compile(r"[0-9a-f]{40}", re.IGNORECASE)
+# Without secrets it knows the shapes of keys.
+_redactor = Redactor()
 # What may stand before it in its header.
 _SCHEMES = ("basic", "bearer", "token")
 
@@ -222,7 +227,7 @@ def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
     if not any(value.strip().lower().startswith("basic ") for value in values):
         return f"a placeholder is only replaced where it is all of the header {where}"
     if credential.basic:
-        return "in Basic credentials a placeholder is only replaced as the password"
+        return "in Basic credentials a placeholder is only replaced as the password, and of a user that is no other key"
     return f"the credential for `{credential.header}` isn't sent as Basic credentials; its placeholder stands there bare or after `Bearer`"
 
 
@@ -232,9 +237,14 @@ def _swapped_basic(encoded: str, credential: Credential) -> str | None:
         user, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
     except (binascii.Error, ValueError):
         return None
-    if password != credential.placeholder or credential.placeholder in user:
+    if password != credential.placeholder or credential.placeholder in user or _is_key(user):
         return None
     return "Basic " + base64.b64encode(f"{user}:{credential.secret}".encode()).decode()
+
+
+def _is_key(user: str) -> bool:
+    """Whether the user of Basic credentials is a key by itself: GitHub takes one there, too, with `x-oauth-basic` as its password."""
+    return _OLD_KEY.fullmatch(user) is not None or _redactor.text(user) != user
 
 
 def _covers(credential: Credential, request: Head) -> bool:

@@ -268,6 +268,16 @@ def test_a_password_of_basic_credentials_as_git_sends_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "key", ["ghp_" + "a1B2" * 9, "0123456789abcdef0123456789abcdef01234567", "ATATT3" + "a1B2" * 9]
+)
+def test_no_other_key_is_sent_as_the_user_of_basic_credentials(key: str) -> None:
+    found, why = swaps((BOUND,), of("POST", "/me/r", basic(key, PLACEHOLDER)), "git.test", 443)
+    assert found == []
+    assert why is not None
+    assert why.endswith("as the password, and of a user that is no other key")
+
+
+@pytest.mark.parametrize(
     ("secret", "value"),
     [
         ("two words in-it", "two words in-it"),
