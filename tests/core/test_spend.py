@@ -83,6 +83,14 @@ def test_the_dearest_that_may_answer_is_reserved_and_those_that_are_asked_beside
     assert charge(change(others=("claude-opus-5",)), said, dear, TABLE).cost_picousd == 110 * USD_PER_M
 
 
+def test_another_model_that_answers_and_has_no_price_costs_the_highest_and_is_said() -> None:
+    call = change(others=("nobodys/model-9",))
+    usage = Usage(tokens=Tokens(input=10, output=20), model="nobodys/model-9", has_input=True, has_output=True)
+    found = charge(call, usage, bound(call, TABLE), TABLE)
+    assert found.cost_picousd == 10 * TABLE.highest.rates.input + 20 * TABLE.highest.rates.output
+    assert found.flags == ("unknown_model",)
+
+
 def test_what_was_used_beside_the_answer_is_priced_by_who_used_it() -> None:
     beside = (
         Beside(model="", tokens=Tokens(input=100)),
