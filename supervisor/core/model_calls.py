@@ -153,7 +153,7 @@ def is_regional(host: str, path: str, model: str) -> bool:
         return not model.rpartition("/")[2].startswith("global.")
     if host.endswith(f".{_OPENAI}"):
         return True
-    return "/locations/" in path and "/locations/global/" not in path
+    return any("/locations/" in one and "/locations/global/" not in one for one in readings(path))
 
 
 def api_of(
@@ -166,17 +166,17 @@ def api_of(
     """
     if not is_upgrade and method not in ("POST", "PUT"):
         return None
-    readings = _readings(path)
-    if is_upgrade and any(_BY_WEBSOCKET.search(one) for one in readings):
+    read = readings(path)
+    if is_upgrade and any(_BY_WEBSOCKET.search(one) for one in read):
         return "responses"
     if is_upgrade:
         return "unmetered" if at_model_host else None
     for before, end, api in _PATHS:
-        if any((found := end.search(one)) and before in one[: found.start()] for one in readings):
+        if any((found := end.search(one)) and before in one[: found.start()] for one in read):
             return api
-    may_cost = at_model_host and (_VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in readings))
+    may_cost = at_model_host and (_VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in read))
     # What one server takes for free, another may pass on as a call: it is free where nobody reads anything else.
-    return "unmetered" if may_cost and not all(_is_free(one) for one in readings) else None
+    return "unmetered" if may_cost and not all(_is_free(one) for one in read) else None
 
 
 def _is_free(reading: str) -> bool:
@@ -187,7 +187,7 @@ def _is_free(reading: str) -> bool:
     return bool(within) and "\n" not in rest[:-1]
 
 
-def _readings(path: str) -> set[str]:
+def readings(path: str) -> set[str]:
     """A path as servers may read it: decoded once or twice, and what then looks like a query as a part of it or not (gateways build new addresses of it)."""
     once = unquote(path.partition("?")[0].partition("#")[0])
     # Of nearly every path there is one.

@@ -145,6 +145,9 @@ def test_whoever_offers_responses_over_a_websocket_offers_them_to_plain_requests
         ("bedrock-runtime.eu-west-1.amazonaws.com", "/model/x/converse", "arn:aws:bedrock::1:inference-profile/global.x", False),
         ("h", "/v1/projects/p/locations/europe-west1/publishers/anthropic/models/m:rawPredict", "m", True),
         ("h", "/v1/projects/p/locations/global/publishers/anthropic/models/m:rawPredict", "m", False),
+        ("h", "/v1/projects/p/locations/eu/publishers/anthropic/models/m:rawPredict?x=/locations/global/", "m", True),
+        ("h", "/v1/projects/p/locations/global/../eu/publishers/anthropic/models/m:rawPredict", "m", True),
+        ("h", "/v1/projects/p/%6cocations/eu/publishers/anthropic/models/m:rawPredict", "m", True),
     ],
 )  # fmt: skip
 def test_where_a_region_costs_more(host: str, path: str, model: str, is_dearer: bool) -> None:
