@@ -22,7 +22,16 @@ from supervisor.core.call_tools import (
     steps,
     tools_of,
 )
-from supervisor.core.model_calls import MOST_NAME_CHARS, Api, ModelCall, Tier, dearest_tier, is_openai, is_regional
+from supervisor.core.model_calls import (
+    MOST_NAME_CHARS,
+    Api,
+    ModelCall,
+    Tier,
+    dearest_tier,
+    is_openai,
+    is_regional,
+    readings,
+)
 
 _MODELS_IN_PATHS = (
     # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
@@ -127,13 +136,13 @@ def read_call(
     if not isinstance(root, dict):
         return _largest(api, body) if at_model_host else None
     model = root.get("model") if api not in ("invoke", "converse") else None
-    named = _model_in(path) or (model if isinstance(model, str) else "")
+    named, *elsewhere = _models_in(path, model if isinstance(model, str) else "")
     if not at_model_host and not (named and _is_shaped(api, root)):
         return None
     if seen.is_doubled or _is_ambiguous(root):
         return _largest(api, body)
     tools = tools_of(root)
-    others = _others(root)
+    others = tuple(dict.fromkeys((*elsewhere, *_others(root))))
     return ModelCall(
         api=api,
         model=named[:MOST_NAME_CHARS],
@@ -210,10 +219,20 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
     return isinstance(thinking, dict) and thinking.get("type") == "disabled"
 
 
-def _model_in(path: str) -> str:
-    """The model that a path names; empty where it names none."""
+def _models_in(path: str, said: str) -> list[str]:
+    """The models that may be meant, the likeliest first: what the path names, by each way to read it, and `said` by the body. A server that takes the one
+    may pass over the other, and over what of a path comes to nothing (`/x/..`)."""
     decoded = unquote(path.partition("?")[0])
-    return next((found[1] for pattern in _MODELS_IN_PATHS if (found := pattern.search(decoded))), "")
+    names = [_model_in(one) or said for one in (decoded, *sorted(readings(path)))] + ([said] if said else [])
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(name[:MOST_NAME_CHARS].casefold(), name[:MOST_NAME_CHARS])
+    return list(found.values())
+
+
+def _model_in(reading: str) -> str:
+    """The model that a path names; empty where it names none."""
+    return next((found[1] for pattern in _MODELS_IN_PATHS if (found := pattern.search(reading))), "")
 
 
 def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:

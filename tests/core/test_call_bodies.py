@@ -304,6 +304,28 @@ def test_every_answer_that_is_made_counts(body: dict[str, Any], wanted: int) -> 
     assert read("chat", {"model": "m", **body}).choices == wanted
 
 
+@pytest.mark.parametrize(
+    ("path", "model", "others"),
+    [
+        ("/deployments/cheap/../../v1/chat/completions", "cheap", ("Dear",)),
+        ("/models/cheap:x/../../v1/chat/completions", "cheap", ("Dear",)),
+        ("/deployments/cheap/%2e%2e/%252e%252e/v1/chat/completions", "cheap", ("Dear",)),
+        ("/openai/deployments/cheap/chat/completions", "cheap", ("Dear",)),
+        ("/openai/deployments/DEAR/chat/completions", "DEAR", ()),
+        ("/v1/chat/completions?x=/deployments/cheap/", "Dear", ()),
+        ("/v1/chat/completions", "Dear", ()),
+    ],
+)
+def test_a_path_that_names_a_model_hides_no_other(path: str, model: str, others: tuple[str, ...]) -> None:
+    found = read("chat", {"model": "Dear", "messages": []}, path)
+    assert (found.model, found.others[-1:]) == (model, others)
+
+
+def test_a_path_that_names_two_models_may_mean_either() -> None:
+    found = read("invoke", {}, "/model/dear/invoke%3F/model/cheap/invoke")
+    assert {found.model.rpartition("/")[2], *found.others} == {"cheap", "dear"}
+
+
 def test_a_path_that_names_the_model_is_believed_rather_than_the_body() -> None:
     cheap = {"model": "claude-3-haiku", "messages": []}
     assert read("messages", cheap, "/v1/projects/p/models/claude-opus-5:rawPredict").model == "claude-opus-5"
