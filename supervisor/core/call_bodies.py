@@ -16,6 +16,7 @@ from supervisor.core.call_tools import (
     MOST_LIMIT,
     advisors,
     bills_more,
+    is_kept,
     previews,
     runs_elsewhere,
     searches,
@@ -143,13 +144,16 @@ def read_call(
         return _largest(api, body)
     tools = tools_of(root)
     others = tuple(dict.fromkeys((*elsewhere, *_others(root))))
+    is_whole = not is_kept(root, (named, *others))
+    # The name of what is kept is no model's.
+    others = others if is_whole or "" in others else (*others, "")
     return ModelCall(
         api=api,
         model=named[:MOST_NAME_CHARS],
         body_bytes=len(body),
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
-        beyond_body=_reaches_beyond(root, seen) or any(runs_elsewhere(tool, host) for tool in tools),
+        beyond_body=not is_whole or _reaches_beyond(root, seen) or any(runs_elsewhere(tool, host) for tool in tools),
         # OpenAI's newer models write their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
@@ -161,7 +165,7 @@ def read_call(
         picture_bytes=picture_bytes(api, root),
         searches=searches(api, root, tools),
         previews=any(previews(tool) for tool in tools),
-        steps=max(steps(api, root, tools, host), COMPACTING_STEPS if _edits_more(root) else 1),
+        steps=max(steps(api, root, tools, host, is_kept=not is_whole), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
         advisors=tuple(map(_name, advisors(tools))),
         bills_more=at_model_host and bills_more(root, tools, (named, *others), host),
@@ -271,8 +275,7 @@ def _others(root: dict[str, Any]) -> tuple[str, ...]:
     for key in _OTHER_MODELS:
         value = root.get(key)
         found += value if isinstance(value, list) else [value] if value else []
-    # A preset's name is no model's.
-    names = [_name(one) for one in found] + ([""] if root.get("preset") else [])
+    names = [_name(one) for one in found]
     return tuple(dict.fromkeys(names)) if len(names) <= MOST_OTHERS else ("",)
 
 
@@ -284,7 +287,6 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
     return (
         any(root.get(key) for key in _BEYOND_KEYS)
         or _edits_more(root)
-        or isinstance(root.get("prompt"), dict)
         or not seen.types.isdisjoint(_BEYOND_TYPES)
         or any(kind.startswith(_SERVER_TOOLS) for kind in seen.types)
         or seen.has_documents

@@ -23,6 +23,8 @@ _ADVISOR = "advisor"
 BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
 # Models that search with every call, whatever it says, and OpenRouter's word for the same of any model.
 _SEARCHING_MODELS = ("-search-preview", "-search-api", ":online")
+# How models are named that are kept at the provider, as OpenRouter and Bedrock do.
+_KEPT_MODELS = ("@preset/", ":prompt/")
 # What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some searches each, and no other names a limit of its own. More
 # would hold calls of whoever has searching switched on with every call, as Codex does, for the price of searches that nobody makes.
 MOST_SEARCHES = 128
@@ -67,12 +69,12 @@ def previews(tool: dict[str, Any]) -> bool:
     return str(tool.get("type")).startswith("web_search_preview")
 
 
-def steps(api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str) -> int:
+def steps(api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str, *, is_kept: bool = False) -> int:
     """The most steps that the provider may make by itself, in each of which the model reads everything once more; `MOST_LIMIT` where it names no limit.
 
     A limit of Anthropic's is none of steps: a tool that is used up says so, and the model goes on.
     """
-    if not (root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)):
+    if not (is_kept or root.get("mcp_servers") or any(runs_elsewhere(tool, host) for tool in tools)):
         return 1
     limit = root.get("max_tool_calls") if api == "responses" else None
     return min(limit + 1, MOST_LIMIT) if _is_limit(limit) else MOST_LIMIT
@@ -92,10 +94,18 @@ def advisors(tools: list[dict[str, Any]]) -> list[object]:
     return [tool.get("model") for tool in tools if str(tool.get("type")).startswith(_ADVISOR)]
 
 
+def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
+    """Whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's presets, which whoever has the key may write, bring a model, texts
+    and tools of their own."""
+    named = any(word in model.lower() for model in models for word in _KEPT_MODELS)
+    return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
+
+
 def bills_more(root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str) -> bool:
     """Whether it may cost what no count of tokens or searches tells."""
     return (
-        any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
+        is_kept(root, models)
+        or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
         or any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
         or any(runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS) for tool in tools)
     )

@@ -88,6 +88,24 @@ def test_a_tool_that_is_billed_by_tokens_and_searches_reaches_beyond_the_body(ki
     assert (found.beyond_body, found.bills_more) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"model": "@preset/gpt-5-nano"}, "/v1/x"),
+        ({"model": "openai/gpt-5-nano@Preset/gpt-5-nano"}, "/v1/x"),
+        ({"model": "gpt-5-nano", "models": ["@preset/gpt-5-nano"]}, "/v1/x"),
+        ({"model": "gpt-5-nano", "preset": "gpt-5-nano"}, "/v1/x"),
+        ({"model": "gpt-5-nano", "prompt": {"id": "pmpt_1"}}, "/v1/x"),
+        ({}, "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Aprompt%2Fclaude-3-haiku/converse"),
+    ],
+)
+def test_what_is_kept_at_the_provider_may_be_any_model_with_any_text_and_tools(body: dict[str, Any], path: str) -> None:
+    """OpenRouter's presets can be written with the key that calls models, under a name of any model: POST /api/v1/presets/{slug}/chat/completions."""
+    found = read("responses" if "model" in body else "converse", body, path)
+    assert (found.beyond_body, found.bills_more, found.steps) == (True, True, MOST_LIMIT)
+    assert "" in found.others
+
+
 def test_openrouter_runs_every_shell_itself() -> None:
     local = {"model": "m", "tools": [{"type": "shell", "environment": {"type": "local"}}]}
     assert not read("responses", local, host="api.openai.com").bills_more
