@@ -19,6 +19,7 @@ from supervisor.core.call_tools import (
     is_kept,
     previews,
     runs_elsewhere,
+    search_always,
     searches,
     steps,
     tools_of,
@@ -144,7 +145,8 @@ def read_call(
         return _largest(api, body)
     tools = tools_of(root)
     others = tuple(dict.fromkeys((*elsewhere, *_others(root))))
-    is_whole = not is_kept(root, (named, *others))
+    models = (named, *others)
+    is_whole = not is_kept(root, models)
     # The name of what is kept is no model's.
     others = others if is_whole or "" in others else (*others, "")
     return ModelCall(
@@ -153,7 +155,10 @@ def read_call(
         body_bytes=len(body),
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
-        beyond_body=not is_whole or _reaches_beyond(root, seen) or any(runs_elsewhere(tool, host) for tool in tools),
+        beyond_body=not is_whole
+        or search_always(models)
+        or _reaches_beyond(root, seen)
+        or any(runs_elsewhere(tool, host) for tool in tools),
         # OpenAI's newer models write their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
@@ -168,7 +173,7 @@ def read_call(
         steps=max(steps(api, root, tools, host, is_kept=not is_whole), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
         advisors=tuple(map(_name, advisors(tools))),
-        bills_more=at_model_host and bills_more(root, tools, (named, *others), host),
+        bills_more=at_model_host and bills_more(root, tools, models, host),
     )
 
 

@@ -21,8 +21,8 @@ _SEARCHES = ("web_search", "file_search")
 _ADVISOR = "advisor"
 # Keys that bill more by themselves: searches that no answer counts, and OpenRouter's own parts.
 BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
-# Models that search with every call, whatever it says, and OpenRouter's word for the same of any model.
-_SEARCHING_MODELS = ("-search-preview", "-search-api", ":online")
+# Models that search with every call, whatever it says (OpenAI's, Perplexity's), and OpenRouter's word for the same of any model.
+_SEARCHING_MODELS = ("-search-preview", "-search-api", ":online", "sonar", "deep-research")
 # How models are named that are kept at the provider, as OpenRouter and Bedrock do.
 _KEPT_MODELS = ("@preset/", ":prompt/")
 # What a call that names no limit may search and look up: Anthropic pauses after 10 steps, of some searches each, and no other names a limit of its own. More
@@ -101,12 +101,17 @@ def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
     return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
 
 
+def search_always(models: tuple[str, ...]) -> bool:
+    """Whether one of the models reads what it finds, whatever the call says."""
+    return any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
+
+
 def bills_more(root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str) -> bool:
     """Whether it may cost what no count of tokens or searches tells."""
     return (
         is_kept(root, models)
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
-        or any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
+        or search_always(models)
         or any(runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS) for tool in tools)
     )
 

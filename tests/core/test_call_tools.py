@@ -36,6 +36,8 @@ def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None
         {"model": "openai/gpt-5-nano:online"},
         {"model": "gpt-4o-mini-search-preview-2025-03-11"},
         {"model": "gpt-5-search-api"},
+        {"model": "perplexity/sonar-pro"},
+        {"model": "openai/o4-mini-deep-research"},
         {"models": ["m", "n:online"]},
         {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
         {"tools": [{"type": "shell"}]},
@@ -50,7 +52,7 @@ def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None
 def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str, Any]) -> None:
     found = read("responses", {"model": "m", **body})
     assert found.bills_more
-    assert found.beyond_body is ("tools" in body or "toolConfig" in body or "plugins" in body)
+    assert found.beyond_body is not ("web_search_options" in body or "search_parameters" in body)
     assert not read("responses", {"model": "m", "input": "x", **body}, at_model_host=False).bills_more
 
 
