@@ -296,6 +296,15 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
         or any(kind.startswith(_SERVER_TOOLS) for kind in seen.types)
         or seen.has_documents
         or seen.has_links
+        or _refers(root)
+    )
+
+
+def _refers(root: dict[str, Any]) -> bool:
+    """Whether an item of OpenAI's responses stands for one that is kept there: of those the type may be left out. A message has a role."""
+    items = root.get("input")
+    return isinstance(items, list) and any(
+        isinstance(item, dict) and item.get("type") is None and "id" in item and not item.get("role") for item in items
     )
 
 

@@ -107,6 +107,8 @@ def test_models_in_paths() -> None:
         {"messages": [{"content": [{"video": {"format": "mp4", "source": {"bytes": "AA"}}}]}]},
         {"messages": [{"content": [{"audio": {"format": "wav", "source": {"bytes": "AA"}}}]}]},
         {"messages": [{"content": [{"type": "video_url", "video_url": {"url": "https://x"}}]}]},
+        {"input": [{"role": "user", "content": "x"}, {"id": "msg_1"}]},
+        {"input": [{"id": "rs_1", "type": None, "role": None}]},
         {"context_management": {"edits": "x"}},
         {"context_management": {"edits": ["x"]}},
         {"context_management": [{"type": "compaction", "compact_threshold": 9}]},
@@ -128,6 +130,7 @@ def test_input_that_isnt_in_the_body(body: dict[str, Any]) -> None:
         {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,AA"}}]}]},
         {"context_management": {"edits": [CLEARING, {"type": "clear_tool_uses_20250919"}]}},
         {"context_management": None},
+        {"input": [{"role": "assistant", "id": "msg_1", "content": "x"}, "text", {"type": "reasoning", "id": "rs_1"}]},
     ],
 )
 def test_input_that_is(body: dict[str, Any]) -> None:
