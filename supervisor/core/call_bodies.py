@@ -63,6 +63,9 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
+# How a head says which charset its body is in, and those in which it says what is read of it here.
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
+_CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
 _TIER_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
 # How each API says how much may come back at most. What it doesn't read limits nothing.
@@ -141,7 +144,7 @@ def read_call(
     named, *elsewhere = _models_in(path, model if isinstance(model, str) else "")
     if not at_model_host and not (named and _is_shaped(api, root)):
         return None
-    if seen.is_doubled or _is_ambiguous(root):
+    if seen.is_doubled or _is_ambiguous(root) or _is_read_otherwise(body, headers):
         return _largest(api, body)
     tools = tools_of(root)
     others = tuple(dict.fromkeys((*elsewhere, *_others(root))))
@@ -199,6 +202,18 @@ def _largest(api: Api, body: bytes) -> ModelCall:
 def _holds(value: object) -> bool:
     """Whether it is a part of Bedrock's converse that has a file in it."""
     return isinstance(value, dict) and "source" in value
+
+
+def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> bool:
+    """Whether a server that goes by what the head says of the body may find something else in it: the same bytes are a form, too, or text of another charset.
+    In another Unicode than UTF-8 a word may have fewer bytes than tokens."""
+    said = [value.lower() for name, value in headers if name.lower() == "content-type"]
+    charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
+    return (
+        any("form" in one for one in said)
+        or not charsets <= _CHARSETS
+        or not json.detect_encoding(body).startswith("utf-8")
+    )
 
 
 def _is_ambiguous(root: dict[str, Any]) -> bool:

@@ -204,6 +204,35 @@ def test_an_encoded_body_and_one_that_says_a_key_twice() -> None:
     assert encoded.model == ""
 
 
+FORM = b'{"model":"m","max_tokens":1,"prompt":"&model=dear&max_tokens=64000&prompt=x&a="}'
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (FORM, "application/x-www-form-urlencoded"),
+        (FORM, "Multipart/Form-Data; boundary=x"),
+        (FORM, "application/json; charset=utf-7"),
+        (FORM, "application/json; x=y; CHARSET = 'cp037'"),
+        (FORM.decode().encode("utf-16"), "application/json"),
+        (FORM.decode().encode("utf-32-le"), "application/json"),
+    ],
+    ids=["form", "multipart", "utf-7", "cp037", "utf-16", "utf-32"],
+)
+def test_a_body_that_its_head_lets_others_read_otherwise_is_as_large_as_can_be(body: bytes, kind: str) -> None:
+    headers = (("Content-Type", kind), ("accept", "x"))
+    assert read_call("chat", "/v1/completions", body, headers=headers) == largest("chat", body)
+    assert read_call("chat", "/v1/completions", body, headers=headers, at_model_host=False) == largest("chat", body)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=UTF-8", 'text/plain;charset="utf8"', ""])  # fmt: skip
+def test_a_body_that_its_head_says_nothing_odd_of_is_read(kind: str) -> None:
+    for body in (FORM, b"\xef\xbb\xbf" + FORM):
+        found = read_call("chat", "/v1/completions", body, headers=(("content-type", kind),))
+        assert found is not None
+        assert (found.model, found.max_output_tokens) == ("m", 1)
+
+
 def test_elsewhere_only_what_has_the_shape() -> None:
     assert call("messages", {"text": "hello"}, at_model_host=False) is None
     assert call("messages", {"model": "m"}, at_model_host=False) is None
