@@ -6,7 +6,7 @@ provider may read in it: what it can't read, or what two readers may read differ
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeIs
 from urllib.parse import unquote
 
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
@@ -76,6 +76,8 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "converse": ("maxTokens", "max_tokens"),
     "invoke": ("max_tokens",),
 }
+# And how much may be thought. Where that isn't less, nobody knows what holds: with tools Anthropic's models think for longer, gateways raise the limit.
+_THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
 _READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
@@ -274,9 +276,15 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
     parts = (root.get("inferenceConfig"), root.get("additionalModelRequestFields")) if api == "converse" else (root,)
     named = [part[key] for part in parts if isinstance(part, dict) for key in _LIMITS.get(api, ()) if key in part]
     found = [number for number in named if number is not None]
-    if not all(isinstance(number, int) and not isinstance(number, bool) and number > 0 for number in found):
+    if not all(map(_is_limit, found)):
         return None
-    return max(found, default=None)
+    most = max(found, default=None)
+    thought = [inner[key] for part in parts if isinstance(part, dict) for holder, key in _THOUGHT if isinstance(inner := part.get(holder), dict) and inner.get(key) is not None]  # fmt: skip
+    return most if most is None or all(_is_limit(number) and number < most for number in thought) else None
+
+
+def _is_limit(number: object) -> TypeIs[int]:
+    return isinstance(number, int) and not isinstance(number, bool) and number > 0
 
 
 def _choices(root: dict[str, Any]) -> int:

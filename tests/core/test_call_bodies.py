@@ -313,6 +313,18 @@ def test_keys_of_any_case_are_no_matter_where_they_mean_nothing() -> None:
         ("converse", {"max_tokens": 1}, None),
         ("converse", {"inferenceConfig": {"maxTokens": 1}, "additionalModelRequestFields": {"max_tokens": 9}}, 9),
         ("invoke", {"inferenceConfig": {"maxTokens": 1}}, None),
+        ("messages", {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 64000}}, None),
+        ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 9}}, None),
+        ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 8}}, 9),
+        ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": "64000"}}, None),
+        ("messages", {"max_tokens": 9, "thinking": {"type": "adaptive"}}, 9),
+        ("messages", {"thinking": {"type": "enabled", "budget_tokens": 8}}, None),
+        ("chat", {"max_tokens": 1, "reasoning": {"max_tokens": 64000}}, None),
+        (
+            "converse",
+            {"inferenceConfig": {"maxTokens": 1}, "additionalModelRequestFields": {"thinking": {"budget_tokens": 9}}},
+            None,
+        ),
     ],
 )
 def test_only_what_the_api_reads_limits_what_comes_back(api: str, body: dict[str, Any], wanted: int | None) -> None:
