@@ -35,8 +35,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 def bound(call: ModelCall, table: PriceTable) -> Charge:
     """The most that a call can be billed, by the dearest of the models that may answer, and with those that it asks beside."""
-    most = max((_most(call, name, table) for name in (call.model, *call.others)), key=lambda one: one.cost_picousd)
-    parts = [most, *(_most(call, name, table) for name in call.advisors)]
+    parts = [_most(call, (call.model, *call.others), table), *(_most(call, (name,), table) for name in call.advisors)]
     flags: list[Flag] = ["unknown_model"] if any(part.flags for part in parts) else []
     flags += ["unknown_tier"] if call.tier == "unknown" else []
     flags += ["bills_more"] if call.bills_more else []
@@ -47,28 +46,35 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
     )
 
 
-def _most(call: ModelCall, model: str, table: PriceTable) -> Charge:
-    """The most of one model."""
-    price, is_known = table.find(model)
-    picture = CLAUDE_PICTURE_TOKENS if is_known and "claude" in model.lower() else PICTURE_TOKENS
-    in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
-    steps = min(call.steps, table.server_steps)
-    # Of several prompts each may be as long. How many texts are embedded at once no context bounds.
-    longest = in_body if call.api == "embeddings" else price.context_tokens * call.choices
-    prompt = price.context_tokens * steps if call.beyond_body else min(in_body, longest)
-    most = price.max_output_tokens
-    limit = call.max_output_tokens or most
-    output = (min(limit, most) if is_known else limit) * call.choices
-    if call.api == "embeddings":
-        output = 0
+def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
+    """The most of one of these models: what is longest may be of another than what is dearest."""
+    found = [(*table.find(name), "claude" in name.lower()) for name in names]
+    sizes = [_size(call, price, table, is_known=is_known, is_claude=is_claude) for price, is_known, is_claude in found]
+    prompt, output = max(size[0] for size in sizes), max(size[1] for size in sizes)
     splits = [Tokens(input=prompt, output=output, searches=call.searches)]
     if call.writes_cache:
         splits.append(Tokens(cache_write=prompt, output=output, searches=call.searches))
     if call.writes_long_cache:
         splits.append(Tokens(cache_write_long=prompt, output=output, searches=call.searches))
-    costs = [(table.cost_picousd(price, tokens, call), tokens) for tokens in splits]
-    cost, tokens = max(costs, key=lambda one: one[0])
+    costs = [
+        (table.cost_picousd(price, tokens, call), tokens, is_known) for price, is_known, _ in found for tokens in splits
+    ]
+    cost, tokens, is_known = max(costs, key=lambda one: one[0])
     return Charge(tokens=tokens, cost_picousd=cost, flags=() if is_known else ("unknown_model",))
+
+
+def _size(call: ModelCall, price: Price, table: PriceTable, *, is_known: bool, is_claude: bool) -> tuple[int, int]:
+    """The most tokens that one model can take in and give."""
+    picture = CLAUDE_PICTURE_TOKENS if is_known and is_claude else PICTURE_TOKENS
+    in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
+    steps = min(call.steps, table.server_steps)
+    # Of several prompts each may be as long. How many texts are embedded at once no context bounds, and nobody knows that of a model that isn't in the table.
+    longest = price.context_tokens * call.choices if is_known and call.api != "embeddings" else in_body
+    prompt = price.context_tokens * steps if call.beyond_body else min(in_body, longest)
+    most = price.max_output_tokens
+    limit = call.max_output_tokens or most
+    output = (min(limit, most) if is_known else limit) * call.choices
+    return prompt, 0 if call.api == "embeddings" else output
 
 
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:

@@ -91,6 +91,18 @@ def test_another_model_that_answers_and_has_no_price_costs_the_highest_and_is_sa
     assert found.flags == ("unknown_model",)
 
 
+def test_of_several_that_may_answer_the_longest_is_reserved_at_the_dearest_price() -> None:
+    """A fallback that takes and gives more than the dearest: a budget of tokens holds for that one."""
+    long = change(model="claude-opus-4-1", max_output_tokens=None, body_bytes=900_000)
+    found = bound(msgspec.structs.replace(long, others=("claude-haiku-5-5",)), TABLE)
+    assert found.tokens.total == bound(change(model="claude-haiku-5-5", max_output_tokens=None, body_bytes=900_000), TABLE).tokens.total  # fmt: skip
+    assert found.cost_picousd > bound(long, TABLE).cost_picousd
+
+
+def test_no_context_is_known_of_a_model_that_isnt_in_the_table() -> None:
+    assert bound(change(model="x", body_bytes=10**7), TABLE).tokens.input == 10**7 + ADDED_TOKENS
+
+
 def test_what_was_used_beside_the_answer_is_priced_by_who_used_it() -> None:
     beside = (
         Beside(model="", tokens=Tokens(input=100)),
