@@ -66,6 +66,8 @@ _SERVER_TOOLS = (
 # How a head says which charset its body is in, and those in which it says what is read of it here.
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
+# How long a cache lasts that lasts for less than an hour.
+_MINUTES = re.compile("[1-5]?[0-9]m")
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
 _TIER_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
 # How each API says how much may come back at most. What it doesn't read limits nothing.
@@ -95,6 +97,7 @@ class _Seen:
         self.is_doubled = False
         self.writes_cache = False
         self.writes_long_cache = False
+        self.asks_long_cache = False
         self.pictures = 0
         self.has_documents = False
         self.has_links = False
@@ -104,6 +107,10 @@ class _Seen:
         self.is_doubled = self.is_doubled or len(made) != len(pairs)
         self.writes_cache = self.writes_cache or any("cache" in key for key in made)
         self.writes_long_cache = self.writes_long_cache or made.get("ttl", "5m") != "5m"
+        self.asks_long_cache = self.asks_long_cache or any(
+            "cache" in key and isinstance(value, dict) and not _MINUTES.fullmatch(str(value.get("ttl", "5m")))
+            for key, value in pairs
+        )
         kind = made.get("type")
         if isinstance(kind, str):
             self.types.add(kind)
@@ -167,6 +174,7 @@ def read_call(
         # OpenAI's newer models write their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
+        asks_long_cache=seen.asks_long_cache,
         tier=_tier(root, headers),
         regional=root.get("inference_geo") not in (None, "global") or is_regional(host, path, named),
         # The arguments of a tool are made before they are sent, some models' whole.

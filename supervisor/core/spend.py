@@ -122,6 +122,8 @@ def lost(reserved: Charge) -> Charge:
 def _filled(call: ModelCall, usage: Usage, most: Tokens, *, has_input: bool) -> Tokens:
     """The tokens of a call, with what the provider didn't say filled in."""
     tokens = usage.tokens
+    if call.asks_long_cache and not usage.tells_writes:
+        tokens = msgspec.structs.replace(tokens, cache_write=0, cache_write_long=tokens.written)
     if not has_input and tokens.prompt < most.prompt:
         tokens = msgspec.structs.replace(
             tokens, input=most.input, cache_read=0, cache_write=most.cache_write, cache_write_long=most.cache_write_long

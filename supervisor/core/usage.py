@@ -42,7 +42,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end. `only_began`: of
     the input it said no more than what it began with; with tools of the provider's own that grows.
 
-    `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
+    `tells_writes`: it told apart how long what was put into the cache lasts. `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
     `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
     `cost_picousd` is what the provider says that it bills, which may be more than its tokens cost.
     """
@@ -52,6 +52,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     has_input: bool = False
     has_output: bool = False
     only_began: bool = False
+    tells_writes: bool = False
     content_bytes: int | None = 0
     cost_picousd: int = 0
     beside: tuple[Beside, ...] = ()
@@ -104,6 +105,7 @@ class UsageReader:
         self._has_begun = False
         self._has_output = self._counts.take("output", counted[1])
         self._is_final = False
+        self._tells_writes = False
         self._content_bytes = 0
         self._failed = False
         self._tier: Tier = "plain"
@@ -143,6 +145,7 @@ class UsageReader:
             model=self._model,
             has_input=self._has_input and not self._is_uncounted,
             only_began=self._frames is not None and not self._is_final and (self._has_begun or not complete),
+            tells_writes=self._tells_writes,
             # A count that was still growing when one side hung up is none.
             has_output=self._has_output and (complete or self._is_final) and not self._is_uncounted,
             content_bytes=self._content_bytes if was_read and (complete or self._frames is not None) else None,
@@ -212,6 +215,7 @@ class UsageReader:
         self._counts.take("cache_read", usage.get("cache_read_input_tokens"))
         parts = usage.get("cache_creation")
         if isinstance(parts, dict):
+            self._tells_writes = True
             self._counts.take("cache_write", parts.get("ephemeral_5m_input_tokens"))
             self._counts.take("cache_write_long", parts.get("ephemeral_1h_input_tokens"))
         else:
@@ -276,6 +280,7 @@ class UsageReader:
         details = usage.get("cacheDetails")
         for part in details if isinstance(details, list) else ():
             if isinstance(part, dict):
+                self._tells_writes = True
                 self._counts.take(
                     "cache_write_long" if part.get("ttl") != "5m" else "cache_write", part.get("inputTokens")
                 )

@@ -399,6 +399,9 @@ def test_what_is_written_to_a_cache_is_found_however_it_is_spelled() -> None:
     short = read("messages", {"model": "m", "system": [{"cache_control": {"ttl": "5m"}, "text": "cache for 1h"}]})
     assert (short.writes_cache, short.writes_long_cache) == (True, False)
     assert read("converse", {"system": [{"cachePoint": {"type": "default"}}]}).writes_cache
+    for ttl, is_long in (("1h", True), ("24h", True), (3600, True), ("60m", True), ("59m", False), ("5m", False)):
+        body = {"model": "m", "system": [{"cache_control": {"ttl": ttl}}], "tools": [{"schema": {"ttl": "1h"}}]}
+        assert read("chat", body).asks_long_cache is is_long
 
 
 QUIET = {"thinking": {"type": "disabled"}}

@@ -103,6 +103,15 @@ def test_no_context_is_known_of_a_model_that_isnt_in_the_table() -> None:
     assert bound(change(model="x", body_bytes=10**7), TABLE).tokens.input == 10**7 + ADDED_TOKENS
 
 
+def test_a_write_to_the_cache_that_was_to_last_costs_so_where_the_answer_only_has_the_sum() -> None:
+    call = change(asks_long_cache=True)
+    usage = Usage(tokens=Tokens(cache_write=10), has_input=True, has_output=True)
+    assert charge(call, usage, bound(CALL, TABLE), TABLE).tokens == Tokens(cache_write_long=10)
+    told = msgspec.structs.replace(usage, tells_writes=True)
+    assert charge(call, told, bound(CALL, TABLE), TABLE).tokens == Tokens(cache_write=10)
+    assert charge(CALL, usage, bound(CALL, TABLE), TABLE).tokens == Tokens(cache_write=10)
+
+
 def test_what_was_used_beside_the_answer_is_priced_by_who_used_it() -> None:
     beside = (
         Beside(model="", tokens=Tokens(input=100)),

@@ -126,7 +126,10 @@ def test_bedrock_tells_writes_that_last_longer_apart() -> None:
     details = [{"ttl": "1h", "inputTokens": 6}, {"ttl": "5m", "inputTokens": 4}, "x"]
     used = {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 10, "cacheDetails": details}
     found = read("converse", "application/json", json.dumps({"usage": used}).encode())
-    assert (found.tokens.cache_write, found.tokens.cache_write_long) == (4, 6)
+    assert (found.tokens.cache_write, found.tokens.cache_write_long, found.tells_writes) == (4, 6, True)
+    del used["cacheDetails"]
+    assert not read("converse", "application/json", json.dumps({"usage": used}).encode()).tells_writes
+    assert read("messages", SSE, stream(START, LAST)).tells_writes
 
 
 @pytest.mark.parametrize(
