@@ -7,7 +7,7 @@ provider may read in it: what it can't read, or what two readers may read differ
 import json
 import re
 from typing import Any, TypeIs
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
 from supervisor.core.call_tools import (
@@ -66,6 +66,8 @@ _SERVER_TOOLS = (
 # How a head says which charset its body is in, and those in which it says what is read of it here.
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
+_FORM = "x-www-form-urlencoded"
+MOST_FIELDS = 10_000
 # How long a cache lasts that lasts for less than an hour.
 _MINUTES = re.compile("[1-5]?[0-9]m")
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
@@ -164,7 +166,7 @@ def read_call(
     return ModelCall(
         api=api,
         model=named[:MOST_NAME_CHARS],
-        body_bytes=len(body),
+        body_bytes=_text_bytes(body),
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
         beyond_body=not is_whole
@@ -215,15 +217,24 @@ def _holds(value: object) -> bool:
 
 
 def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> bool:
-    """Whether a server that goes by what the head says of the body may find something else in it: the same bytes are a form, too, or text of another charset.
-    In another Unicode than UTF-8 a word may have fewer bytes than tokens."""
+    """Whether a server that goes by what the head says of the body may find something else in it: the same bytes are a form, too, or text of another charset."""
     said = [value.lower() for name, value in headers if name.lower() == "content-type"]
     charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
-    return (
-        any("form" in one for one in said)
-        or not charsets <= _CHARSETS
-        or not json.detect_encoding(body).startswith("utf-8")
-    )
+    return not charsets <= _CHARSETS or (any(_FORM in one for one in said) and _is_form(body))
+
+
+def _is_form(body: bytes) -> bool:
+    """Whether there are words of a call in it for who reads it as a form."""
+    try:
+        fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError:
+        return True
+    return any(name.strip().casefold() in _READ for name, _ in fields)
+
+
+def _text_bytes(body: bytes) -> int:
+    """How many bytes a body's words have: in another Unicode than UTF-8 a word may have fewer than it is tokens."""
+    return max(len(body), len(body.decode(json.detect_encoding(body), "surrogatepass").encode(errors="surrogatepass")))
 
 
 def _is_ambiguous(root: dict[str, Any]) -> bool:

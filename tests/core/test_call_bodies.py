@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.call_bodies import MOST_CHOICES, MOST_MARKS, read_call
+from supervisor.core.call_bodies import MOST_CHOICES, MOST_FIELDS, MOST_MARKS, read_call
 from supervisor.core.call_tools import MOST_LIMIT
 from supervisor.core.model_calls import MOST_NAME_CHARS, ModelCall
 
@@ -211,13 +211,12 @@ FORM = b'{"model":"m","max_tokens":1,"prompt":"&model=dear&max_tokens=64000&prom
     ("body", "kind"),
     [
         (FORM, "application/x-www-form-urlencoded"),
-        (FORM, "Multipart/Form-Data; boundary=x"),
+        (b'{"model":"m","prompt":"&+M%6fdel=dear"}', "Application/X-WWW-Form-Urlencoded"),
+        (b'{"model":"m","prompt":"' + b"&a=b" * MOST_FIELDS + b'"}', "application/x-www-form-urlencoded"),
         (FORM, "application/json; charset=utf-7"),
         (FORM, "application/json; x=y; CHARSET = 'cp037'"),
-        (FORM.decode().encode("utf-16"), "application/json"),
-        (FORM.decode().encode("utf-32-le"), "application/json"),
     ],
-    ids=["form", "multipart", "utf-7", "cp037", "utf-16", "utf-32"],
+    ids=["form", "escaped", "fields", "utf-7", "cp037"],
 )
 def test_a_body_that_its_head_lets_others_read_otherwise_is_as_large_as_can_be(body: bytes, kind: str) -> None:
     headers = (("Content-Type", kind), ("accept", "x"))
@@ -225,9 +224,18 @@ def test_a_body_that_its_head_lets_others_read_otherwise_is_as_large_as_can_be(b
     assert read_call("chat", "/v1/completions", body, headers=headers, at_model_host=False) == largest("chat", body)
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=UTF-8", 'text/plain;charset="utf8"', ""])  # fmt: skip
+def test_in_another_unicode_a_word_has_as_many_bytes_as_in_utf_8() -> None:
+    text = json.dumps({"model": "m", "messages": ["\u9fa5" * 500]}, ensure_ascii=False)
+    for coding in ("utf-8", "utf-16", "utf-16-be", "utf-32"):
+        found = read_call("chat", "/v1/chat/completions", text.encode(coding))
+        assert found is not None
+        assert found.body_bytes == max(len(text.encode(coding)), len(text.encode()))
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=UTF-8", 'text/plain;charset="utf8"', "", "application/x-www-form-urlencoded", "multipart/form-data"])  # fmt: skip
 def test_a_body_that_its_head_says_nothing_odd_of_is_read(kind: str) -> None:
-    for body in (FORM, b"\xef\xbb\xbf" + FORM):
+    plain = FORM if "urlencoded" not in kind else FORM.replace(b"&", b"%26")
+    for body in (plain, b"\xef\xbb\xbf" + plain):
         found = read_call("chat", "/v1/completions", body, headers=(("content-type", kind),))
         assert found is not None
         assert (found.model, found.max_output_tokens) == ("m", 1)
