@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MOST_EVENT_BYTES = 4 * 1024 * 1024
+# One may stand before everything else of a stream of server-sent events.
+_BOM = b"\xef\xbb\xbf"
 _PRELUDE_BYTES = 12
 _CRC_BYTES = 4
 _STRING = 7
@@ -33,6 +35,7 @@ class ServerSent:
         self._data = bytearray()
         self._is_long = False
         self._skips = False
+        self._is_first = True
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that end in this chunk."""
@@ -60,6 +63,8 @@ class ServerSent:
         self._rest.clear()
 
     def _line(self, line: bytes) -> Iterator[Event]:
+        if self._is_first:
+            line, self._is_first = line.removeprefix(_BOM), False
         if not line:
             if self._data:
                 yield Event(self._kind, bytes(self._data[:-1]))

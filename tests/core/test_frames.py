@@ -35,10 +35,15 @@ def sse(newline: bytes) -> bytes:
     return text.replace(b"\n", newline)
 
 
-@given(st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, 500), max_size=12))
-def test_server_sent_events_cut_anywhere(newline: bytes, places: list[int]) -> None:
+@given(
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.sampled_from([b"", b"\xef\xbb\xbf", b"\xef\xbb\xbfdata: x\n\n"]),
+    st.lists(st.integers(0, 500), max_size=12),
+)
+def test_server_sent_events_cut_anywhere(newline: bytes, before: bytes, places: list[int]) -> None:
     reader = ServerSent()
-    assert read(reader, cut(sse(newline), places)) == EVENTS
+    first = [Event("", b"x")] if b"data" in before else []
+    assert read(reader, cut(before + sse(newline), places)) == first + EVENTS
     assert not reader.lost
 
 
