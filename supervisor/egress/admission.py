@@ -86,6 +86,9 @@ class Admission:
         except BaseException:
             self._questions.settle(answer, "failed", {"error": BROKEN.why})
             raise
+        if refused is None and connection not in connection.session.connections:
+            # Its client went meanwhile, so that nobody is there any more who would report its end.
+            refused = denied("the client went away", "try again")
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused
