@@ -5,8 +5,8 @@
     a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
                                     the person's answer to the CONNECT covers it
 
-A connection to a host that only host rules speak of is passed on unread, and of a WebSocket only the upgrade is judged. Since nothing
-inside of either is ever asked about, it lasts as long as the rules allow it: `reconsider` names those that they don't any more.
+A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the upgrade is judged, and a request may go on for
+hours: each lasts as long as the rules allow it. `reconsider` names those that they don't any more.
 
 It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
 """
@@ -39,10 +39,10 @@ class _Approved(msgspec.Struct, frozen=True):
     question_id: int
 
 
-class _Tunnel(msgspec.Struct, frozen=True):
-    """A connection in which nothing is asked, or the request that made one a WebSocket.
+class _UnderWay(msgspec.Struct, frozen=True):
+    """A connection in which nothing is asked, or a request that was let through: from its verdict until its end is reported.
 
-    As it was allowed, and with the addresses that it goes to once they were judged.
+    As it was allowed, and with the addresses that it goes to once they were judged. `is_told`: it is being ended.
     """
 
     session_id: str
@@ -50,6 +50,7 @@ class _Tunnel(msgspec.Struct, frozen=True):
     action: Network
     judged: Network
     by_person: bool
+    is_told: bool = False
 
 
 class EgressQuestions:
@@ -60,7 +61,7 @@ class EgressQuestions:
         self._hold_s = hold_s
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
-        self._tunnels: dict[int, _Tunnel] = {}
+        self._under_way: dict[int, _UnderWay] = {}
         # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
         self._of_addresses: dict[int, int] = {}
 
@@ -77,8 +78,7 @@ class EgressQuestions:
                 return None
             named = msgspec.structs.replace(question.action, resolved=())
             # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
-            answer = self._granted(question, grant, named, question.action, private_ok=True)
-            return self._watched(answer, question) if question.is_upgrade else answer
+            return self._granted(question, grant, named, question.action, private_ok=True)
         except Exception as error:
             return self._failed(question, error)
 
@@ -86,9 +86,7 @@ class EgressQuestions:
         """The gate's answer to what `by_rules` said nothing of. Never raises but when it is cancelled."""
         try:
             answer = await self._answer(question)
-            if answer.decision == "allow":
-                return self._watched(answer, question) if question.is_upgrade else answer
-            return self._with_what_is_open(answer, question)
+            return answer if answer.decision == "allow" else self._with_what_is_open(answer, question)
         except Exception as error:
             return self._failed(question, error)
 
@@ -109,14 +107,6 @@ class EgressQuestions:
             return await self._decide_with_addresses(question)
         return await self._decide(question, question.action)
 
-    def _watched(self, answer: Answer, question: Question) -> Answer:
-        """An allowed upgrade is remembered until its connection ends, so that end has to be reported."""
-        by_person = self._gate.rulings.verdict(question.action, question.session_id).decision == "ask"
-        self._tunnels[question.question_id] = _Tunnel(
-            question.session_id, question.connection_id, question.action, question.action, by_person
-        )
-        return msgspec.structs.replace(answer, settle=True)
-
     def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
         """A denial says what the agent may do instead."""
         near = self._gate.rulings.open_near(question.action, question.session_id)
@@ -127,7 +117,7 @@ class EgressQuestions:
         ended = [(question_id, one) for one in settled for question_id in self._ending_with(one.question_id)]
         gone = {question_id for question_id, _ in ended}
         for question_id in gone:
-            self._tunnels.pop(question_id, None)
+            self._under_way.pop(question_id, None)
         for connection_id, approved in list(self._approved.items()):
             if approved.question_id in gone:
                 del self._approved[connection_id]
@@ -160,7 +150,7 @@ class EgressQuestions:
         """Egress is gone: what came of its open grants isn't known."""
         grants, self._grants = self._grants, {}
         self._approved.clear()
-        self._tunnels.clear()
+        self._under_way.clear()
         self._of_addresses.clear()
         for grant in grants.values():
             try:
@@ -169,25 +159,52 @@ class EgressQuestions:
                 log.error("outcome not recorded", error=str(failure))
 
     def reconsider(self) -> list[CloseConnection]:
-        """What to end: connections in which nothing is asked, and that the rules don't allow so any more. Never raises."""
+        """What to end: whatever is under way, and the rules don't allow so any more. Never raises."""
+        by_session: dict[str, dict[Network, None]] = {}
+        for one in self._under_way.values():
+            by_session.setdefault(one.session_id, {}).update({one.action: None, one.judged: None})
+        # There may be hundreds, many of them alike: each is judged once.
+        found = {
+            session_id: dict(
+                zip(asked, self._gate.rulings.verdicts(list(asked), session_id, is_running=True), strict=True)
+            )
+            for session_id, asked in by_session.items()
+        }
         return [
-            CloseConnection(session_id=tunnel.session_id, connection_id=tunnel.connection_id, why=why)
-            for tunnel in self._tunnels.values()
-            if (why := self._why_not(tunnel)) is not None
+            self._ending(question_id, why)
+            for question_id, one in list(self._under_way.items())
+            if (why := self._why_not(one, found[one.session_id][one.action], found[one.session_id][one.judged]))
         ]
 
-    def _why_not(self, tunnel: _Tunnel) -> str | None:
-        """Why a connection may not go on; None while it may. What a person approved, only a denial ends."""
-        rulings = self._gate.rulings
-        verdict = rulings.verdict(tunnel.action, tunnel.session_id, is_running=True)
-        if verdict.decision == "deny" or (verdict.decision == "ask" and not tunnel.by_person):
+    def _ending(self, question_id: int, why: str) -> CloseConnection:
+        """The word that ends it. Where its end isn't on record as that of a grant, the verdict that ends it is."""
+        found = self._under_way[question_id]
+        if not found.is_told:
+            self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
+            if question_id not in self._grants:
+                self._gate.record_refusal(found.action, found.session_id, why)
+        return CloseConnection(
+            session_id=found.session_id,
+            connection_id=found.connection_id,
+            why=why,
+            question_id=None if found.action.operation == "connect" else question_id,
+        )
+
+    def _why_not(self, found: _UnderWay, verdict: Verdict, of_addresses: Verdict) -> str | None:
+        """Why something may not go on; None while it may. What a person approved, only a denial ends."""
+        if verdict.decision == "deny" or (verdict.decision == "ask" and not self._by_person(found, verdict)):
             return f"allowed no longer: {verdict.why}"
-        of_addresses = rulings.verdict(tunnel.judged, tunnel.session_id, is_running=True)
         if of_addresses.decision == "deny":
             return f"allowed no longer: {of_addresses.why}"
-        is_unread = tunnel.action.operation == "connect"
-        looks_inside = is_unread and self._passing(tunnel.action, None, tunnel.session_id).looks_inside
+        is_unread = found.action.operation == "connect"
+        looks_inside = is_unread and self._passing(found.action, None, found.session_id).looks_inside
         return "a rule looks into this host now" if looks_inside else None
+
+    def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
+        """Whether a person let it through: itself, or by now the connection that it is inside of."""
+        return found.by_person or (
+            found.action.operation == "request" and self._is_covered(found.connection_id, found.action, verdict)
+        )
 
     def _passing(self, action: Network, rule: str | None, session_id: str) -> Passing:
         try:
@@ -242,11 +259,11 @@ class EgressQuestions:
             )
         passing = self._passing(action, grant.rule, question.session_id)
         looks_inside = action.operation != "connect" or passing.looks_inside
-        if not looks_inside:
-            self._tunnels[question.question_id] = _Tunnel(
-                question.session_id, question.connection_id, action, judged, grant.request_id is not None
-            )
         by_rules = grant.request_id is None
+        if not looks_inside:
+            self._goes_on(question, action, judged, by_person=not by_rules)
+        elif action.operation == "request" and question.after is None:
+            self._goes_on(question, action, judged, by_person=by_person)
         return Answer(
             question_id=question.question_id,
             decision="allow",
@@ -257,6 +274,12 @@ class EgressQuestions:
             settle=True,
             look_inside=looks_inside,
             lasts=by_rules and not passing.is_limited,
+        )
+
+    def _goes_on(self, question: Question, action: Network, judged: Network, *, by_person: bool) -> None:
+        """It is under way from now on, until `settle`: whatever is noted here is answered so that its end is reported."""
+        self._under_way[question.question_id] = _UnderWay(
+            question.session_id, question.connection_id, action, judged, by_person
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:
@@ -283,17 +306,31 @@ class EgressQuestions:
     async def _judge_inside(self, question: Question) -> Answer:
         action = question.action
         verdict = self._gate.judge(action, question.session_id)
-        if verdict.decision != "ask":
+        if verdict.decision == "deny":
             return _of_verdict(question, verdict)
-        approved = self._approved.get(question.connection_id)
-        if approved is not None and (approved.host, approved.port) == (action.host, action.port):
-            same_rule = verdict.rule is not None and verdict.rule == approved.rule
-            if same_rule or not verdict.sticky:
-                return Answer(
-                    question_id=question.question_id, decision="allow", why="covered by the approval of its connection"
-                )
+        if verdict.decision == "allow":
+            self._goes_on(question, action, action, by_person=False)
+            return _of_verdict(question, verdict)
+        if self._is_covered(question.connection_id, action, verdict):
+            self._goes_on(question, action, action, by_person=True)
+            why = "covered by the approval of its connection"
+            return Answer(question_id=question.question_id, decision="allow", why=why, settle=True)
         # Without the addresses: they may differ at the next try, and an approval is bound to the action.
-        return await self._decide(question, msgspec.structs.replace(action, resolved=()))
+        answer = await self._decide(question, msgspec.structs.replace(action, resolved=()))
+        self._addresses_judged(question.question_id, action)
+        return answer
+
+    def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
+        """Whether a request that is asked needs no question of its own: a person approved the connection that it is inside of."""
+        approved = self._approved.get(connection_id)
+        if approved is None or (approved.host, approved.port) != (action.host, action.port):
+            return False
+        return not verdict.sticky or (verdict.rule is not None and verdict.rule == approved.rule)
+
+    def _addresses_judged(self, question_id: int, judged: Network) -> None:
+        found = self._under_way.get(question_id)
+        if found is not None:
+            self._under_way[question_id] = msgspec.structs.replace(found, judged=judged)
 
     async def _judge_addresses(self, question: Question, after: int) -> Answer:
         grant = self._grants.get(after)
@@ -302,8 +339,7 @@ class EgressQuestions:
         verdict = self._gate.judge(question.action, question.session_id, is_running=True)
         if verdict.decision == "deny":
             return _of_verdict(question, verdict)
-        if after in self._tunnels:
-            self._tunnels[after] = msgspec.structs.replace(self._tunnels[after], judged=question.action)
+        self._addresses_judged(after, question.action)
         if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
             # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
             decided = await self._decide(question, question.action)
@@ -322,11 +358,12 @@ def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
 
 
 def _of_verdict(question: Question, verdict: Verdict) -> Answer:
-    """An allow or a denial by rules."""
+    """An allow or a denial by rules. The end of what is allowed is reported, though there is no grant that it would settle."""
     return Answer(
         question_id=question.question_id,
         decision="allow" if verdict.decision == "allow" else "deny",
         why=verdict.why,
         remedy=verdict.remedy,
         rule=verdict.rule,
+        settle=verdict.decision == "allow",
     )

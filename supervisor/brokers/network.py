@@ -256,7 +256,7 @@ class NetworkBroker:
             self._run.channel.cut()
 
     def reconsider(self) -> None:
-        """The rules may have changed: end the connections that go on unread and that they don't allow any more."""
+        """The rules may have changed: end what goes on and they don't allow any more."""
         if self._run is not None:
             for message in self._run.questions.reconsider():
                 self._run.channel.send(message)
@@ -446,9 +446,6 @@ class NetworkBroker:
         # Nothing but a person takes long.
         by_person = answer.request_id is not None or answer.decision == "ask_timeout"
         held_s = round(asyncio.get_running_loop().time() - asked_at, 3) if by_person else 0.0
-        # Whatever is allowed is reported when it ends, with its bytes, whether the gate waits for that or not.
-        if answer.decision == "allow" and question.after is None and not answer.settle:
-            answer = msgspec.structs.replace(answer, settle=True)
         self._reply(run, question, answer, held_s)
 
     def _reply(self, run: _Run, question: Question, answer: Answer, held_s: float = 0.0) -> None:

@@ -99,11 +99,16 @@ class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
 
 
 class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection"):
-    """End one connection of a session: what it was opened for is allowed no longer. `why` is its outcome on record."""
+    """End one connection of a session: what it was opened for is allowed no longer. `why` is its outcome on record.
+
+    With `question_id` only what was allowed as this question: a request of HTTP/1 and the connection with it, a stream of HTTP/2 alone. Nothing
+    ends where it is over already, and nothing of it goes out where it hasn't begun.
+    """
 
     session_id: str
     connection_id: str
     why: str
+    question_id: int | None = None
 
 
 class PutCredentials(_Message, frozen=True, kw_only=True, tag="put_credentials"):

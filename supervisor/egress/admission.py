@@ -86,9 +86,7 @@ class Admission:
         except BaseException:
             self._questions.settle(answer, "failed", {"error": BROKEN.why})
             raise
-        if refused is None and connection not in connection.session.connections:
-            # Its client went meanwhile, so that nobody is there any more who would report its end.
-            refused = denied("the client went away", "try again")
+        refused = refused or _over(connection, answer)
         if refused is not None:
             self._questions.settle(answer, "failed", {"error": refused.why})
             return refused
@@ -125,8 +123,8 @@ class Admission:
         }
         if not found.is_all:
             connection.ended = connection.moved()
-        if connection.cut_for:
-            facts["error"] = connection.cut_for
+        if why := found.ended_for or connection.cut_for:
+            facts["error"] = why
         self._questions.settle(found.answer, outcome, facts, headers)
 
     def ended_all(self, connection: Connection) -> None:
@@ -169,3 +167,11 @@ class Admission:
                 return denied(why, "a rule must name the address itself")
         connection.pins[host, port] = Pin(host, port, judged.resolved, private_ok, self._clock.monotonic())
         return None
+
+
+def _over(connection: Connection, allowed: Answer) -> Answer | None:
+    """The denial of what was allowed, and by now may not begin, or has nobody who would report its end: its client went meanwhile."""
+    if connection not in connection.session.connections:
+        return denied("the client went away", "try again")
+    why = connection.withdrawn.pop(allowed.question_id, None)
+    return None if why is None else denied(why)

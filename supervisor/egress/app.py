@@ -96,7 +96,7 @@ class Egress:
                     # The last there is to say of it: the supervisor, as it stops, waits for nothing else.
                     self._allowances.close(session)
             case CloseConnection():
-                self._sessions.cut(message.session_id, message.connection_id, message.why)
+                self._sessions.cut(message.session_id, message.connection_id, message.why, message.question_id)
             case PutCredentials():
                 self._sessions.get(message.session_id).put(message.credentials)
                 self._likely.forget()

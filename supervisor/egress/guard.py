@@ -374,7 +374,9 @@ class Guard:
                 flow.request.headers[swap.header] = swap.value
         flow.request.data.host = action.host
         flow.request.data.port = action.port
-        connection.unsettled[answer.question_id] = Unsettled(answer, self._clock.monotonic())
+        connection.unsettled[answer.question_id] = Unsettled(
+            answer, self._clock.monotonic(), flow_id=flow.id if flow.request.is_http2 else ""
+        )
         state.action = action
         state.question_id = answer.question_id
         state.session = connection.session

@@ -21,6 +21,7 @@ from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events, mode_specs
 from mitmproxy.proxy.layers import modes
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
+from mitmproxy.utils import asyncio_utils
 
 from supervisor.clock import Clock
 from supervisor.core.egress_wire import Configure
@@ -32,6 +33,7 @@ from supervisor.egress.ends import FAREWELL_S, MOST_DROPPED_BYTES, Held
 from supervisor.egress.guard import Guard
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.hooks import Hooks, Straight
+from supervisor.egress.layers import RequestWithdrawn
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import ORIGINS_EACH, TOO_MANY, Connection, Sessions
@@ -73,6 +75,11 @@ class Handler(ProxyConnectionHandler):
                 one.writer.transport.abort()
             if one.handler is not None:
                 one.handler.cancel("cut off")
+
+    def end_request(self, flow_id: str) -> None:
+        """End one request of a client that has several at once."""
+        ended = self.server_event(RequestWithdrawn(flow_id))
+        asyncio_utils.create_task(ended, name="withdraw", keep_ref=True, client=self.client.peername)
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
         with self.timeout_watchdog.disarm():
@@ -229,7 +236,7 @@ class Inspector:
         context.server.address = connection.target
         outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
         handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
-        connection.cut_origin = handler.cut
+        connection.cut_origin, connection.end_request = handler.cut, handler.end_request
         self._sessions.name_client(handler.client.id, connection)
         try:
             await handler.handle_client()

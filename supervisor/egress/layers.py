@@ -11,6 +11,7 @@ mitmproxy no longer calls them.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 from mitmproxy import flow, http
@@ -44,10 +45,18 @@ from supervisor.egress.refusals import Refusal, phrase, status_of
 from supervisor.egress.sessions import PIECE_BYTES, Connection, Room
 
 _NO_RESPONSE = (ErrorCode.CONNECT_FAILED, ErrorCode.GENERIC_SERVER_ERROR)
+_WITHDRAWN = "allowed no longer"
 _MALFORMED = "the head of the response is malformed"
 TLS_PREFIX_BYTES = 3
 _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _UNDECIDED = re.compile(rb"[A-Z][A-Z-]{0,31}|\x16\x03?|")
+
+
+@dataclass
+class RequestWithdrawn(events.Event):
+    """This request may not go on; others of its connection may."""
+
+    flow_id: str
 
 
 def refusal_response(
@@ -177,7 +186,11 @@ class GuardedStream(HttpStream):
         if not exchange.of(self.flow).is_allowed:
             yield from self.refuse()
             return False
-        return (yield from super().make_server_connection())
+        if not (yield from super().make_server_connection()):
+            return False
+        # Given up, or withdrawn, while the origin was dialled: its head doesn't go out any more.
+        exchange.of(self.flow).gave_up = True
+        return not (yield from self.check_killed(True))
 
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
@@ -238,7 +251,9 @@ class GuardedHttpLayer(HttpLayer):
             self.connections[self.context.client] = self._h2 or BoundedHttp1Server(
                 context, self._connection.up, self._unreadable
             )
-        if not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
+        if isinstance(event, RequestWithdrawn):
+            yield from self._withdraw(event.flow_id)
+        elif not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
             yield from super()._handle_event(event)
         if self._h2 is not None:
             yield from self._h2.count(self._waiting)
@@ -254,6 +269,15 @@ class GuardedHttpLayer(HttpLayer):
         for one in list(self.connections):
             if one is not self.context.client and one.state is ConnectionState.CLOSED and one not in in_use:
                 del self.connections[one]
+
+    def _withdraw(self, flow_id: str) -> layer.CommandGenerator[None]:
+        """End a request as if its client had given it up, which everything here knows how to end, and tell the client."""
+        for stream_id, stream in list(self.streams.items()):
+            if stream.flow.id == flow_id:
+                told = ResponseProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
+                yield from self.event_to_child(self.connections[self.context.client], told)
+                given_up = RequestProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
+                yield from self.event_to_child(stream, given_up)
 
     def _waiting(self, stream_id: int) -> Waiting:
         """What of a request's body hasn't gone on yet."""

@@ -4,9 +4,11 @@ A connection belongs to the session whose listening socket it came in by: nothin
 """
 
 import asyncio
+import contextlib
 import itertools
 import resource
 import socket
+import struct
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +41,8 @@ _MOST_WIDE = 8
 MOST_UNREAD_BYTES = 8 * 1024 * 1024
 # What a piece of a body takes besides its bytes: it may have none, and there may be any number of them.
 PIECE_BYTES = 64
+# Who closes with it says nothing more, and that it wasn't all: socket(7), SO_LINGER.
+_RESETS = struct.pack("ii", 1, 0)
 # What of traffic is counted (`allowances`).
 Kind = Literal["requests", "bytes_out"]
 
@@ -217,11 +221,14 @@ class Part:
 
 class Unsettled(NamedTuple):
     """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole connection, all whose bytes are its own; those of a request
-    are what moved since the last one ended, so that those of a connection that is kept add up."""
+    are what moved since the last one ended, so that those of a connection that is kept add up. `flow_id` is that of a request beside others on its
+    connection; `ended_for` why the supervisor ended it."""
 
     answer: Answer
     started_at: float
     is_all: bool = False
+    flow_id: str = ""
+    ended_for: str = ""
 
 
 @dataclass(eq=False)
@@ -233,7 +240,8 @@ class Connection:
     request comes. `waiting` are open questions, each with the task that waits for its answer. `unsettled` are allowed questions whose
     outcome wasn't reported yet, and `quiet` those among them of which nothing goes on by itself: the CONNECT that is
     looked into, a request whose model call waits for the budget. `cut_for` is
-    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel. `over` is the denial of what its client sent
+    why the supervisor ended it, if it did; `cut_origin` ends the other end of a tunnel, `end_request` one of several requests. `withdrawn` says why of
+    allowed questions that are allowed no longer, and that nothing began with when that was said. `over` is the denial of what its client sent
     last, where a budget doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of it whose request may still go on. `up` is how much of its
     client's bodies waits in memory, and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
     `up_bytes` and `down_bytes` went through here, `in_tunnel` tells what went over it besides; `ended` is what had when its last request ended.
@@ -256,6 +264,8 @@ class Connection:
     ended: Moved = field(default_factory=Moved)
     cut_for: str = ""
     cut_origin: Callable[[], None] | None = None
+    end_request: Callable[[str], None] | None = None
+    withdrawn: dict[int, str] = field(default_factory=dict)
     over: Answer | None = None
     uncovered_bytes: int = 0
     sending: set[str] = field(default_factory=set)
@@ -279,6 +289,21 @@ class Connection:
         self.transport.abort()
         if self.cut_origin is not None:
             self.cut_origin()
+
+    def withdraw(self, question_id: int, why: str) -> None:
+        """What was allowed as this question may not go on. One that is over already is none of this connection's any more."""
+        found = self.unsettled.get(question_id)
+        if found is None:
+            self.withdrawn[question_id] = why
+        elif not found.ended_for:
+            self.unsettled[question_id] = found._replace(ended_for=why)
+            if found.flow_id and self.end_request is not None:
+                self.end_request(found.flow_id)
+            else:
+                # By a reset, since an answer without a length would seem whole where its connection just ends.
+                with contextlib.suppress(OSError):
+                    self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+                self.cut()
 
     def leave(self, waiter: asyncio.Task[object] | None = None) -> None:
         """The client went away: whatever it waits for is over; with `waiter` only what this task waits for, a stream's."""
@@ -369,11 +394,15 @@ class Sessions:
         """The connection of a client of mitmproxy's, None where it is unknown or over."""
         return self._by_client.get(client_id)
 
-    def cut(self, session_id: str, connection_id: str, why: str) -> None:
-        """End one connection, for a reason of the supervisor's."""
+    def cut(self, session_id: str, connection_id: str, why: str, question_id: int | None = None) -> None:
+        """End one connection, or what was allowed as this question on it, for a reason of the supervisor's."""
         session = self._sessions.get(session_id)
         for connection in list(session.connections) if session is not None else ():
-            if connection.id == connection_id:
+            if connection.id != connection_id:
+                continue
+            if question_id is not None:
+                connection.withdraw(question_id, why)
+            else:
                 connection.cut_for = why
                 connection.cut()
 

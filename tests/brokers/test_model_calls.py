@@ -367,3 +367,16 @@ async def test_at_a_host_that_gets_a_key_a_body_that_cant_be_read_is_the_largest
     (reserved,) = (json.loads(one) for one in desk.office.audited("spend_reserved"))
     assert reserved["flags"] == ["unknown_model", "unknown_tier"]
     assert reserved["tokens"] > 10**6
+
+
+async def test_a_call_under_way_that_the_rules_allow_no_longer_counts_like_one_that_hangs_up(
+    desk: Setting, api: ModelApi
+) -> None:
+    _, writer = await begun(desk, api)
+    desk.office.policy(f"deny:\n  - network(models.test:{api.port})\n")
+    desk.broker.reconsider()
+    (line,) = await settled(desk, 1)
+    assert "cut_off" in line["flags"]
+    assert line["counts"]["input"] == 11
+    assert line["counts"]["output"] == 1000
+    writer.close()

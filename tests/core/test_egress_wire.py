@@ -16,6 +16,7 @@ TO_EGRESS: tuple[wire.ToEgress, ...] = (
     wire.CloseListener(session_id="s1", listener_id=2),
     wire.CloseSession(session_id="s1"),
     wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer"),
+    wire.CloseConnection(session_id="s1", connection_id="s1/7", why="allowed no longer", question_id=9),
     wire.PutCredentials(session_id="s1", credentials=(KEY,)),
     wire.ForbidEndpoints(endpoints=(("127.0.0.1", 3700),)),
     wire.Answer(question_id=7, decision="allow", why="allowed", rule="network(api.example.com)", private_ok=True),
