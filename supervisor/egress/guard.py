@@ -112,10 +112,8 @@ class Guard:
         action = self._action(flow, state, connection, head, host, port)
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
-        wrong = refusals.of_contradiction(why) if why is not None else None
-        wrong = refusals.of_credential(misplaced) if wrong is None and misplaced is not None else wrong
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
-        wrong = wrong or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
+        wrong = _contradiction(why, misplaced) or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
         if wrong is not None:
             state.refusal = wrong
             self._admission.refused(connection, action, wrong.why)
@@ -136,16 +134,9 @@ class Guard:
                 state.model_error = self._meter.denial(flow, host, answer, is_upgrade=is_upgrade)
             return
         self._let_through(flow, state, connection, answer, action, swaps)
-        why = self._leaks.begin(flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host))
-        if why is not None:
-            self._take_back(flow, state, refusals.of_contradiction(why))
-            return
-        self._meter.begin(flow, connection, host, answer.question_id, is_upgrade=is_upgrade)
-        if connection.session.keep_bodies:
-            self._bodies.want_readable(flow)
-        unsigned = self._signer.at_head(flow, connection)
-        if unsigned is not None:
-            self._take_back(flow, state, unsigned)
+        wrong = self._ready(flow, connection, action, swaps, answer.question_id, is_upgrade=is_upgrade)
+        if wrong is not None:
+            self._take_back(flow, state, wrong)
             return
         held = state.must_be_whole or held_bodies.of(flow) is not None
         if _is_open_ended(flow) and not (held or flow.request.stream):
@@ -383,6 +374,25 @@ class Guard:
         state.is_allowed = True
         connection.sending.add(flow.id)
 
+    def _ready(
+        self,
+        flow: http.HTTPFlow,
+        connection: Connection,
+        action: Network,
+        swaps: list[secrets.Swap],
+        question_id: int,
+        *,
+        is_upgrade: bool,
+    ) -> Refusal | None:
+        """Make the head as it goes out, and have those look who see to the rest. Why it may not go out after all."""
+        why = self._leaks.begin(flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host))
+        if why is not None:
+            return refusals.of_contradiction(why)
+        self._meter.begin(flow, connection, action.host, question_id, is_upgrade=is_upgrade)
+        if connection.session.keep_bodies:
+            self._bodies.want_readable(flow)
+        return self._signer.at_head(flow, connection)  # which signs what those before it have put there
+
     def _take_back(self, flow: http.HTTPFlow, state: Exchange, refusal: Refusal) -> None:
         """Refuse a request that was let through, before any of it goes out."""
         state.is_allowed = False
@@ -420,6 +430,13 @@ class Guard:
 def _is_inside(state: Exchange, connection: Connection) -> bool:
     """Whether the request is inside of what was judged when the connection began."""
     return state.in_tunnel and not connection.is_plain
+
+
+def _contradiction(why: str | None, misplaced: str | None) -> Refusal | None:
+    """The refusal of a request of which nobody is asked: `why` it contradicts itself, or which credential it has where that doesn't belong."""
+    if why is not None:
+        return refusals.of_contradiction(why)
+    return refusals.of_credential(misplaced) if misplaced is not None else None
 
 
 def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> None:
