@@ -135,14 +135,17 @@ class ApprovalQueue:
         return self.read(store.waiting_changes)
 
     def pending_but(
-        self, without_changes_of: Sequence[str], session_id: str | None = None, *, limit: int
+        self, without_changes_of: Sequence[str], session_id: str | None = None, *, limit: int, now: float
     ) -> list[Request]:
-        """The first that wait, oldest first, without the changed files of these sessions: they are shown as one."""
-        return self.read(lambda c: store.pending_but(c, without_changes_of, session_id, limit))
+        """The first that wait, without the changed files of these sessions, which are shown as one: those that somebody waits for still, then
+        those that were left; each oldest first."""
+        return self.read(lambda c: store.pending_but(c, without_changes_of, session_id, limit, now))
 
-    def pending_ids_but(self, without_changes_of: Sequence[str], session_id: str | None = None) -> list[str]:
-        """The ids of all of these."""
-        return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id))
+    def pending_ids_but(
+        self, without_changes_of: Sequence[str], session_id: str | None = None, *, now: float
+    ) -> list[str]:
+        """The ids of all of these, in the same order."""
+        return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id, now))
 
     def changes_of(self, session_id: str) -> list[Waiting]:
         """The changed files of a session that wait, oldest first."""

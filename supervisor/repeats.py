@@ -281,7 +281,7 @@ class Repeats:
             for over in [one for one in self._sessions if not self._is_open(one)]:
                 del self._sessions[over]
             found = _Session()
-            waiting = self._queue.pending_but([session_id], session_id, limit=MOST_READ)
+            waiting = self._queue.pending_but([session_id], session_id, limit=MOST_READ, now=self._clock.now())
             for request in (*waiting, *self._queue.denied(session_id)):
                 found.note(request)
             self._sessions[session_id] = found

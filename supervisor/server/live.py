@@ -185,10 +185,11 @@ class Live:
         """The present state, whole."""
         queue = self._parts.queue
         changes = {one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES}
-        pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS)
+        now = self._parts.clock.now()
+        pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS, now=now)
         return Hello(
             status=self.status(),
-            pending_ids=queue.pending_ids_but(list(changes)),
+            pending_ids=queue.pending_ids_but(list(changes), now=now),
             changes=[ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()],
             requests=[operator_request(request, self._parts.redactor) for request in pending],
             sessions=[self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)],

@@ -181,7 +181,7 @@ def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
 
 def _shown(parts: Parts, session: Session) -> Shown:
     """Its list, as it is now."""
-    waiting = parts.queue.pending_but([session.id], session.id, limit=MOST_SHOWN)
+    waiting = parts.queue.pending_but([session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now())
     held = parts.network_log.held(session.id)
     has_ended = session.ended_at is not None
     return Shown(

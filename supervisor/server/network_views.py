@@ -34,7 +34,7 @@ _NO_ENTRIES = b"]}}"
 
 
 class Shown(NamedTuple):
-    """A session's list at one moment. `lost`: why a session that is over has none, where it may have had one. `waiting` are its requests for the network that nobody answered yet, oldest first. `find` are words that a host's
+    """A session's list at one moment. `lost`: why a session that is over has none, where it may have had one. `waiting` are its requests for the network that nobody answered yet, in the order of their cards. `find` are words that a host's
     name must have, and `opened` the hosts whose exchanges are shown, too."""
 
     session_id: str

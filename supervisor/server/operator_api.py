@@ -143,14 +143,15 @@ def list_requests(
     limit: _Limit = 200,
     without_large_sets: FromQuery[bool] = False,
 ) -> list[OperatorRequest]:
-    """Those that wait for an answer, oldest first; `ready`: for being carried out; `all`: any, newest first.
+    """Those that wait for an answer, first those that the agent waits for still, each oldest first; `ready`: for being carried out; `all`: any,
+    newest first.
 
     `without_large_sets` leaves those out that `/api/changes` tells of.
     """
     parts = parts_of(request)
     if filter_status == "pending":
         large = list(request.app.state["change_sets"].large()) if without_large_sets else []
-        found = parts.queue.pending_but(large, session_id, limit=limit)
+        found = parts.queue.pending_but(large, session_id, limit=limit, now=parts.clock.now())
     elif filter_status == "ready":
         found = parts.queue.ready(session_id)
     else:

@@ -52,8 +52,10 @@ def html(template: str, **values: Any) -> Response[str]:
 def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     """For `parts/cards.html`: what waits, of one session where it is given."""
     large = {one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES}
-    waiting = parts.queue.pending_but(list(large), session_id, limit=MOST_CARDS + 1)
-    more = len(parts.queue.pending_ids_but(list(large), session_id)) - MOST_CARDS if len(waiting) > MOST_CARDS else 0
+    now = parts.clock.now()
+    waiting = parts.queue.pending_but(list(large), session_id, limit=MOST_CARDS + 1, now=now)
+    known = parts.queue.pending_ids_but(list(large), session_id, now=now) if len(waiting) > MOST_CARDS else []
+    more = max(0, len(known) - MOST_CARDS)
     here = {one: number for one, number in large.items() if session_id in (None, one)}
     return {"sections": sections(parts, waiting), "more": more, "change_sets": here}
 

@@ -86,7 +86,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
 
 
 def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
-    """A section for every category, in order, also for those that nothing waits in; the cards oldest first."""
+    """A section for every category, in order, also for those that nothing waits in; the cards in the order of the requests."""
     budget = Budget(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests[:MOST_CARDS]:

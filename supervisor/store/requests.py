@@ -13,6 +13,7 @@ from sqlalchemy import (
     Row,
     and_,
     bindparam,
+    case,
     func,
     insert,
     literal_column,
@@ -122,21 +123,23 @@ def waiting_changes(connection: Connection) -> dict[str, int]:
 
 
 def pending_but(
-    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, limit: int
+    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, limit: int, now: float
 ) -> list[Request]:
-    """The first that wait, oldest first, without the changed files of these sessions."""
+    """The first that wait, without the changed files of these sessions: those that somebody waits for still, then those that were left; each
+    oldest first."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
-    return _select(connection, condition, session_id, limit)
+    return _select(connection, condition, session_id, limit, (_left_by(now),))
 
 
 def pending_ids_but(
-    connection: Connection, without_changes_of: Sequence[str], session_id: str | None = None
+    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, now: float
 ) -> list[str]:
-    """The ids of those that wait, oldest first, without the changed files of these sessions."""
+    """The ids of all of these, in the same order."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
     if session_id is not None:
         condition = and_(condition, table.c.session_id == session_id)
-    return list(connection.execute(select(table.c.id).where(condition).order_by(table.c.asked_at)).scalars())
+    query = select(table.c.id).where(condition).order_by(_left_by(now), table.c.asked_at)
+    return list(connection.execute(query).scalars())
 
 
 def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
@@ -290,10 +293,19 @@ def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> l
     return changed
 
 
+def _left_by(now: float) -> ColumnElement[int]:
+    """Whether whoever asked was only held until a time that is over."""
+    return case((table.c.hold_until <= now, 1), else_=0)
+
+
 def _select(
-    connection: Connection, condition: ColumnElement[bool], session_id: str | None, limit: int | None = None
+    connection: Connection,
+    condition: ColumnElement[bool],
+    session_id: str | None,
+    limit: int | None = None,
+    first_by: Sequence[ColumnElement[int]] = (),
 ) -> list[Request]:
-    query = select(table).where(condition).order_by(table.c.asked_at).limit(limit)
+    query = select(table).where(condition).order_by(*first_by, table.c.asked_at).limit(limit)
     if session_id is not None:
         query = query.where(table.c.session_id == session_id)
     return [_request(row) for row in connection.execute(query)]

@@ -47,6 +47,19 @@ async def test_pending_requests_are_listed_oldest_first(cli: httpx.AsyncClient, 
     assert [one["id"] for one in everything] == [second.id]
 
 
+async def test_those_that_nobody_waits_for_any_more_come_last(cli: httpx.AsyncClient, parts: FakeParts) -> None:
+    asked = []
+    for hold_s in (5.0, 5.0, 60.0, None):
+        asked.append(ask(parts, f"make {len(asked)}", hold_s=hold_s))
+        parts.clock.advance(1)
+    first, second, third, fourth = (one.id for one in asked)
+    for gone_s, order in ((0, [first, second, third, fourth]), (10, [third, fourth, first, second])):
+        parts.clock.advance(gone_s)
+        for more in ({}, {"session_id": "one"}):
+            assert [one["id"] for one in (await cli.get("/api/requests", params=more)).json()] == order
+    assert [one["id"] for one in (await cli.get("/api/requests", params={"limit": 1})).json()] == [third]
+
+
 async def test_approve_records_the_authenticated_caller(
     browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts
 ) -> None:

@@ -1,11 +1,12 @@
-// The waiting requests of the inbox and of a session's page. New cards are put at the end of their category, answered ones shrink in
-// place, and a newer version takes the place of the older with its ticks: a click or a key that a moved card would catch is dropped.
+// The waiting requests of the inbox and of a session's page. In each category those come first that somebody waits for still, and new ones
+// at their end; answered ones shrink in place, and a newer version takes the place of the older with its ticks: a click or a key that a
+// moved card would catch is dropped.
 import { get } from "./get.js";
 import { whenReleased } from "./hand.js";
 import { takePlace } from "./hunks.js";
 import { isInSet, waitingInSets } from "./changes.js";
 import { $, say } from "./say.js";
-import { tick } from "./time.js";
+import { now, tick } from "./time.js";
 
 const MOST_CARDS = 60; // as many as the server starts a page with
 const FEW_CARDS = 20;
@@ -13,6 +14,7 @@ const MOST_ANSWERED = 5;
 const AT_ONCE = 40;
 const STEADY_MS = 400;
 const NEWER_MS = 1500;
+const LOOK_MS = 1000;
 
 // Every waiting request that the server told of: its id and its session's, null where that isn't known.
 export const pending = new Map();
@@ -144,7 +146,7 @@ function place(html) {
     } else {
       const before = [...section.querySelectorAll(".card.answered")].findLast((one) => one.dataset.about && one.dataset.about === card.dataset.about);
       if (before) before.after(card);
-      else section.append(card);
+      else inPlace(section, card);
       card.classList.add("fresh");
     }
     htmx.process(card);
@@ -171,6 +173,45 @@ function settle(card) {
   card.dataset.settling = "1";
   setTimeout(() => { delete card.dataset.settling; }, STEADY_MS);
 }
+
+// -- those that somebody waits for come first, each in the order of asking ---------------------------------------------------
+
+const isLeft = (card) => {
+  const held = card.querySelector(".countdown [data-over]");
+  return Boolean(held) && Number(held.dataset.until) <= now();
+};
+const order = (one, other) => isLeft(one) - isLeft(other) || Number(one.dataset.asked) - Number(other.dataset.asked);
+// What a person is in with the keyboard, or points at.
+const isInHand = (card) => card.contains(document.activeElement) || card.matches(":hover");
+
+// Does what moves cards; the one in hand stays where it is on the screen, so that only what is above or below it moves.
+function around(act) {
+  const held = waitingCards().find(isInHand);
+  const top = held && held.getBoundingClientRect().top;
+  act();
+  if (held) scrollBy({ top: held.getBoundingClientRect().top - top, behavior: "instant" });
+}
+
+function inPlace(section, card) {
+  const next = waitingCards(section).find((one) => order(card, one) < 0);
+  around(() => (next ? next.before(card) : section.append(card)));
+}
+
+// Cards that were left since go behind those that weren't, and one that is held again goes back; one in hand only once it isn't any more.
+function arrange() {
+  for (const section of document.querySelectorAll("section.category")) {
+    const cards = waitingCards(section).filter((card) => !isInHand(card));
+    const sorted = cards.toSorted(order);
+    if (sorted.every((card, at) => card === cards[at])) continue;
+    const left = sorted.filter(isLeft), held = sorted.slice(0, sorted.length - left.length);
+    around(() => {
+      section.append(...left);
+      for (let at = held.length - 2; at >= 0; at--) if (!precedes(held[at], held[at + 1])) held[at + 1].before(held[at]);
+    });
+  }
+}
+
+const precedes = (one, other) => Boolean(one.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING);
 
 // -- order on the page ----------------------------------------------------------------------------------------------------
 
@@ -290,6 +331,7 @@ export function watchCards() {
   document.addEventListener("input", (event) => {
     if (event.target.dataset.own) $(event.target.dataset.own).checked = true;
   });
+  setInterval(() => whenReleased(arrange), LOOK_MS);
   if ($("cards")) new MutationObserver(changed).observe($("cards"), { childList: true, subtree: true });
 }
 
