@@ -90,6 +90,10 @@ class _Bounded(BufferedH2Connection):
         self.encoder = _Encoder()
         self.incoming_buffer = _Frames(server=not config.client_side)
 
+    def local_flow_control_window(self, stream_id: int) -> int:
+        """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
+        return max(0, super().local_flow_control_window(stream_id))
+
 
 class _Connection(_Bounded):
     """What was received is only given back where it has gone on: `received` is what hasn't, by its stream."""

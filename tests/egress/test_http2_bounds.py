@@ -135,6 +135,29 @@ async def test_of_heads_no_more_is_remembered_than_anybody_has_to(of: str, says_
     assert [field for field in read.headers if field[0].startswith(b"x-")] == head
 
 
+async def test_what_was_sent_before_the_peer_said_that_it_takes_less_is_no_error() -> None:
+    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    ours = BoundedHttp2Client(open_client()).h2_conn
+    ours.initiate_connection()
+    begins = [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+    ours.send_headers(1, begins)
+    for _ in range(3):
+        ours.send_data(1, bytes(16_384))
+    peer.initiate_connection()
+    read = peer.receive_data(ours.data_to_send())
+    peer.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+    ours.receive_data(peer.data_to_send())
+    ours.send_data(1, b"more")
+    ours.end_stream(1)
+    read += peer.receive_data(ours.data_to_send())
+    while not isinstance(read[-1], h2.events.StreamEnded):
+        peer.increment_flow_control_window(16_384, 1)
+        ours.receive_data(peer.data_to_send())
+        read += peer.receive_data(ours.data_to_send())
+    said = b"".join(event.data for event in read if isinstance(event, h2.events.DataReceived))
+    assert said == bytes(3 * 16_384) + b"more"
+
+
 async def test_streams_that_do_not_end_keep_none_from_an_origin_of_http1(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:
