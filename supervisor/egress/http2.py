@@ -20,10 +20,10 @@ from h2.frame_buffer import FrameBuffer
 from hpack import Encoder
 from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, PushPromiseFrame
 from mitmproxy.connection import ConnectionState
-from mitmproxy.proxy import commands, layer
+from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
-from mitmproxy.proxy.layers.http._events import RequestData
+from mitmproxy.proxy.layers.http._events import RequestData, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Server
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
@@ -144,6 +144,22 @@ class BoundedHttp2Server(Http2Server):
         self._unreadable = unreadable
         self.h2_conn = _Connection(self.h2_conf)
         self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and self._has_all(event.stream_id):
+            # Only the rest of its request isn't wanted any more: RFC 9113 8.1.
+            self.h2_conn.reset_stream(event.stream_id, ErrorCodes.NO_ERROR)
+            yield commands.SendData(self.conn, self.h2_conn.data_to_send())
+        else:
+            yield from super()._handle_event(event)
+
+    def _has_all(self, stream_id: int) -> bool:
+        """Whether all of a response was sent, and its request goes on."""
+        return (
+            not self.is_closed(stream_id)
+            and not self.is_open_for_us(stream_id)
+            and not self.h2_conn.stream_buffers.get(stream_id)
+        )
 
     def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
         if isinstance(event, StreamReset):

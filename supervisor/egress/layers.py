@@ -121,6 +121,13 @@ class GuardedStream(HttpStream):
         if not isinstance(event, ResponseData) or (yield from self._looked_at(exchange.of(self.flow).down, event.data)):
             yield from super().state_stream_response_body(event)
 
+    def send_response(self, already_streamed: bool = False) -> layer.CommandGenerator[None]:
+        yield from super().send_response(already_streamed)
+        goes_on = self.server_state == self.state_done and self.client_state == self.state_stream_request_body
+        if goes_on and self.flow.request.is_http2:
+            # Its end, which mitmproxy keeps until the request's: who waits for it sends on in vain, or nothing.
+            yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
+
     def _looked_at(self, way: Way, data: bytes) -> layer.CommandGenerator[bool]:
         """Look at a piece of a body before it goes on; whether that could be done. INVARIANT: what couldn't be looked at doesn't go on."""
         if way.look is None or way.look.try_at_once(data):
@@ -197,6 +204,9 @@ class GuardedStream(HttpStream):
     ) -> layer.CommandGenerator[None]:
         """An origin that gave no response is answered for, with the reason that the addon finds."""
         exchange.of(self.flow).gave_up = isinstance(event, RequestProtocolError)
+        if self.server_state == self.state_done and self.client_state == self.state_stream_request_body:
+            # The rest of the request isn't wanted any more, of which mitmproxy tells nobody.
+            yield HttpErrorHook(self.flow)
         is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
         if self.refused or not is_ours or self.client_state == self.state_errored:
             yield from super().handle_protocol_error(event)

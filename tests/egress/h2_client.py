@@ -24,12 +24,13 @@ from tests.egress.egress_harness import PATIENCE_S, Proxy
 
 @dataclass
 class Stream:
-    """What came of one request so far. `over`: it ended or was reset."""
+    """What came of one request so far. `over`: it ended or was reset, by these codes."""
 
     status: int = 0
     body: bytes = b""
     trailers: dict[str, str] = field(default_factory=dict)
     over: bool = False
+    resets: list[int] = field(default_factory=list)
 
 
 class H2Client:
@@ -131,8 +132,11 @@ class H2Client:
                     self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
             case TrailersReceived():
                 stream.trailers |= {str(name): str(value) for name, value in event.headers or ()}
-            case StreamEnded() | StreamReset():
+            case StreamEnded():
                 stream.over = True
+            case StreamReset():
+                stream.over = True
+                stream.resets.append(int(event.error_code or 0))
 
 
 @contextlib.asynccontextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import trustme
+from h2.errors import ErrorCodes
 
 from supervisor.core.egress_wire import Abandoned, Answer, Question, Refused, Settled
 from tests.egress.egress_harness import Proxy, allow, deny
@@ -103,6 +104,36 @@ async def test_trailers_pass_both_ways(proxy: Proxy, origin: H2Origin, ca_file: 
     assert stream.trailers == {"grpc-status": "0", "x-checksum": "12"}
     assert origin.trailers == [("x-checksum", "12")]
     assert bytes(origin.received) == b"body"
+
+
+async def test_a_response_ends_when_it_is_over_though_its_request_goes_on(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
+    """A client that waits for it before it sends on, or ends, would wait for ever."""
+    async with h2_client(proxy, at(origin), ca_file) as client:
+        number, stream = client.ask("/enough", method="POST", end=False)
+        client.send(number, b"body")
+        await client.until(lambda: stream.over)
+        assert (stream.status, stream.body, stream.resets) == (413, HELLO, [])
+        client.send(number, b"more", end=True)
+        assert (await proxy.supervisor.settled()).detail["status"] == 413
+        assert (await client.answered("/")).status == 200
+    assert origin.received == b"bodymore"
+
+
+async def test_an_origin_that_answered_and_wants_no_more_of_the_request_is_passed_on_as_that(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
+    async with h2_client(proxy, at(origin), ca_file) as client:
+        number, stream = client.ask("/enough", method="POST", end=False)
+        client.send(number, b"body")
+        await client.until(lambda: stream.over)
+        origin.refuse_more()
+        await client.until(lambda: stream.resets == [ErrorCodes.NO_ERROR])
+        settled = await proxy.supervisor.settled()
+        assert (settled.outcome, settled.detail["status"]) == ("done", 413)
+        assert (await client.answered("/")).status == 200
+    assert origin.received == b"body"
 
 
 async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:

@@ -5,6 +5,7 @@
     /echo             200 at once, then each piece of the request's body sent back as it comes, until the client ends the stream
     /goaway           200, and GOAWAY: this connection takes no more streams
     /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
+    /enough           413 and a greeting once some of the body came; `refuse_more` resets the stream then, as RFC 9113 8.1 has it
     /open             200 and no end, until the client resets the stream
     /lies             as /, but nothing of the body is taken, so that no more of it may come, until `take_up` or `hang_up`
 
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
@@ -44,6 +46,7 @@ class H2Origin:
     resets: list[str] = field(default_factory=list)
     most_streams: int = 100
     lying: list[tuple["_Served", int]] = field(default_factory=list)
+    enough: list[tuple["_Served", int]] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
@@ -60,6 +63,12 @@ class H2Origin:
         for served, stream_id in self.lying:
             served.take_up(stream_id)
         self.lying.clear()
+
+    def refuse_more(self) -> None:
+        """Read no more of what was answered early."""
+        for served, stream_id in self.enough:
+            served.refuse_more(stream_id)
+        self.enough.clear()
 
     def hang_up(self) -> None:
         """End the connections of what lies."""
@@ -97,6 +106,10 @@ class _Served:
     def hang_up(self) -> None:
         self._writer.transport.abort()
 
+    def refuse_more(self, stream_id: int) -> None:
+        self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+        self._writer.write(self._h2.data_to_send())
+
     async def run(self) -> None:
         self._h2.initiate_connection()
         self._h2.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: self._origin.most_streams})
@@ -123,6 +136,11 @@ class _Served:
                     self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
                 if self._paths[event.stream_id] == "/echo":
                     self._h2.send_data(event.stream_id, event.data or b"")
+                if self._paths[event.stream_id] == "/enough":
+                    self._paths[event.stream_id] = "/over"
+                    self._h2.send_headers(event.stream_id, [(":status", "413")])
+                    self._h2.send_data(event.stream_id, HELLO, end_stream=True)
+                    self._origin.enough.append((self, event.stream_id))
             case TrailersReceived():
                 self._origin.trailers += [(str(name), str(value)) for name, value in event.headers or ()]
             case StreamReset():
@@ -144,7 +162,7 @@ class _Served:
 
     def _end(self, stream_id: int) -> None:
         match self._paths[stream_id]:
-            case "/open":
+            case "/open" | "/over":
                 return
             case "/echo":
                 self._h2.end_stream(stream_id)
