@@ -14,16 +14,17 @@ from h2.config import H2Configuration
 from h2.connection import ConnectionState as H2State
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, RequestReceived, StreamReset, TrailersReceived
+from h2.events import DataReceived, Event, RequestReceived, StreamReset, TrailersReceived
 from h2.exceptions import DenialOfServiceError
 from h2.frame_buffer import FrameBuffer
 from hpack import Encoder
-from hyperframe.frame import ContinuationFrame, Frame, HeadersFrame, PushPromiseFrame
+from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
-from mitmproxy.proxy.layers.http._events import RequestData, ResponseProtocolError
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestData, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Server
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
@@ -121,14 +122,51 @@ class _Connection(_Bounded):
             del self.received[stream_id]
 
 
+class _ToOrigin(_Bounded):
+    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113 6.8). To h2, and mitmproxy, all are over then."""
+
+    goes_away = False
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
+        going_on = {number for number, stream in self.streams.items() if not stream.closed}
+        taken = {number for number in going_on if number <= frame.last_stream_id}
+        if frame.error_code or not taken:
+            return super()._receive_goaway_frame(frame)
+        self.goes_away = True
+        not_taken = sorted(going_on - taken)
+        return [], [StreamReset(stream_id=number, error_code=ErrorCodes.REFUSED_STREAM) for number in not_taken]
+
+
 class BoundedHttp2Client(Http2Client):
-    """To an origin."""
+    """To an origin. Requests that wait until it takes more at once end with its connection."""
+
+    h2_conn: _ToOrigin
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.h2_conn = _Bounded(self.h2_conf)
+        self.h2_conn = _ToOrigin(self.h2_conf)
         self.h2_conn.local_settings.enable_push = 0  # as mitmproxy has it
         self.h2_conn.local_settings.acknowledge()
+
+    def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event2(event)
+        # Once for all that came at once: the streams are over before their ends are told.
+        if self.h2_conn.goes_away:
+            yield from self._give_up_queued("it takes no more requests over this connection")
+            if self.conn.connected and not self.h2_conn.open_outbound_streams:
+                yield from self.close_connection("it went away")
+
+    def close_connection(self, msg: str) -> layer.CommandGenerator[None]:
+        yield from self._give_up_queued(msg)
+        yield from super().close_connection(msg)
+
+    def _give_up_queued(self, why: str) -> layer.CommandGenerator[None]:
+        queued = list(self.stream_queue)
+        self.stream_queue.clear()
+        for number in queued:
+            # They have none of our numbers yet, by which mitmproxy finds theirs.
+            self.their_stream_id[-number] = number
+            yield ReceiveHttp(ResponseProtocolError(-number, why, ErrorCode.GENERIC_SERVER_ERROR))
 
 
 class BoundedHttp2Server(Http2Server):
@@ -208,14 +246,28 @@ class BoundedHttp2Server(Http2Server):
 
 def waiting_for(origin: layer.Layer, stream_id: int) -> Waiting:
     """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its window, or until another of its streams ends."""
-    while not isinstance(origin, Http2Client):
+    found = _http2_of(origin)
+    if found is None:
+        return Waiting()
+    sent = found.h2_conn.stream_buffers.get(found.our_stream_id.get(stream_id, 0), ())
+    queued = found.stream_queue.get(stream_id, ())
+    return Waiting.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+
+
+def goes_away(origin: layer.Layer) -> bool:
+    """Whether an origin takes no more requests over this connection."""
+    found = _http2_of(origin)
+    return found is not None and found.h2_conn.goes_away
+
+
+def _http2_of(origin: layer.Layer) -> BoundedHttp2Client | None:
+    """What speaks HTTP/2 to an origin, None where nothing does."""
+    while not isinstance(origin, BoundedHttp2Client):
         inner = getattr(origin, "child_layer", None)  # TLS, and what dials
         if inner is None:
-            return Waiting()
+            return None
         origin = inner
-    sent = origin.h2_conn.stream_buffers.get(origin.our_stream_id.get(stream_id, 0), ())
-    queued = origin.stream_queue.get(stream_id, ())
-    return Waiting.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+    return origin
 
 
 def install() -> None:

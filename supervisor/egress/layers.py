@@ -39,7 +39,7 @@ from supervisor.egress import exchange, held_bodies
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
-from supervisor.egress.http2 import BoundedHttp2Server, Waiting, waiting_for
+from supervisor.egress.http2 import BoundedHttp2Server, Waiting, goes_away, waiting_for
 from supervisor.egress.looks import BodyPieceHook, Piece, Way
 from supervisor.egress.refusals import Refusal, phrase, status_of
 from supervisor.egress.sessions import PIECE_BYTES, Connection, Room
@@ -270,7 +270,14 @@ class GuardedHttpLayer(HttpLayer):
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         self._forget()
-        yield from super().get_connection(event, reuse=reuse)
+        # mitmproxy takes any that is open, and looks for none of them meanwhile.
+        leaving = {one: origin for one, origin in self.connections.items() if goes_away(origin)}
+        for one in leaving:
+            del self.connections[one]
+        try:
+            yield from super().get_connection(event, reuse=reuse)
+        finally:
+            self.connections |= leaving
 
     def _forget(self) -> None:
         """Keep nothing of origins' connections that are over: mitmproxy keeps all of each until the client's ends, over HTTP/2 one for each request

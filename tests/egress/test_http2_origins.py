@@ -14,9 +14,11 @@ from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import GetHttpConnection, HTTPMode
 
+from supervisor.core.egress_wire import Answer, Question
 from supervisor.egress.layers import GuardedHttpLayer
-from tests.egress.egress_harness import Proxy, nobody_at, server_context
+from tests.egress.egress_harness import Proxy, allow, deny, nobody_at, server_context
 from tests.egress.h2_client import h2_client
+from tests.fakes.h2_origin import HELLO, h2_origin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,6 +40,51 @@ async def test_one_that_could_not_be_reached_is_dialled_anew(
             context = server_context(authority, "origin.test")
             async with await asyncio.start_server(answers, "127.0.0.1", port, ssl=context):
                 assert (await client.answered("/")).status == 200
+
+
+async def test_what_one_took_before_it_goes_away_is_answered_and_the_rest_asked_elsewhere(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client,
+    ):
+        streams = [client.ask("/leaving")[1] for _ in range(2)]
+        await origin.until_it_leaves()
+        assert (await client.answered("/")).status == 200
+        assert origin.connections == 2
+        origin.answer_last()
+        await client.until(lambda: all(stream.over for stream in streams))
+        assert [(stream.status, stream.body) for stream in streams] == [(200, HELLO)] * 2
+        await origin.until_left(1)
+        assert (await client.answered("/")).status == 200
+        assert origin.connections == 2
+
+
+async def test_who_waits_for_its_turn_at_one_that_hangs_up_is_told(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    asked: list[str | None] = []
+
+    def decide(question: Question) -> Answer:
+        asked.append(question.action.path)
+        return deny(question) if question.action.path == "/denied" else allow(question)
+
+    proxy.supervisor.decide = decide
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client,
+    ):
+        origin.most_streams = 1
+        assert (await client.answered("/")).status == 200
+        client.ask("/lies", method="POST", end=False)
+        await origin.until_one_lies()
+        waiting = [client.ask("/waits")[1] for _ in range(2)]
+        await proxy.supervisor.until_one(lambda _: asked.count("/waits") == 2)
+        assert (await client.answered("/denied")).status == 403, "those that were allowed have come as far as that"
+        origin.hang_up()
+        await client.until(lambda: all(stream.over for stream in waiting))
+        assert [stream.status for stream in waiting] == [502, 502]
 
 
 def server(state: ConnectionState) -> connection.Server:

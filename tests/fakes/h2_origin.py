@@ -5,6 +5,7 @@
     /echo             200 at once, then each piece of the request's body sent back as it comes, until the client ends the stream
     /goaway           200, and GOAWAY: this connection takes no more streams
     /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
+    /leaving          GOAWAY once a second request came too, of which it takes those that came so far; their answers are told by `answer_last`
     /enough           413 and a greeting once some of the body came; `refuse_more` resets the stream then, as RFC 9113 8.1 has it
     /open             200 and no end, until the client resets the stream
     /lies             as /, but nothing of the body is taken, so that no more of it may come, until `take_up` or `hang_up`
@@ -25,6 +26,7 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset, TrailersReceived
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
+from hyperframe.frame import GoAwayFrame
 
 from tests.fakes.waiting import PATIENCE_S
 
@@ -35,17 +37,19 @@ type Headers = list[tuple[bytes, bytes]]
 
 @dataclass
 class H2Origin:
-    """`requests` are method and path as they arrived; `resets` the paths of streams that the client reset. `most_streams` are open at once on a
+    """`left` are connections that ended. `requests` are method and path as they arrived; `resets` the paths of streams that the client reset. `most_streams` are open at once on a
     connection that begins from now on."""
 
     port: int = 0
     connections: int = 0
+    left: int = 0
     requests: list[str] = field(default_factory=list)
     received: bytearray = field(default_factory=bytearray)
     trailers: list[tuple[str, str]] = field(default_factory=list)
     resets: list[str] = field(default_factory=list)
     most_streams: int = 100
     lying: list[tuple["_Served", int]] = field(default_factory=list)
+    leaving: list[tuple["_Served", int]] = field(default_factory=list)
     enough: list[tuple["_Served", int]] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -63,6 +67,18 @@ class H2Origin:
         for served, stream_id in self.lying:
             served.take_up(stream_id)
         self.lying.clear()
+
+    def answer_last(self) -> None:
+        """Answer what was taken before the origin said that it goes away."""
+        for served, stream_id in self.leaving:
+            served.answer(stream_id)
+        self.leaving.clear()
+
+    async def until_left(self, count: int) -> None:
+        await self._until(lambda: self.left == count)
+
+    async def until_it_leaves(self) -> None:
+        await self._until(lambda: len(self.leaving) == 2)
 
     def refuse_more(self) -> None:
         """Read no more of what was answered early."""
@@ -105,6 +121,11 @@ class _Served:
 
     def hang_up(self) -> None:
         self._writer.transport.abort()
+
+    def answer(self, stream_id: int) -> None:
+        self._h2.send_headers(stream_id, [(":status", "200")])
+        self._h2.send_data(stream_id, HELLO, end_stream=True)
+        self._writer.write(self._h2.data_to_send())
 
     def refuse_more(self, stream_id: int) -> None:
         self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
@@ -164,6 +185,11 @@ class _Served:
         match self._paths[stream_id]:
             case "/open" | "/over":
                 return
+            case "/leaving":
+                self._origin.leaving.append((self, stream_id))
+                if len(self._origin.leaving) == 2:
+                    # As it is on the wire: to h2 all would be over.
+                    self._writer.write(GoAwayFrame(last_stream_id=stream_id).serialize())
             case "/echo":
                 self._h2.end_stream(stream_id)
             case "/gone":
@@ -193,6 +219,9 @@ async def h2_origin(authority: trustme.CA, *names: str) -> AsyncIterator[H2Origi
         with contextlib.suppress(ConnectionError, ProtocolError):
             await _Served(origin, reader, writer).run()
         writer.close()
+        async with origin.changed:
+            origin.left += 1
+            origin.changed.notify_all()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     origin.port = server.sockets[0].getsockname()[1]
