@@ -6,6 +6,7 @@ goes wrong in here is a denial (law 3).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -31,6 +32,17 @@ from supervisor.policy_files import PolicyFiles
 log = structlog.get_logger("gate")
 
 _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged each by itself")
+
+
+class InForce(NamedTuple):
+    """The rules that are in force for a session, and which of those that hold for a time are over. No policy: everything is denied."""
+
+    policy: Policy | None
+    over: frozenset[str]
+
+    def is_same(self, other: "InForce | None") -> bool:
+        """Whether what goes on needs no other verdict than it had by the other."""
+        return other is not None and self.policy is not None and self.policy is other.policy and self.over == other.over
 
 
 class Rulings:
@@ -109,6 +121,19 @@ class Rulings:
         except Exception as error:
             log.exception("verdict failed")
             return [Verdict(decision="deny", why=f"{NOT_EVALUATED}: {type(error).__name__}")] * len(actions)
+
+    def in_force(self, session_id: str) -> InForce:
+        """What the verdict on something of this session's that goes on depends on, besides itself. Never raises."""
+        session = self._sessions.get(session_id)
+        try:
+            policy = None if session is None else self.policies.for_session(session.policy_text)
+        except Exception:
+            log.exception("what is in force was not found")
+            policy = None
+        if policy is None:
+            return InForce(None, frozenset())
+        context = self._context(policy, session_id)
+        return InForce(policy, frozenset(rule.id for rule in policy.ending if context.is_over(rule)))
 
     def reaching(self, action: Action, session_id: str) -> Verdict:
         """What is said of a connection together with the addresses that it goes to, where one rule allows both in the same words;

@@ -20,6 +20,8 @@ log = structlog.get_logger("network")
 MOST_QUEUED = 4096
 # Packets handled before everything else gets its turn again.
 PACKETS_PER_TURN = 64
+# How often it is looked whether what is queued was read.
+LOOK_S = 0.01
 
 
 class Channel:
@@ -56,6 +58,12 @@ class Channel:
             self._give_up(message)
         elif len(self._queue) == 1:
             self._flush()
+
+    async def sent(self) -> None:
+        """Let others have their turn, and egress read what is queued: who has thousands of messages would take it for one that doesn't read."""
+        await asyncio.sleep(0)
+        while self._queue and self._is_up:  # noqa: ASYNC110  # nothing else waits for it
+            await asyncio.sleep(LOOK_S)
 
     async def read(self) -> None:
         """Hand over what comes, until the end."""

@@ -12,6 +12,7 @@ It is separate from `network` because it knows nothing of processes and sockets.
 """
 
 import asyncio
+from collections.abc import Iterator
 
 import msgspec
 import structlog
@@ -24,9 +25,12 @@ from supervisor.core.rules import Verdict
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant, Refused
+from supervisor.rulings import InForce
 
 log = structlog.get_logger("network")
 
+# Each takes some 0.1 ms.
+JUDGED_AT_ONCE = 64
 _NOBODY_WAITS = "nobody waited for the answer any more"
 
 
@@ -62,6 +66,8 @@ class EgressQuestions:
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
         self._under_way: dict[int, _UnderWay] = {}
+        # By session: what was in force when all that it had under way was judged last.
+        self._judged_by: dict[str, InForce] = {}
         # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
         self._of_addresses: dict[int, int] = {}
 
@@ -158,22 +164,36 @@ class EgressQuestions:
             except StorageError as failure:
                 log.error("outcome not recorded", error=str(failure))
 
-    def reconsider(self) -> list[CloseConnection]:
-        """What to end: whatever is under way, and the rules don't allow so any more. Never raises."""
-        by_session: dict[str, dict[Network, None]] = {}
-        for one in self._under_way.values():
-            by_session.setdefault(one.session_id, {}).update({one.action: None, one.judged: None})
-        # There may be hundreds, many of them alike: each is judged once.
-        found = {
-            session_id: dict(
-                zip(asked, self._gate.rulings.verdicts(list(asked), session_id, is_running=True), strict=True)
-            )
-            for session_id, asked in by_session.items()
+    def reconsider(self) -> Iterator[list[CloseConnection]]:
+        """What to end: whatever is under way, and the rules don't allow so any more. Never raises.
+
+        So many at a time as take milliseconds, since one session may have tens of thousands of requests under way; and of a session that the same rules
+        are in force for as before, none.
+        """
+        by_session: dict[str, list[int]] = {}
+        for question_id, one in self._under_way.items():
+            by_session.setdefault(one.session_id, []).append(question_id)
+        self._judged_by = {
+            session_id: found for session_id, found in self._judged_by.items() if session_id in by_session
         }
+        for session_id, question_ids in by_session.items():
+            in_force = self._gate.rulings.in_force(session_id)
+            if in_force.is_same(self._judged_by.get(session_id)):
+                continue
+            for at in range(0, len(question_ids), JUDGED_AT_ONCE):
+                yield self._ended(session_id, question_ids[at : at + JUDGED_AT_ONCE])
+            self._judged_by[session_id] = in_force  # as it was at first: what changed meanwhile is another one
+
+    def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
+        """Those of a session's that are still under way, and may not go on."""
+        still = {question_id: found for question_id in question_ids if (found := self._under_way.get(question_id))}
+        actions = list({action: None for one in still.values() for action in (one.action, one.judged)})
+        verdicts = self._gate.rulings.verdicts(actions, session_id, is_running=True)
+        said = dict(zip(actions, verdicts, strict=True))
         return [
             self._ending(question_id, why)
-            for question_id, one in list(self._under_way.items())
-            if (why := self._why_not(one, found[one.session_id][one.action], found[one.session_id][one.judged]))
+            for question_id, one in still.items()
+            if (why := self._why_not(one, said[one.action], said[one.judged]))
         ]
 
     def _ending(self, question_id: int, why: str) -> CloseConnection:

@@ -22,6 +22,7 @@ from supervisor import process, settings
 from supervisor.brokers.egress_channel import Channel
 from supervisor.brokers.egress_questions import EgressQuestions, deny
 from supervisor.brokers.model_calls import ModelCalls
+from supervisor.brokers.reconsidering import Reconsidering
 from supervisor.core.egress_wire import (
     Abandoned,
     Answer,
@@ -105,6 +106,7 @@ class _Run:
     channel: Channel
     questions: EgressQuestions
     calls: ModelCalls
+    reconsidering: Reconsidering
     is_configured: asyncio.Event = field(default_factory=asyncio.Event)
     serves: bool = False
     asking: dict[int, asyncio.Task[None]] = field(default_factory=dict)
@@ -256,10 +258,9 @@ class NetworkBroker:
             self._run.channel.cut()
 
     def reconsider(self) -> None:
-        """The rules may have changed: end what goes on and they don't allow any more."""
+        """The rules may have changed: end what goes on and they don't allow any more, in the background."""
         if self._run is not None:
-            for message in self._run.questions.reconsider():
-                self._run.channel.send(message)
+            self._run.reconsidering.begin()
 
     def rules_changed(self) -> None:
         """The rules may have changed: `reconsider`, and what was allowed says nothing of what will be."""
@@ -308,11 +309,14 @@ class NetworkBroker:
                 hold_s = self._hold_s
                 calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
                 channel = Channel(ours, lambda message: self._obey(run, message), lambda: self._settle(run))
-                run = self._run = _Run(tasks, channel, EgressQuestions(self._gate, hold_s), calls)
+                questions = EgressQuestions(self._gate, hold_s)
+                again = Reconsidering(tasks, questions, channel)
+                run = self._run = _Run(tasks, channel, questions, calls, again)
                 begin = tasks.create_task(self._begin(run))
                 try:
                     await channel.read()
                 finally:
+                    run.reconsidering.cancel()
                     for task in (begin, *run.asking.values()):
                         task.cancel()
         finally:
