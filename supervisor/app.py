@@ -33,6 +33,7 @@ from supervisor.clock import Clock, RealClock
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
+from supervisor.core.credentials import check_secret
 from supervisor.core.hosts import EVERY, canonical_host
 from supervisor.core.redact import Redactor
 from supervisor.credentials import NamedSecrets
@@ -172,7 +173,9 @@ class Parts:
                 log.error("an undo was cut short and can't be ended", session=mark.parent.name, error=str(error))
 
     async def load_secrets(self) -> None:
-        """Read the named secrets; `UserError` where one can't be."""
+        """Read the named secrets; `UserError` where one can't be, or where the key of the review agent's model is none."""
+        if self.settings.anthropic_api_key:
+            check_secret("ANTHROPIC_API_KEY", self.settings.anthropic_api_key)
         file = self.settings.credentials_file or self.settings.data_dir / "credentials.yaml"
         await self.named_secrets.load(file, self.settings.secrets_dir, self.redactor)
 
@@ -393,9 +396,23 @@ def handle_signals(supervisor: Supervisor) -> None:
 
 def _model_hosts(settings: Settings) -> tuple[str, ...]:
     """The host of another address of the Messages API, without its port, and those that are named."""
-    host = urlsplit(settings.anthropic_base_url).hostname if settings.anthropic_base_url else None
+    host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
     return (*([host] if host else []), *named)
+
+
+def _host_of_base(url: str) -> str | None:
+    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an error show it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
+    if "@" in parts.netloc:
+        raise UserError(
+            "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
+            "leave them out, and give the key as ANTHROPIC_API_KEY",
+        )
+    return parts.hostname
 
 
 def _model_host(text: str) -> str:

@@ -60,6 +60,8 @@ def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> No
     one_line(
         product.run("up", GATEHOUSE_MODEL_HOSTS="a.test,https://b.test/"), "GATEHOUSE_MODEL_HOSTS", "`https://b.test/`"
     )
+    # As from a file with lines that Windows ends.
+    one_line(product.run("up", ANTHROPIC_API_KEY="sk-ant-not-a-real-one\r"), "`ANTHROPIC_API_KEY` is not", "printable")
 
 
 def test_the_way_out_is_chosen_on_the_command_line(product: Gatehouse, tmp_path: Path) -> None:
