@@ -103,8 +103,9 @@ PRESETS: dict[str, Preset] = {
         ("GITLAB_TOKEN",),
         git_user="oauth2",
         git_host="gitlab.com",
-        other_headers=("job-token", "deploy-token", "x-gitlab-static-object-token"),
-        query_names=("private_token", "access_token", "job_token", "feed_token", "token"),
+        # `bearer_token` is Doorkeeper's, by which it reads personal access tokens, too; the header of NuGet uploads packages.
+        other_headers=("job-token", "deploy-token", "x-gitlab-static-object-token", "x-nuget-apikey"),
+        query_names=("private_token", "access_token", "bearer_token", "job_token", "feed_token", "rss_token", "token"),
     ),
     "bitbucket": Preset(
         ("api.bitbucket.org", "bitbucket.org"),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from supervisor.core.credentials import credentials_of, parse_credentials
 from supervisor.core.egress_wire import Credential
 from supervisor.core.secret_forms import SecretForms
 from supervisor.egress.checks import Head
@@ -75,6 +76,25 @@ def test_nor_in_another_place_that_its_service_looks_into(request_head: Head) ->
         assert (found, "no other key is sent there" in str(why)) == ([], True)
         assert "attacker" not in str(why)
     assert swaps(GITLAB, request_head, "other.test", 443) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("preset", "request_head"),
+    [
+        ("gitlab", head((b"X-NuGet-ApiKey", b"of-the-attacker"), path=b"/api/v4/projects/1/packages/nuget")),
+        ("gitlab", head((b"Deploy-Token", b"of-the-attacker"))),
+        ("gitlab", head(path=b"/api/v4/projects?bearer_token=of-the-attacker")),
+        ("gitlab", head(path=b"/a/b.atom?rss_token=of-the-attacker")),
+        ("gitlab", head(path=b"/a/b.atom?feed_token=of-the-attacker")),
+        ("github", head(path=b"/user?access_token=of-the-attacker")),
+        ("bitbucket", head(path=b"/2.0/user?jwt=of-the-attacker")),
+        ("openai", head((b"Sec-WebSocket-Protocol", b"realtime, openai-insecure-api-key.of-the-attacker"))),
+    ],
+)
+def test_a_preset_knows_where_else_its_service_takes_keys(preset: str, request_head: Head) -> None:
+    (binding,) = parse_credentials(f"version: 1\ncredentials: {{it: {{preset: {preset}, hosts: forge.test}}}}", "")
+    own = credentials_of(binding, PLACEHOLDER, "the-secret")
+    assert "no other key is sent there" in str(swaps(own, request_head, "forge.test", 443)[1])
 
 
 def test_what_is_no_key_may_stand_there() -> None:
