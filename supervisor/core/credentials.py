@@ -88,7 +88,8 @@ PRESETS: dict[str, Preset] = {
         ("OPENAI_API_KEY", "CODEX_API_KEY"),
         other_headers=("sec-websocket-protocol: openai-insecure-api-key.",),
     ),
-    "openrouter": Preset(("openrouter.ai",), ("authorization",), ("OPENROUTER_API_KEY",)),
+    # Its endpoint for Anthropic's clients takes what they send.
+    "openrouter": Preset(("openrouter.ai",), ("authorization", "x-api-key"), ("OPENROUTER_API_KEY",)),
     "github": Preset(
         ("api.github.com", "uploads.github.com", "github.com"),
         ("authorization",),

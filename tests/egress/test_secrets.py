@@ -88,6 +88,7 @@ def test_nor_in_another_place_that_its_service_looks_into(request_head: Head) ->
         ("gitlab", head(path=b"/a/b.atom?feed_token=of-the-attacker")),
         ("github", head(path=b"/user?access_token=of-the-attacker")),
         ("bitbucket", head(path=b"/2.0/user?jwt=of-the-attacker")),
+        ("openrouter", head((b"X-Api-Key", b"of-the-attacker"), path=b"/api/v1/messages")),
         ("openai", head((b"Sec-WebSocket-Protocol", b"realtime, openai-insecure-api-key.of-the-attacker"))),
     ],
 )
@@ -95,6 +96,14 @@ def test_a_preset_knows_where_else_its_service_takes_keys(preset: str, request_h
     (binding,) = parse_credentials(f"version: 1\ncredentials: {{it: {{preset: {preset}, hosts: forge.test}}}}", "")
     own = credentials_of(binding, PLACEHOLDER, "the-secret")
     assert "no other key is sent there" in str(swaps(own, request_head, "forge.test", 443)[1])
+
+
+@pytest.mark.parametrize("preset", ["anthropic", "openrouter"])
+@pytest.mark.parametrize("header", [PLAIN, BEARER])
+def test_a_preset_of_models_has_its_key_in_either_header(preset: str, header: tuple[bytes, bytes]) -> None:
+    (binding,) = parse_credentials(f"version: 1\ncredentials: {{it: {{preset: {preset}, hosts: model.test}}}}", "")
+    found, why = swaps(credentials_of(binding, PLACEHOLDER, "the-secret"), head(header), "model.test", 443)
+    assert ([one.header for one in found], why) == ([header[0].decode().lower()], None)
 
 
 def test_what_is_no_key_may_stand_there() -> None:
