@@ -26,6 +26,9 @@ MOST_ITERATIONS = 100
 _OK = range(200, 300)
 # Whoever stands before the provider waited no longer (RFC 9110 15.6.5; 499 and 524 are nginx's and Cloudflare's): what it made meanwhile is billed.
 _GIVEN_UP = frozenset({408, 499, 504, 524})
+# Azure bills the prompt of a call that its filter refused (its page on costs), by which such an error can be told.
+_REFUSED = 400
+_FILTERED = b'"content_filter"'
 # What OpenAI bills by the piece, as items of an answer.
 _SEARCH_CALLS = ("web_search_call", "file_search_call")
 _WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"bytes"')
@@ -89,6 +92,7 @@ class UsageReader:
         self._api = api
         self._is_ok = status in _OK
         self._is_given_up = status in _GIVEN_UP
+        self._is_refused = status == _REFUSED
         kind = content_type.partition(";")[0].strip().lower()
         self._frames: ServerSent | AwsEvents | None = None
         if kind == "text/event-stream":
@@ -115,7 +119,7 @@ class UsageReader:
     def feed(self, chunk: bytes) -> None:
         """Take in the next decoded bytes."""
         self._content_bytes += len(chunk)
-        if not self._is_ok:
+        if not (self._is_ok or self._is_refused):
             return
         if self._frames is not None:
             for event in self._frames.feed(chunk):
@@ -137,6 +141,8 @@ class UsageReader:
             self._json(bytes(self._body))
         if self._is_given_up:
             return Usage(content_bytes=None, failed=True)
+        if self._is_refused and _FILTERED in self._body:
+            return Usage(has_output=True, content_bytes=self._content_bytes, failed=True)
         if not self._is_ok:
             # Nothing was answered: providers bill no failed call.
             return Usage(has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True)

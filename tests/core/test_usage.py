@@ -211,6 +211,15 @@ def test_what_wasnt_answered_used_nothing(status: int) -> None:
     )
 
 
+def test_a_prompt_that_was_filtered_was_read() -> None:
+    """Azure bills it: what isn't said of the input counts as reserved."""
+    body = b'{"error": {"param": "prompt", "code": "content_filter", "status": 400, "message": "filtered"}}'
+    assert read("chat", "application/json", body, [7, 50], status=400) == Usage(
+        has_output=True, content_bytes=len(body), failed=True
+    )
+    assert read("chat", "application/json", body, status=403).has_input
+
+
 CHAT = {
     "prompt_tokens": 100,
     "completion_tokens": 20,
