@@ -13,7 +13,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.budget import UNLIMITED, Amounts, Limits, Over, Scope, first_over, portion
+from supervisor.core.budget import Amounts, Limits, Over, Scope, first_over, portion
 from supervisor.store import traffic as store
 
 type Kind = Literal["requests", "bytes_out"]
@@ -39,7 +39,7 @@ class Traffic:
             if over is not None:
                 return over
             found = portion(limits, used, kind, wanted)
-            if found == UNLIMITED:
+            if all(getattr(one, kind) is None for one in limits.values()):
                 return found
             store.hold(connection, session_id, self._day(), kind, found)
         self._changed(session_id)

@@ -70,6 +70,13 @@ def test_without_a_limit_there_is_no_end_and_what_was_sent_is_recorded(make) -> 
     assert ledger.used("two") == Amounts()
 
 
+def test_so_much_as_stands_for_no_limit_counts_where_there_is_one(make) -> None:  # type: ignore[no-untyped-def]
+    ledger = make().with_budgets("2000gb")
+    assert ledger.traffic.draw("one", "bytes_out", UNLIMITED) == UNLIMITED
+    assert ledger.used().bytes_out == UNLIMITED
+    assert isinstance(ledger.traffic.draw("one", "bytes_out", UNLIMITED), Over)
+
+
 def test_a_portion_counts_from_the_moment_it_is_handed_out(make) -> None:  # type: ignore[no-untyped-def]
     ledger = make().with_budgets("1000requests,10mb")
     portion = ledger.traffic.draw("one", "requests", 1)
