@@ -32,6 +32,10 @@ def test_a_build_that_costs_more_than_its_name_is_priced_by_itself() -> None:
     assert SHIPPED.find("gpt-4o-2024-08-06").price == named
 
 
+def test_a_model_that_is_only_offered_as_a_preview_has_a_price() -> None:
+    assert SHIPPED.find("google/gemini-3.1-pro-preview").is_known
+
+
 def table(text: str = SMALL) -> PriceTable:
     return parse_prices(text, "prices.yaml")
 
