@@ -284,8 +284,15 @@ class Connection:
         return Moved(moved.up_bytes - before.up_bytes, moved.down_bytes - before.down_bytes)
 
     def cut(self) -> None:
-        """End it at once, what waits to be sent included."""
+        """End it at once, what waits to be sent included.
+
+        By a reset, since an answer without a length would seem whole where its connection just ends.
+        """
         self.leave()
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None:  # else it is closed already
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.transport.abort()
         if self.cut_origin is not None:
             self.cut_origin()
@@ -300,9 +307,6 @@ class Connection:
             if found.flow_id and self.end_request is not None:
                 self.end_request(found.flow_id)
             else:
-                # By a reset, since an answer without a length would seem whole where its connection just ends.
-                with contextlib.suppress(OSError):
-                    self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
                 self.cut()
 
     def leave(self, waiter: asyncio.Task[object] | None = None) -> None:

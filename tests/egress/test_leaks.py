@@ -250,6 +250,22 @@ async def test_the_agent_has_no_part_of_a_credential_that_comes_in_pieces(
     writer.close()
 
 
+async def test_what_is_cut_off_does_not_seem_whole(proxy: Proxy, http: Origin) -> None:
+    """Of an answer without a length the end of its connection is the end."""
+    proxy.credentials(credential(http.port))
+    http.respond = lambda head: b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + NOISE * 100 + SECRET.encode() + NOISE
+    target = f"origin.test:{http.port}"
+    reader, writer = await proxy.open()
+    writer.write(
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(ConnectionError):
+            await reader.read()
+    await told(proxy, ECHOED)
+    writer.close()
+
+
 async def test_what_only_begins_like_a_credential_comes_whole(proxy: Proxy, http: Origin) -> None:
     proxy.credentials(credential(http.port))
     pieces = [b"a", SECRET[:5].encode(), SECRET[5:9].encode(), b" or not", SECRET[:HALF].encode()]
