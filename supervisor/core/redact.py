@@ -22,8 +22,10 @@ MARK = "[redacted]"
 _BETWEEN = "\0"
 _SHAPES = re.compile(
     r"""
-      # Anthropic, OpenAI and OpenRouter keys; from a word's start, or behind an escape: a host `helpdesk-...` and a package `task-...` are to be seen whole
-      sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[nrt]sk-)|(?<=%[0-9A-Fa-f]{2}sk-)|(?<=\\x[0-9A-Fa-f]{2}sk-)|(?<=\\u[0-9A-Fa-f]{4}sk-))[A-Za-z0-9_-]{16,}
+      # Anthropic, OpenAI and OpenRouter keys: anywhere, where they look like nothing else; others from a word's start, or behind an escape or a terminal's colours:
+      # a host `helpdesk-...` and a package `task-...` are to be seen whole
+      sk-(?=ant-[a-z]{3,8}[0-9]{2}-|or-v1-[0-9a-f]{16}|[A-Za-z0-9_-]{16,200}T3BlbkFJ)[A-Za-z0-9_-]{16,}
+    | sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[bfnrt]sk-)|(?<=[0-9[][mK]sk-)|(?<=%[0-9A-Fa-f]{2}sk-)|(?<=\\x[0-9A-Fa-f]{2}sk-)|(?<=\\u[0-9A-Fa-f]{4}sk-))[A-Za-z0-9_-]{16,}
     | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
     | glpat-[A-Za-z0-9_-]{16,}
     | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack

@@ -55,10 +55,36 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["", "=", "'", "x_", "\\n", "\\t", "Bearer%20", "key%3d", "\\u003d", "\\x3d", "&quot;", "\0"]
+    "before",
+    [
+        "",
+        "=",
+        "'",
+        "x_",
+        "\\n",
+        "\\t",
+        "\\b",
+        "Bearer%20",
+        "key%3d",
+        "\\u003d",
+        "\\x3d",
+        "&quot;",
+        "\0",
+        "\x1b[32m",
+        "\\u001b[K",
+    ],
 )
 def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> None:
     assert Redactor().text(f"{before}sk-{'a1' * 10}") == f"{before}{MARK}"
+
+
+@pytest.mark.parametrize(
+    "key", [f"ant-api03-{'aB3_' * 20}", f"or-v1-{'0a1b' * 16}", f"proj-{'aB3_' * 18}T3BlbkFJ{'aB3_' * 18}"]
+)
+@pytest.mark.parametrize("before", ["-p", "key=3D", "\\012", "\\033[0m", "x"])
+def test_one_that_looks_like_nothing_else_is_known_within_a_word(before: str, key: str) -> None:
+    """Behind the flag of a program, or in a writing that nothing here undoes."""
+    assert Redactor().text(f"{before}sk-{key}") == f"{before}{MARK}"
 
 
 @pytest.mark.parametrize(
@@ -74,6 +100,9 @@ def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> 
         "https://foxdesk-of-somebody-else.test/",
         "npm install task-runner-configuration",
         "notes/disk-usage-of-each-host.md",
+        "https://desk-proj-of-somebody-else.test/",
+        "task-or-v1-compatible-runner",
+        "12task-runner-configuration",
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
