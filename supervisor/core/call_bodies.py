@@ -67,6 +67,8 @@ _SERVER_TOOLS = (
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 _FORM = "x-www-form-urlencoded"
+# Of `tools[0][type]` many read a list by the name before the bracket (PHP, Rack, Node's qs).
+_BRACKET = re.compile(r"[\[\]]")
 MOST_FIELDS = 10_000
 # How long a cache lasts that lasts for less than an hour.
 _MINUTES = re.compile("[1-5]?[0-9]m")
@@ -229,7 +231,7 @@ def _is_form(body: bytes) -> bool:
         fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         return True
-    return any(name.strip().casefold() in _READ for name, _ in fields)
+    return any(_BRACKET.split(name.strip("[] "), maxsplit=1)[0].strip().casefold() in _READ for name, _ in fields)
 
 
 def _text_bytes(body: bytes) -> int:

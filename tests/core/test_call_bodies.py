@@ -212,11 +212,13 @@ FORM = b'{"model":"m","max_tokens":1,"prompt":"&model=dear&max_tokens=64000&prom
     [
         (FORM, "application/x-www-form-urlencoded"),
         (b'{"model":"m","prompt":"&+M%6fdel=dear"}', "Application/X-WWW-Form-Urlencoded"),
+        (b'{"model":"m","prompt":"&tools[0][type]=x"}', "application/x-www-form-urlencoded"),
+        (b'{"model":"m","prompt":"&[model]=dear"}', "application/x-www-form-urlencoded"),
         (b'{"model":"m","prompt":"' + b"&a=b" * MOST_FIELDS + b'"}', "application/x-www-form-urlencoded"),
         (FORM, "application/json; charset=utf-7"),
         (FORM, "application/json; x=y; CHARSET = 'cp037'"),
     ],
-    ids=["form", "escaped", "fields", "utf-7", "cp037"],
+    ids=["form", "escaped", "list", "bracket", "fields", "utf-7", "cp037"],
 )
 def test_a_body_that_its_head_lets_others_read_otherwise_is_as_large_as_can_be(body: bytes, kind: str) -> None:
     headers = (("Content-Type", kind), ("accept", "x"))
