@@ -63,9 +63,11 @@ _SERVER_TOOLS = (
     "image_generation",
     "tool_search",
 )
-# How a head says which charset its body is in, and those in which it says what is read of it here.
+# How a head says which charset its body is in, those in which it says what is read of it here, and those in which it does where all of it is ASCII
+# (Apache's client for Java says so of a body unless it is told).
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
+_LIKE_ASCII = {"iso-8859-1", "latin1", "windows-1252"}
 _FORM = "x-www-form-urlencoded"
 # Of `tools[0][type]` many read a list by the name before the bracket (PHP, Rack, Node's qs).
 _BRACKET = re.compile(r"[\[\]]")
@@ -222,7 +224,8 @@ def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> boo
     """Whether a server that goes by what the head says of the body may find something else in it: the same bytes are a form, too, or text of another charset."""
     said = [value.lower() for name, value in headers if name.lower() == "content-type"]
     charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
-    return not charsets <= _CHARSETS or (any(_FORM in one for one in said) and _is_form(body))
+    known = _CHARSETS | _LIKE_ASCII if body.isascii() else _CHARSETS
+    return not charsets <= known or (any(_FORM in one for one in said) and _is_form(body))
 
 
 def _is_form(body: bytes) -> bool:

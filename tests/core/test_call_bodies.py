@@ -216,9 +216,10 @@ FORM = b'{"model":"m","max_tokens":1,"prompt":"&model=dear&max_tokens=64000&prom
         (b'{"model":"m","prompt":"&[model]=dear"}', "application/x-www-form-urlencoded"),
         (b'{"model":"m","prompt":"' + b"&a=b" * MOST_FIELDS + b'"}', "application/x-www-form-urlencoded"),
         (FORM, "application/json; charset=utf-7"),
+        ('{"model":"m","prompt":"\u00e9"}'.encode(), "application/json; charset=iso-8859-1"),
         (FORM, "application/json; x=y; CHARSET = 'cp037'"),
     ],
-    ids=["form", "escaped", "list", "bracket", "fields", "utf-7", "cp037"],
+    ids=["form", "escaped", "list", "bracket", "fields", "utf-7", "latin-1", "cp037"],
 )
 def test_a_body_that_its_head_lets_others_read_otherwise_is_as_large_as_can_be(body: bytes, kind: str) -> None:
     headers = (("Content-Type", kind), ("accept", "x"))
@@ -241,6 +242,13 @@ def test_a_body_that_its_head_says_nothing_odd_of_is_read(kind: str) -> None:
         found = read_call("chat", "/v1/completions", body, headers=(("content-type", kind),))
         assert found is not None
         assert (found.model, found.max_output_tokens) == ("m", 1)
+
+
+def test_what_is_all_ascii_reads_the_same_in_latin_1() -> None:
+    headers = (("content-type", "text/plain; charset=ISO-8859-1"),)
+    found = read_call("chat", "/v1/completions", FORM, headers=headers)
+    assert found is not None
+    assert found.model == "m"
 
 
 def test_elsewhere_only_what_has_the_shape() -> None:
