@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import socket
 import sys
@@ -61,6 +62,8 @@ log = structlog.get_logger("app")
 
 HITS_EVERY_S = 2.0
 STOPPED = "Gatehouse was stopped"
+# An `@` before the path; that holds for what has no scheme, too, and for what has one slash too few, which some programs mend.
+_WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 
 
 class Contact(msgspec.Struct, frozen=True):
@@ -403,16 +406,15 @@ def _model_hosts(settings: Settings) -> tuple[str, ...]:
 
 def _host_of_base(url: str) -> str | None:
     """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an error show it."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
-    if "@" in parts.netloc:
+    if _WITH_USER.match(url):
         raise UserError(
             "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
             "leave them out, and give the key as ANTHROPIC_API_KEY",
         )
-    return parts.hostname
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
 
 
 def _model_host(text: str) -> str:

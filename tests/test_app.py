@@ -14,7 +14,17 @@ def test_hosts_of_models_are_those_that_are_named_and_that_of_the_base_address()
     assert _model_hosts(settings) == ("gate.example.org", "a.test", "*.b.test")
 
 
-@pytest.mark.parametrize("url", ["https://me:hunter2-hunter2@gate.example.org/", "https://[::1", "//me@gate.test"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2-hunter2@gate.example.org/",
+        "https://[::1",
+        "//me@gate.test",
+        # Without its scheme, and as programs read it that mend it.
+        "me:hunter2-hunter2@gate.example.org",
+        "https:/me:hunter2-hunter2@gate.example.org/",
+    ],
+)
 def test_an_address_of_the_model_has_no_secret_in_it_that_the_sandbox_would_see(url: str) -> None:
     with pytest.raises(UserError, match="ANTHROPIC_BASE_URL") as caught:
         _model_hosts(from_environment()._replace(anthropic_base_url=url))
