@@ -121,7 +121,7 @@ class Spending:
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
             elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
                 return Refusal(
-                    "this call has the provider use a tool whose cost can't be metered, or may have one, and a budget is set",
+                    "this call has the provider use a tool whose cost can't be metered, or may do so by what is kept there, and a budget is set",
                     "leave out tools that the provider runs, but web search, web fetch and file search, models that always search, and presets and prompts kept there",
                 )
             wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)

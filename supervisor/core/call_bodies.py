@@ -72,7 +72,7 @@ _FORM = "x-www-form-urlencoded"
 # Of `tools[0][type]` many read a list by the name before the bracket (PHP, Rack, Node's qs).
 _BRACKET = re.compile(r"[\[\]]")
 MOST_FIELDS = 10_000
-# How long a cache lasts that lasts for less than an hour.
+# How it is written that a cache lasts for less than an hour.
 _MINUTES = re.compile("[1-5]?[0-9]m")
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
 _TIER_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
@@ -84,7 +84,7 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "converse": ("maxTokens", "max_tokens"),
     "invoke": ("max_tokens",),
 }
-# And how much may be thought. Where that isn't less, nobody knows what holds: with tools Anthropic's models think for longer, gateways raise the limit.
+# And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
 _READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
@@ -238,7 +238,7 @@ def _is_form(body: bytes) -> bool:
 
 
 def _text_bytes(body: bytes) -> int:
-    """How many bytes a body's words have: in another Unicode than UTF-8 a word may have fewer than it is tokens."""
+    """How many bytes a body has, or would have in UTF-8: in UTF-16 a word may have fewer bytes than tokens."""
     return max(len(body), len(body.decode(json.detect_encoding(body), "surrogatepass").encode(errors="surrogatepass")))
 
 
@@ -270,8 +270,8 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
 
 
 def _models_in(path: str, said: str) -> list[str]:
-    """The models that may be meant, the likeliest first: what the path names, by each way to read it, and `said` by the body. A server that takes the one
-    may pass over the other, and over what of a path comes to nothing (`/x/..`)."""
+    """The models that may be meant, the likeliest first: those that the path names, by each way to read it, and the one that the body says (`said`). A server
+    that goes by the one may pass over the other, and one that resolves `/x/..` over what another finds there."""
     decoded = unquote(path.partition("?")[0])
     names = [_model_in(one) or said for one in (decoded, *sorted(readings(path)))] + ([said] if said else [])
     found: dict[str, str] = {}

@@ -59,7 +59,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts too, `steps` times at most: a provider
     that runs tools by itself has the model read everything again after each. `writes_cache`, `writes_long_cache`: input may
-    be billed as a write to the provider's cache; `asks_long_cache`: it says that it shall last. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
+    be billed as a write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
     `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.

@@ -47,7 +47,7 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 
 
 def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
-    """The most of one of these models: what is longest may be of another than what is dearest."""
+    """The most that one of these models can be billed. The longest prompt may be one's and the highest price another's."""
     found = [(*table.find(name), "claude" in name.lower()) for name in names]
     sizes = [_size(call, price, table, is_known=is_known, is_claude=is_claude) for price, is_known, is_claude in found]
     prompt, output = max(size[0] for size in sizes), max(size[1] for size in sizes)

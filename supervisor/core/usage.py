@@ -45,7 +45,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What the provider said that a call used. `has_input`, `has_output`: whether it said so to the end. `only_began`: of
     the input it said no more than what it began with; with tools of the provider's own that grows.
 
-    `tells_writes`: it told apart how long what was put into the cache lasts. `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
+    `tells_writes`: it said of what was put into the cache how long it lasts. `tier`: what served it, whatever the call asked for. `content_bytes` is what came of the answer: where `has_output` is False it holds no more tokens than that. None: more was made than came, or nobody can tell.
     `beside` isn't in `tokens`: what a summary of the conversation took, or another model that was asked.
     `cost_picousd` is what the provider says that it bills, which may be more than its tokens cost.
     """
