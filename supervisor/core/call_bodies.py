@@ -15,11 +15,11 @@ from supervisor.core.call_tools import (
     COMPACTING_STEPS,
     MOST_LIMIT,
     advisors,
+    always_search,
     bills_more,
     is_kept,
     previews,
     runs_elsewhere,
-    search_always,
     searches,
     steps,
     tools_of,
@@ -174,7 +174,7 @@ def read_call(
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
         beyond_body=not is_whole
-        or search_always(models)
+        or always_search(models)
         or _reaches_beyond(root, seen)
         or any(runs_elsewhere(tool, host) for tool in tools),
         # OpenAI's newer models write their cache unasked.
@@ -304,7 +304,11 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
         return None
     most = max(found, default=None)
     thought = [inner[key] for part in parts if isinstance(part, dict) for holder, key in _THOUGHT if isinstance(inner := part.get(holder), dict) and inner.get(key) is not None]  # fmt: skip
-    return most if most is None or all(_is_limit(number) and number < most for number in thought) else None
+    return (
+        most
+        if most is None or all(number == 0 or (_is_limit(number) and number < most) for number in thought)
+        else None
+    )
 
 
 def _is_limit(number: object) -> TypeIs[int]:

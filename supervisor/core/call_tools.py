@@ -101,7 +101,7 @@ def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
     return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
 
 
-def search_always(models: tuple[str, ...]) -> bool:
+def always_search(models: tuple[str, ...]) -> bool:
     """Whether one of the models reads what it finds, whatever the call says."""
     return any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
 
@@ -111,7 +111,7 @@ def bills_more(root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[
     return (
         is_kept(root, models)
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
-        or search_always(models)
+        or always_search(models)
         or any(runs_elsewhere(tool, host) and not str(tool.get("type")).startswith(_TOLD_STARTS) for tool in tools)
     )
 

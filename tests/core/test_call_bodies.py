@@ -334,6 +334,7 @@ def test_keys_of_any_case_are_no_matter_where_they_mean_nothing() -> None:
         ("messages", {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 64000}}, None),
         ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 9}}, None),
         ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 8}}, 9),
+        ("messages", {"max_tokens": 9, "thinking": {"type": "disabled", "budget_tokens": 0}}, 9),
         ("messages", {"max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": "64000"}}, None),
         ("messages", {"max_tokens": 9, "thinking": {"type": "adaptive"}}, 9),
         ("messages", {"thinking": {"type": "enabled", "budget_tokens": 8}}, None),
