@@ -95,6 +95,13 @@ class _Bounded(BufferedH2Connection):
         """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
         return max(0, super().local_flow_control_window(stream_id))
 
+    def end_stream(self, stream_id: int) -> None:
+        """Once, though a response that was over before its request is ended with it again (`layers`): the second end, behind one that lies until the
+        peer takes it, would be an error then, and that of the connection."""
+        lying = self.stream_buffers.get(stream_id)
+        if not (lying and lying[-1].end_stream):
+            super().end_stream(stream_id)
+
 
 class _Connection(_Bounded):
     """What was received is only given back where it has gone on: `received` is what hasn't, by its stream."""

@@ -18,6 +18,7 @@ from h2.events import (
     StreamReset,
     TrailersReceived,
 )
+from h2.settings import SettingCodes
 
 from tests.egress.egress_harness import PATIENCE_S, Proxy
 
@@ -51,6 +52,11 @@ class H2Client:
         """Take what lies of a stream, and what comes of it."""
         self.lies.discard(number)
         self._h2.acknowledge_received_data(len(self._streams[number].body), number)
+        self._flush()
+
+    def take_at_once(self, count: int) -> None:
+        """So much of each stream may lie from now on, of those that there are already, too."""
+        self._h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: count})
         self._flush()
 
     def ask(

@@ -136,6 +136,22 @@ async def test_an_origin_that_answered_and_wants_no_more_of_the_request_is_passe
     assert origin.received == b"body"
 
 
+async def test_a_response_that_ended_before_its_request_ends_once_however_slowly_it_is_taken(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
+    async with h2_client(proxy, at(origin), ca_file) as client:
+        client.take_at_once(4)
+        number, stream = client.ask("/enough", method="POST", end=False)
+        client.send(number, b"body")
+        await client.until(lambda: stream.body == HELLO[:4])
+        client.send(number, b"more", end=True)
+        await proxy.supervisor.settled()
+        client.take_at_once(1000)
+        await client.until(lambda: stream.over)
+        assert (stream.body, stream.resets) == (HELLO, [])
+        assert (await client.answered("/")).status == 200
+
+
 async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
     """As gRPC does: the next piece is sent only when the last came back."""
     async with h2_client(proxy, at(origin), ca_file) as client:
