@@ -95,6 +95,13 @@ class _Bounded(BufferedH2Connection):
         """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
         return max(0, super().local_flow_control_window(stream_id))
 
+    def send_data(self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None) -> None:
+        """What has nothing in it needs no window. h2 takes it for an error, too, where that is less than nothing, but as the end of a stream."""
+        if data or self.stream_buffers.get(stream_id):
+            super().send_data(stream_id, data, end_stream, pad_length)
+        elif end_stream:
+            H2Connection.end_stream(self, stream_id)
+
     def end_stream(self, stream_id: int) -> None:
         """Once, though a response that was over before its request is ended with it again (`layers`): the second end, behind one that lies until the
         peer takes it, would be an error then, and that of the connection."""

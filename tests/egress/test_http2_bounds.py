@@ -26,7 +26,8 @@ from tests.fakes.waiting import PATIENCE_S
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEADERS, SETTINGS, CONTINUATION = 1, 4, 9
+DATA, HEADERS, SETTINGS, CONTINUATION = 0, 1, 4, 9
+END_STREAM = 1
 
 
 def frame(kind: int, flags: int, stream: int, data: bytes) -> bytes:
@@ -156,6 +157,24 @@ async def test_what_was_sent_before_the_peer_said_that_it_takes_less_is_no_error
         read += peer.receive_data(ours.data_to_send())
     said = b"".join(event.data for event in read if isinstance(event, h2.events.DataReceived))
     assert said == bytes(3 * 16_384) + b"more"
+
+
+async def test_nor_where_nothing_is_left_to_send() -> None:
+    """What has nothing in it needs no window: RFC 9113 6.9.1."""
+    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    ours = BoundedHttp2Client(open_client()).h2_conn
+    ours.initiate_connection()
+    ours.send_headers(1, [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")])
+    ours.send_data(1, bytes(2000))
+    peer.initiate_connection()
+    peer.receive_data(ours.data_to_send())
+    peer.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+    ours.receive_data(peer.data_to_send())
+    ours.data_to_send()
+    ours.send_data(1, b"")
+    assert ours.data_to_send() == b""
+    ours.end_stream(1)
+    assert ours.data_to_send() == frame(DATA, END_STREAM, 1, b"")
 
 
 async def test_streams_that_do_not_end_keep_none_from_an_origin_of_http1(
