@@ -24,7 +24,7 @@ from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestData, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestData, RequestProtocolError, ResponseProtocolError
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Server
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
@@ -161,6 +161,11 @@ class BoundedHttp2Client(Http2Client):
         self.h2_conn = _ToOrigin(self.h2_conf)
         self.h2_conn.local_settings.enable_push = 0  # as mitmproxy has it
         self.h2_conn.local_settings.acknowledge()
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        # INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn, nothing goes out.
+        if not isinstance(event, RequestProtocolError) or self.stream_queue.pop(event.stream_id, None) is None:
+            yield from super()._handle_event(event)
 
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)

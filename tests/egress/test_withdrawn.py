@@ -113,3 +113,29 @@ async def test_while_its_origin_is_dialled_its_head_doesnt_go_out(
         assert (settled.outcome, settled.detail["error"]) == ("failed", WHY)
         assert (await client.answered("/")).status == 200
     assert h2.requests == ["GET /"]
+
+
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+async def test_while_it_waits_for_its_turn_at_the_origin_nothing_of_it_goes_out(
+    proxy: Proxy, h2: H2Origin, ca_file: Path, is_withdrawn: bool
+) -> None:
+    h2.most_streams = 1
+    proxy.supervisor.decide = allow
+    async with h2_client(proxy, f"origin.test:{h2.port}", ca_file) as client:
+        assert (await client.answered("/")).status == 200
+        first, lying = client.ask("/lies", method="POST", end=False)
+        await h2.until_one_lies()
+        number, stream = client.ask("/gone")
+        await proxy.supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == "/gone")
+        gone = proxy.supervisor.questions[-1]
+        await asyncio.sleep(0.2)  # so that it waits for its turn
+        if is_withdrawn:
+            proxy.supervisor.send(withdrawn(gone))
+            await client.until(lambda: stream.over)
+        else:
+            client.reset(number)
+        await proxy.supervisor.until_one(lambda one: isinstance(one, Settled) and one.question_id == gone.question_id)
+        client.send(first, b"", end=True)
+        await client.until(lambda: lying.over)
+        assert (await client.answered("/after")).status == 200
+    assert h2.requests == ["GET /", "POST /lies", "GET /after"]
