@@ -205,8 +205,10 @@ class GuardedStream(HttpStream):
         """An origin that gave no response is answered for, with the reason that the addon finds."""
         exchange.of(self.flow).gave_up = isinstance(event, RequestProtocolError)
         if self.server_state == self.state_done and self.client_state == self.state_stream_request_body:
-            # The rest of the request isn't wanted any more, of which mitmproxy tells nobody.
+            # The rest of the request isn't wanted any more, or doesn't come, of which mitmproxy tells nobody.
             yield HttpErrorHook(self.flow)
+            if isinstance(event, RequestProtocolError):
+                yield SendHttp(event, self.context.server)
         is_ours = isinstance(event, ResponseProtocolError) and event.code in _NO_RESPONSE and self.flow.response is None
         if self.refused or not is_ours or self.client_state == self.state_errored:
             yield from super().handle_protocol_error(event)

@@ -152,6 +152,19 @@ async def test_a_response_that_ended_before_its_request_ends_once_however_slowly
         assert (await client.answered("/")).status == 200
 
 
+async def test_an_origin_that_answered_is_told_when_the_rest_of_the_request_is_given_up(
+    proxy: Proxy, origin: H2Origin, ca_file: Path
+) -> None:
+    async with h2_client(proxy, at(origin), ca_file) as client:
+        number, stream = client.ask("/enough", method="POST", end=False)
+        client.send(number, b"body")
+        await client.until(lambda: stream.over)
+        client.reset(number)
+        await origin.until_reset("/over")
+        settled = await proxy.supervisor.settled()
+        assert (settled.outcome, settled.detail["status"]) == ("done", 413)
+
+
 async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
     """As gRPC does: the next piece is sent only when the last came back."""
     async with h2_client(proxy, at(origin), ca_file) as client:
