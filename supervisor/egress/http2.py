@@ -91,6 +91,18 @@ class _Bounded(BufferedH2Connection):
         self.encoder = _Encoder()
         self.incoming_buffer = _Frames(server=not config.client_side)
 
+    def receive_data(self, data: bytes) -> list[Event]:
+        events: list[Event] = super().receive_data(data)
+        for event in events:
+            if isinstance(event, StreamReset):
+                self.stream_trailers.pop(event.stream_id, None)
+        return events
+
+    def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
+        # What waits behind a body that isn't taken: mitmproxy keeps it, though the body is gone.
+        self.stream_trailers.pop(stream_id, None)
+        super().reset_stream(stream_id, error_code)
+
     def local_flow_control_window(self, stream_id: int) -> int:
         """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
         return max(0, super().local_flow_control_window(stream_id))

@@ -177,6 +177,27 @@ async def test_nor_where_nothing_is_left_to_send() -> None:
     assert ours.data_to_send() == frame(DATA, END_STREAM, 1, b"")
 
 
+async def test_trailers_of_a_stream_that_was_given_up_are_not_kept() -> None:
+    for is_by_peer in (True, False):
+        peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+        ours = BoundedHttp2Client(open_client()).h2_conn
+        ours.initiate_connection()
+        ours.send_headers(
+            1, [(b":method", b"POST"), (b":scheme", b"https"), (b":authority", b"a.test"), (b":path", b"/")]
+        )
+        ours.send_data(1, bytes(100_000))
+        ours.send_trailers(1, [(b"x-sum", b"a")])
+        peer.initiate_connection()
+        peer.receive_data(ours.data_to_send())
+        if is_by_peer:
+            peer.reset_stream(1)
+            ours.receive_data(peer.data_to_send())
+        else:
+            ours.reset_stream(1)
+        assert not ours.stream_buffers
+        assert not ours.stream_trailers
+
+
 async def test_streams_that_do_not_end_keep_none_from_an_origin_of_http1(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:
