@@ -18,7 +18,7 @@ from h2.events import DataReceived, Event, RequestReceived, StreamReset, Trailer
 from h2.exceptions import DenialOfServiceError
 from h2.frame_buffer import FrameBuffer
 from hpack import Encoder
-from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame
+from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
@@ -159,8 +159,12 @@ class _ToOrigin(_Bounded):
         if frame.error_code or not taken:
             return super()._receive_goaway_frame(frame)
         self.goes_away = True
-        not_taken = sorted(going_on - taken)
-        return [], [StreamReset(stream_id=number, error_code=ErrorCodes.REFUSED_STREAM) for number in not_taken]
+        frames: list[Frame] = []
+        ends: list[Event] = []
+        for number in sorted(going_on - taken):
+            sent, events = self._receive_rst_stream_frame(RstStreamFrame(number, ErrorCodes.REFUSED_STREAM))
+            frames, ends = frames + sent, ends + events
+        return frames, ends
 
 
 class BoundedHttp2Client(Http2Client):

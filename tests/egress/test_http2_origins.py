@@ -6,15 +6,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h2.config
+import h2.connection
 import pytest
 import trustme
+from hyperframe.frame import GoAwayFrame
 from mitmproxy import connection
+from mitmproxy import http as mitm_http
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import GetHttpConnection, HTTPMode
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import RequestHeaders, ResponseProtocolError
 
 from supervisor.core.egress_wire import Answer, Question
+from supervisor.egress.http2 import BoundedHttp2Client
 from supervisor.egress.layers import GuardedHttpLayer
 from tests.egress.egress_harness import Proxy, allow, deny, nobody_at, server_context
 from tests.egress.h2_client import h2_client
@@ -108,3 +115,38 @@ async def test_those_that_are_over_are_kept_only_where_a_request_still_has_one()
     (dialled,) = [one.connection for one in asked if isinstance(one, commands.OpenConnection)]
     assert layer.connections.keys() == {client, waiting, had, open_one, half, dialled}
     assert list(layer._handle_event(events.ConnectionClosed(over))) == [], "it is told of it late"
+
+
+async def test_one_that_goes_away_is_left_once_it_answered_what_it_took_though_it_did_not_take_all() -> None:
+    client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN)
+    options = SimpleNamespace(
+        validate_inbound_headers=True, proxy_debug=False, http2_ping_keepalive=0, normalize_outbound_headers=False
+    )
+    context = Context(client, options)  # type: ignore[arg-type]
+    context.server = server(ConnectionState.OPEN)
+    layer = BoundedHttp2Client(context)
+    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    peer.initiate_connection()
+
+    def said(event: events.Event) -> list[commands.Command]:
+        return list(layer.handle_event(event))
+
+    def comes(data: bytes) -> list[commands.Command]:
+        return said(events.DataReceived(context.server, data))
+
+    for one in said(events.Start()):
+        assert isinstance(one, commands.SendData)
+        peer.receive_data(one.data)
+    request = mitm_http.Request.make("GET", "https://origin.test/")
+    request.http_version, request.authority = "HTTP/2.0", "origin.test"
+    for number in (1, 3):
+        for one in said(RequestHeaders(number, request, end_stream=True)):
+            assert isinstance(one, commands.SendData)
+            peer.receive_data(one.data)
+    comes(peer.data_to_send())
+    (told,) = comes(GoAwayFrame(last_stream_id=1).serialize())
+    assert isinstance(told, ReceiveHttp)
+    assert isinstance(told.event, ResponseProtocolError)
+    assert told.event.stream_id == 3
+    peer.send_headers(1, [(":status", "204")], end_stream=True)
+    assert any(isinstance(one, commands.CloseConnection) for one in comes(peer.data_to_send()))
