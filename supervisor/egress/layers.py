@@ -86,9 +86,10 @@ class GuardedStream(HttpStream):
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         # It waits until the hook that is under way is done: so that one is told here, or a person would be asked on for nobody.
         if self._paused and isinstance(event, RequestProtocolError):
-            leave = exchange.of(self.flow).leave
-            if leave is not None:
-                leave()
+            state = exchange.of(self.flow)
+            state.gave_up = True
+            if state.leave is not None:
+                state.leave()
         if self._paused and isinstance(event, RequestData | ResponseData):
             state = exchange.of(self.flow)
             self._hold(state.up if isinstance(event, RequestData) else state.down, PIECE_BYTES + len(event.data))
@@ -196,7 +197,6 @@ class GuardedStream(HttpStream):
         if not (yield from super().make_server_connection()):
             return False
         # Given up, or withdrawn, while the origin was dialled: its head doesn't go out any more.
-        exchange.of(self.flow).gave_up = True
         return not (yield from self.check_killed(True))
 
     def handle_protocol_error(

@@ -10,7 +10,7 @@ import trustme
 from h2.errors import ErrorCodes
 
 from supervisor.core.egress_wire import Abandoned, Answer, Question, Refused, Settled
-from tests.egress.egress_harness import Proxy, allow, deny
+from tests.egress.egress_harness import Proxy, allow, deny, running_egress, serving
 from tests.egress.h2_client import h2_client
 from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
 from tests.fakes.waiting import PATIENCE_S
@@ -163,6 +163,37 @@ async def test_an_origin_that_answered_is_told_when_the_rest_of_the_request_is_g
         await origin.until_reset("/over")
         settled = await proxy.supervisor.settled()
         assert (settled.outcome, settled.detail["status"]) == ("done", 413)
+
+
+SLOW_LOOK = """
+import asyncio
+from supervisor.egress.leaks import Leaks
+
+requested = Leaks.requested
+
+async def slowly(self, flow):
+    await asyncio.sleep(0.5)
+    return await requested(self, flow)
+
+Leaks.requested = slowly
+"""
+
+
+async def test_a_client_that_leaves_while_its_body_is_looked_at_is_on_record_as_that(
+    tmp_path: Path, upstream_ca: Path, origin: H2Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=SLOW_LOOK) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, at(origin), tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        number, _ = client.ask("/gone")
+        await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == "/gone")
+        await asyncio.sleep(0.2)  # so that it is being looked at
+        client.reset(number)
+        settled = await supervisor.until(Settled)
+        assert settled.detail["error"] == "the client went away before it had all of the response"
+    assert origin.requests == []
 
 
 async def test_a_stream_flows_both_ways_at_once(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
