@@ -17,16 +17,18 @@ class Reconsidering:
         self._questions = questions
         self._channel = channel
         self._is_outdated = False
+        self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Judge all of it; once more behind a round that is under way."""
         self._is_outdated = True
-        if self._task is None or self._task.done():
+        if not self._is_over and (self._task is None or self._task.done()):
             self._task = self._tasks.create_task(self._run(), name="what goes on is judged again")
 
     def cancel(self) -> None:
-        """Egress is gone, and all of it with it."""
+        """Egress is gone, and all of it with it: nothing begins any more."""
+        self._is_over = True
         if self._task is not None:
             self._task.cancel()
 

@@ -1,12 +1,16 @@
 """What goes on is judged again where that may tell something new, and never so much at once that others wait for it."""
 
+import asyncio
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from supervisor.brokers.egress_channel import Channel
 from supervisor.brokers.egress_questions import JUDGED_AT_ONCE, EgressQuestions
+from supervisor.brokers.reconsidering import Reconsidering
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import CloseConnection, Question, Settled
 from tests.fakes.parts import FakeParts
@@ -87,3 +91,14 @@ async def test_a_change_meanwhile_is_looked_at_by_the_next_round(
     rest = [message for step in round_under_way for message in step]
     assert len(rest) == MANY - JUDGED_AT_ONCE
     assert {one.question_id for step in steps(questions) for one in step} == set(range(MANY))
+
+
+async def test_where_egress_is_gone_there_is_nothing_to_judge(questions: EgressQuestions) -> None:
+    """Whoever changes the rules in that moment is told of no error."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        async with asyncio.TaskGroup() as tasks:
+            again = Reconsidering(tasks, questions, Channel(ours, lambda message: None, lambda: None))
+            again.begin()
+            again.cancel()
+        again.begin()
