@@ -1,7 +1,7 @@
 """What is known of one request that is looked into, and of its answer, from its head to its end.
 
-The layers and the hooks of one flow tell each other by it what may go on, and why not. It is separate so that all of that is seen at one place, with its types;
-what only one module wants to remember of a flow stays that module's, under a key of its own. It decides nothing.
+The layers and the hooks of one flow tell each other by it what may go on, and why not. It is separate so that all of that is seen at one place, with
+its types; what only one module wants to remember of a flow stays that module's, under a key of its own. It decides nothing.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Exchange:
     set by `layers`
         authority       how the client wrote the target, which mitmproxy forgets: read by `guard`
         in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy: read by `guard`
-        gave_up         whether what ended it before its end came from its client: read by `guard`
+        gave_up         whether its client ended it before its end, or the supervisor as if it had: read by `guard`
     set by `guard`
         is_allowed      whether it may go on; taken back by `fail_closed`, too: read by `layers` before anything is dialled or sent
         action          what was asked about: read by `guard` where it is refused after all

@@ -2,7 +2,8 @@
 
 It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
 what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads is remembered.
-INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on. `install` puts it in mitmproxy's place.
+INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on.
+`install` puts it in mitmproxy's place.
 """
 
 import asyncio
@@ -149,7 +150,7 @@ class _Connection(_Bounded):
 
 
 class _ToOrigin(_Bounded):
-    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113 6.8). To h2, and mitmproxy, all are over then."""
+    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113 6.8). h2 and mitmproxy would end those, too."""
 
     goes_away = False
 
@@ -185,7 +186,7 @@ class BoundedHttp2Client(Http2Client):
 
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)
-        # Once for all that came at once: the streams are over before their ends are told.
+        # Only behind all that came at once: to h2 a stream is over before its end was told here.
         if self.h2_conn.goes_away:
             yield from self._give_up_queued("it takes no more requests over this connection")
             if self.conn.connected and not self.h2_conn.open_outbound_streams:
