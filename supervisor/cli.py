@@ -195,20 +195,20 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
 
 def _complain(text: str) -> None:
     from supervisor.core.display import visible
-    from supervisor.core.redact import Redactor
+    from supervisor.core.token_shapes import without_tokens
 
     # What a person wrote in a wrong place may be a token.
-    print(f"gatehouse: {visible(Redactor().text(text), one_line=True)}", file=sys.stderr)
+    print(f"gatehouse: {visible(without_tokens(text), one_line=True)}", file=sys.stderr)
 
 
 def _report_bug() -> int:
     import traceback
 
-    from supervisor.core.redact import Redactor
+    from supervisor.core.token_shapes import without_tokens
 
     print("gatehouse: this is a bug in Gatehouse; please report it with the text below", file=sys.stderr)
     print(f"gatehouse {__version__}, Python {sys.version}", file=sys.stderr)
-    print(Redactor().text(traceback.format_exc()), file=sys.stderr)
+    print(without_tokens(traceback.format_exc()), file=sys.stderr)
     return 3
 
 

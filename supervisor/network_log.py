@@ -18,8 +18,9 @@ from supervisor.core import body_text, url_secrets
 from supervisor.core.egress_wire import Answer, Body, Moving, Question, Refused, Reserve, Settled, Spent
 from supervisor.core.exchanges import NO_BODIES, Bodies, CallOfModel, Exchange, KeptBody, name_of
 from supervisor.core.money import microusd
-from supervisor.core.redact import MARK, Redactor
+from supervisor.core.redact import Redactor
 from supervisor.core.spend import Charge
+from supervisor.core.token_shapes import MARK
 
 MOST_EXCHANGES = 2000
 MOST_SESSIONS = 50

@@ -6,7 +6,6 @@ goes wrong in here is a denial (law 3).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -17,6 +16,7 @@ from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STO
 from supervisor.core.rules import (
     ORIGIN,
     WORKSPACE,
+    InForce,
     Policy,
     Verdict,
     allowing_near,
@@ -32,17 +32,6 @@ from supervisor.policy_files import PolicyFiles
 log = structlog.get_logger("gate")
 
 _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged each by itself")
-
-
-class InForce(NamedTuple):
-    """The rules that are in force for a session, and which of those that hold for a time are over. No policy: everything is denied."""
-
-    policy: Policy | None
-    over: frozenset[str]
-
-    def is_same(self, other: "InForce | None") -> bool:
-        """Whether what goes on needs no other verdict than it had by the other."""
-        return other is not None and self.policy is not None and self.policy is other.policy and self.over == other.over
 
 
 class Rulings:

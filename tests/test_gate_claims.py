@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.redact import MARK
+from supervisor.core.token_shapes import MARK
 from supervisor.errors import RefusedError, StorageError
 from supervisor.gate import Grant, Refused
 from tests.fakes.gated import World, granted, session

@@ -21,11 +21,10 @@ from supervisor.core import url_secrets
 from supervisor.core.actions import Network, fingerprint
 from supervisor.core.egress_wire import TELL_OPERATOR, Answer, CloseConnection, Draw, Question, Reserve, Settled
 from supervisor.core.egress_wire import Refused as RefusedByEgress
-from supervisor.core.rules import Verdict
+from supervisor.core.rules import InForce, Verdict
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import Gate, Grant, Refused
-from supervisor.rulings import InForce
 
 log = structlog.get_logger("network")
 

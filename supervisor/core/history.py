@@ -20,8 +20,8 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect, fingerprint
 from supervisor.core.approvals import Answer
-from supervisor.core.redact import MARK
 from supervisor.core.refusals import is_by_policy
+from supervisor.core.token_shapes import MARK
 from supervisor.errors import UserError
 
 _SESSIONS, _VERDICTS, _ANSWERS = ("session_started",), ("verdict_given", "request_asked"), ("request_answered",)

@@ -1,13 +1,9 @@
 """Secrets out of everything that is stored or shown (law 6).
 
 Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that `secret_forms` finds, and the shapes that
-well-known tokens have. A shape can miss an unusual secret, so channels that handle a secret register its value.
-
-INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language: no quotes, brackets, separators
-or free text. What is hidden from the person who answers must not be able to act, or an agent would hide a command in a "password".
+well-known tokens have (`token_shapes`). A shape can miss an unusual secret, so channels that handle a secret register its value.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,48 +12,13 @@ import msgspec
 from supervisor.core import url_secrets
 from supervisor.core.actions import Action, Network
 from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms
+from supervisor.core.token_shapes import MARK, PARTS, without_tokens
 from supervisor.core.writings import MOST_LAYERS
 
-MARK = "[redacted]"
 _BETWEEN = "\0"
-_SHAPES = re.compile(
-    r"""
-      # Anthropic, OpenAI and OpenRouter keys: anywhere, where they look like nothing else; others from a word's start, or behind an escape or a terminal's colours:
-      # a host `helpdesk-...` and a package `task-...` are to be seen whole
-      sk-(?=ant-[a-z]{3,8}[0-9]{2}-|or-v1-[0-9a-f]{16}|[A-Za-z0-9_-]{16,200}T3BlbkFJ)[A-Za-z0-9_-]{16,}
-    | sk-(?:(?<![A-Za-z0-9]sk-)|(?<=\\[bfnrt]sk-)|(?<=[0-9[][mK]sk-)|(?<=%[0-9A-Fa-f]{2}sk-)|(?<=\\x[0-9A-Fa-f]{2}sk-)|(?<=\\u[0-9A-Fa-f]{4}sk-))[A-Za-z0-9_-]{16,}
-    | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}
-    | glpat-[A-Za-z0-9_-]{16,}
-    | xox[abprs]-[A-Za-z0-9-]{10,}                           # Slack
-    | AT[AC]TT3[A-Za-z0-9_-]{20,}(?:=[0-9A-F]{8})?            # Bitbucket, and Atlassian's others
-    | (?:AKIA|ASIA)[A-Z0-9]{16}                              # AWS access key ids
-    | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{40,}
-    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens; from a word's start, or a long run is read anew from each place in it
-    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----                 # with the base64 below it, cut off or whole
-      (?:(?:\s|\\[nrt])+(?:Proc-Type|DEK-Info):[ ][A-Z0-9,-]{1,80})*
-      (?:(?:\s|\\[nrt])+[A-Za-z0-9+][A-Za-z0-9+/]{15,}={0,2})*
-      (?:(?:(?:\s|\\[nrt])+[A-Za-z0-9+/]{1,76}={0,2})?(?:\s|\\[nrt])*-----END[ ][A-Z ]*PRIVATE[ ]KEY-----)?
-    | (?<=Bearer[ ])[A-Za-z0-9._~+/-]{12,}=*
-    | (?<=://)[\w.~%!$*+,=^-]{1,100}:[\w.~%!$*+,=^:?\#-]{1,200}(?=@)      # credentials in a URL
-    """,
-    re.VERBOSE,
-)
-
-# INVARIANT: whatever a shape matches, with what it looks at beside that, has one of these in it, and each of them what it stands behind.
-# Looking for them takes a hundredth of the time of the search; most are looked for only where the rarer thing before them was found.
-_PARTS = {
-    "-": ("sk-", "glpat-", "pypi-", "PRIVATE KEY-----"),
-    "gh": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
-    "_": ("github_pat_", "npm_"),
-    "x": ("xox",),
-    "A": ("AKIA", "ASIA", "ATATT3", "ATCTT3"),
-    "J": ("eyJ",),
-    "B": ("Bearer ",),
-    "/": ("://",),
-}
 _encode = msgspec.json.Encoder().encode
 # JSON writes all of them as they are.
-_CODES = tuple((first.encode(), tuple(part.encode() for part in parts)) for first, parts in _PARTS.items())
+_CODES = tuple((first.encode(), tuple(part.encode() for part in parts)) for first, parts in PARTS.items())
 
 
 class Redactor:
@@ -82,7 +43,7 @@ class Redactor:
         written = value.encode("utf-8", "surrogatepass")
         if self._forms.is_in(written):
             value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode("utf-8", "replace")
-        return _SHAPES.sub(MARK, value) if _has_part(value) else value
+        return without_tokens(value)
 
     def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
         """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s. `mark` stands for them."""
@@ -125,10 +86,6 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self._data(item) for item in value]
         return value
-
-
-def _has_part(value: str) -> bool:
-    return any(first in value and any(part in value for part in parts) for first, parts in _PARTS.items())
 
 
 def _texts(value: Any) -> list[str]:

@@ -10,7 +10,7 @@ pattern means is known by the judge of its category (`file_rules`, `network_rule
 import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -153,6 +153,17 @@ class Policy:
 
         judge = self.judge_for("network")
         return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
+
+
+class InForce(NamedTuple):
+    """The rules that are in force for a session, and which of those that hold for a time are over. No policy: everything is denied."""
+
+    policy: Policy | None
+    over: frozenset[str]
+
+    def is_same(self, other: "InForce | None") -> bool:
+        """Whether what goes on needs no other verdict than it had by the other."""
+        return other is not None and self.policy is not None and self.policy is other.policy and self.over == other.over
 
 
 def allowing_near(

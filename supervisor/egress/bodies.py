@@ -11,7 +11,7 @@ import structlog
 from mitmproxy import http
 
 from supervisor.core.egress_wire import Body
-from supervisor.core.redact import MARK
+from supervisor.core.token_shapes import MARK
 from supervisor.egress.codings import beginning, readable_only
 from supervisor.egress.failures import where
 from supervisor.egress.questions import Questions

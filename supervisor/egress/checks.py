@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from supervisor.core import hosts
 from supervisor.core.actions import Network
-from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
+from supervisor.core.token_shapes import MARK
 from supervisor.core.url_secrets import is_secret
 
 MOST_HEAD_BYTES = 64 * 1024

@@ -7,7 +7,7 @@ import pytest
 from supervisor.brokers.proposals import ProposalBroker
 from supervisor.core.actions import Proposal
 from supervisor.core.approvals import Request
-from supervisor.core.redact import MARK
+from supervisor.core.token_shapes import MARK
 from supervisor.errors import StorageError
 from tests.brokers.conftest import Office, office
 

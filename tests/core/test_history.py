@@ -25,7 +25,7 @@ from supervisor.core.history import (
     read_answers,
     read_history,
 )
-from supervisor.core.redact import MARK
+from supervisor.core.token_shapes import MARK
 from supervisor.errors import UserError
 from supervisor.gate import Gate, Refused
 from supervisor.server import decisions

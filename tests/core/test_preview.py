@@ -9,8 +9,8 @@ from supervisor.core.approvals import Answer
 from supervisor.core.history import Past
 from supervisor.core.policy_text import parse_rule, policy_from_data
 from supervisor.core.preview import MOST_TITLES, Group, Preview, preview, sentence
-from supervisor.core.redact import MARK
 from supervisor.core.refusals import OWN_FILE
+from supervisor.core.token_shapes import MARK
 from supervisor.core.verdicts import Rule
 from supervisor.errors import PolicyError
 

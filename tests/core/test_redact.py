@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec, FileChange
-from supervisor.core.redact import _PARTS, _SHAPES, MARK, Redactor, redacted
+from supervisor.core.redact import Redactor, redacted
+from supervisor.core.token_shapes import MARK, PARTS, SHAPES
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE KEY-----"
 
@@ -213,9 +214,9 @@ def test_data_is_redacted_as_each_of_its_texts_is(value: object) -> None:
     assert redactor.data(value) == each(value)
 
 
-@given(st.from_regex(_SHAPES))
+@given(st.from_regex(SHAPES))
 def test_nothing_that_a_shape_matches_is_passed_over(text: str) -> None:
-    assert Redactor().text(text) == _SHAPES.sub(MARK, text)
+    assert Redactor().text(text) == SHAPES.sub(MARK, text)
 
 
 def test_a_token_at_the_start_of_a_line_is_redacted_in_an_action() -> None:
@@ -250,11 +251,11 @@ def test_what_cannot_be_encoded_is_never_said_to_be_clean() -> None:
 
 
 def test_each_part_has_in_it_what_is_looked_for_before_it() -> None:
-    for first, parts in _PARTS.items():
+    for first, parts in PARTS.items():
         assert all(first in part and part.isascii() and '"' not in part for part in parts)
 
 
-@given(st.from_regex(_SHAPES))
+@given(st.from_regex(SHAPES))
 def test_nothing_that_a_shape_matches_is_said_to_be_clean(text: str) -> None:
     assert not Redactor().is_clean({"a": ["b", text]})
 

@@ -10,10 +10,10 @@ from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Netwo
 from supervisor.core.approvals import Answer
 from supervisor.core.history import Past
 from supervisor.core.policy_text import DENY_ALL, policy_from_data
-from supervisor.core.redact import MARK
 from supervisor.core.refusals import OWN_FILE
 from supervisor.core.replay import MOST_KNOWN, Again, Change, Replay, replay
 from supervisor.core.rules import Policy, evaluate
+from supervisor.core.token_shapes import MARK
 from supervisor.core.verdicts import STRICTNESS
 from supervisor.errors import PolicyError
 from tests.examples import examples

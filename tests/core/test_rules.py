@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.core.actions import Action, BudgetRaise, Category, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.policy_text import DENY_ALL, merge, policy_from_data
-from supervisor.core.rules import Policy, evaluate, judge_of, mode_verdict, names_addresses
+from supervisor.core.rules import InForce, Policy, evaluate, judge_of, mode_verdict, names_addresses
 from supervisor.core.rules import Protection as ProtectedNames
 from supervisor.core.verdicts import Rule, Verdict, combine
 
@@ -275,3 +275,13 @@ def test_parts_are_combined_to_the_strictest() -> None:
 def test_no_judge_for_proposals() -> None:
     with pytest.raises(ValueError, match="sandbox"):
         judge_of("sandbox", (), ProtectedNames())
+
+
+def test_what_is_in_force_is_the_same_only_where_no_verdict_can_be_another() -> None:
+    policy, other = policy_from_data({"version": 1}, "a"), policy_from_data({"version": 1}, "a")
+    now = InForce(policy, frozenset())
+    assert now.is_same(InForce(policy, frozenset()))
+    assert not now.is_same(None)
+    assert not now.is_same(InForce(other, frozenset()))
+    assert not now.is_same(InForce(policy, frozenset({"one"})))
+    assert not InForce(None, frozenset()).is_same(InForce(None, frozenset()))

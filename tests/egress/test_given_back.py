@@ -19,8 +19,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from supervisor.core.egress_wire import Credential, Refused, Settled
-from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
+from supervisor.core.token_shapes import MARK
 from supervisor.egress.secrets import ECHOED, FOUND_IN_BODY
 from tests.core.secret_writings import WRITINGS
 from tests.egress.egress_harness import Origin, Proxy, body_of, status_of

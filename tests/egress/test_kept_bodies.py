@@ -1,7 +1,7 @@
 """What of a body may be shown where it breaks off: no part of a secret. The rest is `tests/brokers/test_bodies.py`, over a real egress."""
 
-from supervisor.core.redact import MARK
 from supervisor.core.secret_forms import SecretForms
+from supervisor.core.token_shapes import MARK
 from supervisor.egress.bodies import MARGIN_BYTES, MOST_BYTES, _Taken
 
 SECRET = "opens-" + "".join(map(chr, range(97, 123))) * 3
