@@ -63,9 +63,12 @@ async def ended(place: Setting, count: int = 1) -> list[Exchange]:
 
 
 async def kept(place: Setting) -> Bodies:
-    """The bodies of the one exchange, once it has ended."""
+    """The bodies of the one exchange, once it has ended and they are told: of one that is cut off that comes last."""
     await ended(place)
-    (found,) = place.office.network_log.bodies(place.session_id).values()
+    async with asyncio.timeout(PATIENCE_S):
+        while not (bodies := place.office.network_log.bodies(place.session_id)):
+            await asyncio.sleep(0.01)
+    (found,) = bodies.values()
     return found
 
 
