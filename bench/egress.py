@@ -33,8 +33,8 @@ from supervisor.core.rules import Policy, evaluate
 from supervisor.settings import ROOT
 
 ROUNDS = 5
-# Of one connection, passed on unread: what a proxy adds is the difference of two figures, which five rounds left a tenth apart from run to run.
-ADDED_ROUNDS = 15
+# Passed on unread a round takes a tenth of a second, and what a proxy adds is the difference of two figures: five left both a tenth apart.
+UNREAD_ROUNDS = 25
 KEPT_REQUESTS = 300
 NEW_CONNECTIONS = 30
 PARALLEL = 64
@@ -51,7 +51,7 @@ type Do = Callable[[Way], Coroutine[None, None, Sequence[float]]]
 
 
 def main() -> list[Figure]:
-    """Medians of five rounds of each case, or as many as it takes."""
+    """Medians of as many rounds of each case as it takes."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         Path(folder).chmod(0o755)  # squid gives up being root
         figures = runner.run(_measure(Path(folder)))
@@ -90,14 +90,13 @@ async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
-        is_of_one = what.startswith("1 ")
-        taken, each = await _in_turns(ways, do, ADDED_ROUNDS if is_of_one else ROUNDS)
+        taken, each = await _in_turns(ways, do, UNREAD_ROUNDS)
         rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
         best = max((way.name for way in rivals), key=rates.__getitem__, default=None)
         for way in ways[1:]:
             wanted = 0.9 if way.name == best else None
             figures.append(_rate(f"unread, {what}", rates, way.name, wanted))
-        if is_of_one:
+        if what.startswith("1 "):
             figures += _added(what, {name: statistics.median(seconds) * 1000 for name, seconds in each.items()}, rivals)
     taken, _ = await _in_turns(ways, lambda way: _large(way, origin))
     rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
