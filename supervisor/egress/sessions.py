@@ -290,8 +290,9 @@ class Connection:
         """
         self.leave()
         sock = self.transport.get_extra_info("socket")
-        if sock is not None:  # else it is closed already
-            with contextlib.suppress(OSError):
+        if sock is not None:
+            # Closed already, it may be there without a descriptor: then uvloop's says ValueError, and asyncio's OSError.
+            with contextlib.suppress(OSError, ValueError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.transport.abort()
         if self.cut_origin is not None:

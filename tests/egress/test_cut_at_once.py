@@ -1,11 +1,14 @@
-"""What is ended the moment that the supervisor is gone, and who may still read why it was refused."""
+"""What is ended the moment that the supervisor or its session is gone, and who may still read why it was refused."""
 
 import asyncio
+import socket
 
 import pytest
 
 from supervisor.core.egress_wire import Answer
+from supervisor.egress.dialler import PinnedLoop
 from supervisor.egress.sessions import Connection, Sessions, Unsettled
+from tests.fakes.waiting import PATIENCE_S
 
 
 class Ending(asyncio.Transport):
@@ -46,3 +49,29 @@ async def test_what_goes_on_is_cut(unsettled: list[int], quiet: list[int], waits
         connection.waiting[asyncio.get_running_loop().create_future()] = None
     sessions.cut_what_goes_on()
     assert transport.was_cut == is_cut
+
+
+def test_one_whose_client_is_gone_already_keeps_neither_its_origin_nor_another_connection() -> None:
+    """On the loop of egress, whose transports go on giving a socket that was asked for once, though it has no descriptor any more."""
+    with asyncio.Runner(loop_factory=PinnedLoop) as runner:
+        assert sorted(runner.run(_cut_of_three())) == [0, 1, 2]
+
+
+async def _cut_of_three() -> list[int]:
+    """Those that were cut with their session, of three connections whose clients are closed by then."""
+    sessions, ended = Sessions(), list[int]()
+    accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
+    async with server, asyncio.timeout(PATIENCE_S):
+        for number in range(3):
+            with socket.create_connection(server.sockets[0].getsockname()):
+                writer = await accepted.get()
+            connection = sessions.connect(sessions.get("s"), writer.transport, 0.0)
+            assert isinstance(connection, Connection)
+            connection.cut_origin = lambda number=number: ended.append(number)  # type: ignore[misc]
+            assert writer.get_extra_info("socket").fileno() >= 0
+            writer.transport.abort()
+            while writer.get_extra_info("socket").fileno() >= 0:
+                await asyncio.sleep(0.001)
+        sessions.close("s")
+    return ended
