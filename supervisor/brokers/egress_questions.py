@@ -3,7 +3,7 @@
     a CONNECT, a plain request      decided: a person may be asked, and the client is held meanwhile
     the addresses of either         judged by the rules, once the name was looked up
     a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
-                                    the person's answer to the CONNECT covers it
+                                    the person's answer to the CONNECT covers it; else decided, and its addresses judged once it was
 
 A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the upgrade is judged, and a request may go on for
 hours: each lasts as long as the rules allow it. `reconsider` names those that they don't any more.
@@ -334,10 +334,8 @@ class EgressQuestions:
             self._goes_on(question, action, action, by_person=True)
             why = "covered by the approval of its connection"
             return Answer(question_id=question.question_id, decision="allow", why=why, settle=True)
-        # Without the addresses: they may differ at the next try, and an approval is bound to the action.
-        answer = await self._decide(question, msgspec.structs.replace(action, resolved=()))
-        self._addresses_judged(question.question_id, action)
-        return answer
+        # The name first, without the addresses: they may differ at the next try, and an approval is bound to the action.
+        return await self._decide_with_addresses(question)
 
     def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
         """Whether a request that is asked needs no question of its own: a person approved the connection that it is inside of."""
