@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from supervisor.core import hosts
 from supervisor.core.actions import Network
+from supervisor.core.header_secrets import authenticates
 from supervisor.core.secret_forms import SecretForms
 from supervisor.core.token_shapes import MARK
-from supervisor.core.url_secrets import is_secret
 
 MOST_HEAD_BYTES = 64 * 1024
 MOST_PATH_BYTES = 16 * 1024
@@ -31,10 +31,6 @@ _NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
 _PATH = re.compile(rb"/[!\"$-\[\]-~]*")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-# Rather too many than too few: what is hidden is one look at the program away, what is shown is seen by whoever sees the page.
-_AUTHENTICATES = re.compile(
-    rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
-)
 # By these some servers, and what runs on them, take a request for another one than its head says.
 _OVERRIDES_METHOD = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
 _OVERRIDES_PATH = frozenset({b"x-original-url", b"x-rewrite-url"})
@@ -86,7 +82,7 @@ def shown_headers(
     """Headers for the person to see: bounded, without the values of those whose names speak of what authenticates, and without
     secrets that an origin says back. Those of a request come before any secret is put in."""
     shown = [
-        (name, HIDDEN.encode() if _authenticates(name) else value[:MOST_SHOWN_BYTES])
+        (name, HIDDEN.encode() if authenticates(name, value) else value[:MOST_SHOWN_BYTES])
         for name, value in headers[:MOST_SHOWN_HEADERS]
     ]
     # One search instead of one for each: nearly always there is nothing to hide. At the end of what was cut off may be part of a secret.
@@ -94,11 +90,6 @@ def shown_headers(
     if any(len(value) == MOST_SHOWN_BYTES for _, value in shown) or hides.without(joined, _MARK) != joined:
         shown = [(name, hides.without(value, _MARK)) for name, value in shown]
     return tuple((name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1")) for name, value in shown)
-
-
-def _authenticates(name: bytes) -> bool:
-    """Whether a header of this name is hidden: by a part of it, or by a word that also hides a value in an address (`CB-ACCESS-PASSPHRASE`, `npm-otp`)."""
-    return _AUTHENTICATES.search(name) is not None or is_secret(name[:MOST_SHOWN_BYTES].decode("latin-1"))
 
 
 def canonical_host(text: str) -> str | None:

@@ -86,3 +86,8 @@ async def test_what_is_sent_behind_an_early_answer_is_on_record(place: Setting) 
 def test_what_hides_a_value_in_an_address_hides_one_of_a_header(name: str) -> None:
     assert shown_headers(((name.encode(), b"a value"),)) == ((name, "[hidden]"),)
     assert shown_headers(((b"Content-Type", b"a"), (b"X-Design", b"b"))) == (("Content-Type", "a"), ("X-Design", "b"))
+
+
+def test_what_is_left_of_a_model_s_limits_is_to_be_read() -> None:
+    said = (("x-ratelimit-remaining-tokens", "149984"), ("Access-Control-Allow-Credentials", "true"))
+    assert shown_headers(tuple((name.encode(), value.encode()) for name, value in said)) == said
