@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
@@ -12,7 +12,7 @@ import trustme
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from tests.clients.table import Origin, build_programs
+from tests.clients.table import CHAT, Origin, build_programs
 from tests.fakes.h2_origin import h2_origin
 from tests.fakes.messages_server import MessagesServer, text
 from tests.fakes.site import Site, trustme_context
@@ -63,28 +63,39 @@ class ModelOrigin:
 
     @property
     def untouched(self) -> bool:
-        return not self.server.requests
+        return self.server.connections == 0 and not self.server.requests
 
     def forget(self) -> None:
+        self.server.connections = 0
         self.server.requests.clear()
 
 
 @dataclass
 class WebSocketOrigin:
-    """Sends each message back."""
+    """Sends each message back. Who asks for `/greeting` is told something, and hung up on: curl of old has no way to say anything."""
 
     port: int = 0
+    connections: int = 0
     requests: list[str] = field(default_factory=list)
-    connections: set[ServerConnection] = field(default_factory=set)
 
     @property
     def untouched(self) -> bool:
-        return not self.requests
+        return self.connections == 0 and not self.requests
 
     def forget(self) -> None:
+        self.connections = 0
         self.requests.clear()
 
+    def connected(self, *arguments: Any, **options: Any) -> ServerConnection:
+        """Somebody connected; nothing is read of it yet, nor of its TLS."""
+        self.connections += 1
+        return ServerConnection(*arguments, **options)
+
     async def talk(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        if connection.request.path == "/greeting":
+            await connection.send(CHAT)
+            connection.transport.close()
         async for message in connection:
             await connection.send(message)
 
@@ -106,7 +117,7 @@ async def origins(
         )
         h2 = await stack.enter_async_context(h2_origin(authority, *NAMES))
         server = await stack.enter_async_context(
-            serve(chat.talk, "127.0.0.1", 0, ssl=context, process_request=chat.note)
+            serve(chat.talk, "127.0.0.1", 0, ssl=context, process_request=chat.note, create_connection=chat.connected)  # type: ignore[arg-type]
         )
         chat.port = next(iter(server.sockets)).getsockname()[1]
         yield {"site": SiteOrigin(site), "h2": h2, "websocket": chat, "model": ModelOrigin(model)}

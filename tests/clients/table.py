@@ -54,6 +54,18 @@ def _curl(*options: str) -> Callable[[str], tuple[str, ...]]:
     return lambda url: ("curl", "-sS", "--fail-with-body", *options, url + "/")
 
 
+def _curl_websocket(url: str) -> tuple[str, ...]:
+    """The upgrade as people write it for curl, also one that speaks no WebSocket itself: what is said there comes as its frame."""
+    asks = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    headers = (word for one in asks for word in ("-H", one))
+    return ("curl", "-sS", "--fail-with-body", "--http1.1", "-N", "-o", "-", *headers, url + "/greeting")
+
+
 def _python(kind: str) -> Callable[[str], tuple[str, ...]]:
     return lambda url: (PYTHON, f"{PROGRAMS}/get.py", kind, url + "/")
 
@@ -107,6 +119,7 @@ _NPM = 'cd /tmp && npm pack --no-update-notifier --fetch-retries 0 --registry "$
 CLIENTS = (
     Client("curl", _curl("--http1.1"), "hello from outside"),
     Client("curl h2", _curl("--http2"), "hello over h2", origin="h2"),
+    Client("curl websocket", _curl_websocket, CHAT, origin="websocket"),
     # On most systems by GnuTLS, which reads none of the variables that name authorities.
     Client("wget", lambda url: ("wget", "-nv", "-O", "-", "--tries=1", url + "/"), "hello from outside", tunnelled="why", missing=absent("wget")),
     Client("git clone", _bash(_CLONE), "print('cloned')", inside="403"),

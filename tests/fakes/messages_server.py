@@ -91,6 +91,7 @@ class MessagesServer:
     requests: list[Recorded] = field(default_factory=list)
     conversations: list[Json] = field(default_factory=list)
     fillers: int = 0
+    connections: int = 0
 
     def __post_init__(self) -> None:
         self._next = 0
@@ -152,6 +153,10 @@ class MessagesServer:
 
 class _Server(QuietServer):
     fake: MessagesServer
+
+    def get_request(self) -> tuple[Any, Any]:
+        self.fake.connections += 1
+        return super().get_request()
 
 
 class _Handler(QuietHandler):
