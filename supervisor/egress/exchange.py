@@ -33,11 +33,11 @@ class Exchange:
     set by `layers`
         authority       how the client wrote the target, which mitmproxy forgets: read by `guard`
         in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy: read by `guard`
-        gave_up         whether its client ended it before its end, or the supervisor as if it had: read by `guard`
+        gave_up         whether its client ended it before its end, or the supervisor as if it had: read by `guard` and `meter`
     set by `guard`
-        is_allowed      whether it may go on; taken back by `fail_closed`, too: read by `layers` before anything is dialled or sent
+        is_allowed      whether it may go on; taken back by `fail_closed` and `layers`, too: read by `layers` before anything is dialled or sent
         action          what was asked about: read by `guard` where it is refused after all
-        question_id     the question whose outcome wasn't told yet: read by `guard`
+        question_id     the question whose outcome wasn't told yet: read by `guard` and `layers`
         early_status    of an answer that was over before its request: read by `guard` at the end of that
         session         whose it is, once it is allowed: read by `websockets`
         leave           what to call when its client gives it up while a hook looks at it: read by `layers`

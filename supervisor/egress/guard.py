@@ -290,6 +290,8 @@ class Guard:
             refusal = tls_failures.of_origin(flow.error.msg, host, port, has_begun=flow.response is not None)
             state.refusal = refusal  # where the layer still has a response to give
             why = refusal.why
+        elif not state.is_allowed:
+            why = state.refusal.why
         self._settle(flow, state, "failed", {"error": why})
 
     @closes(lambda data: None)

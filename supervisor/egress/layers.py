@@ -186,7 +186,9 @@ class GuardedStream(HttpStream):
             return False
         held.let_go()
         self.request_body_buf.clear()  # type: ignore[no-untyped-call]
-        exchange.of(self.flow).refusal = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
+        state = exchange.of(self.flow)
+        state.is_allowed = False
+        state.refusal = Refusal(why=held_bodies.TOO_LONG, remedy="send less in one request")
         yield from self.refuse()
         return True
 
@@ -221,6 +223,9 @@ class GuardedStream(HttpStream):
         """Answer with the reason, and take no further part."""
         self.refused = True
         state = exchange.of(self.flow)
+        if state.question_id is not None:
+            # Allowed first, and not refused by who would tell: its body is too long, or a hook raised.
+            yield HttpErrorHook(self.flow)
         version, status = self.flow.request.http_version, status or status_of(state.refusal)
         response = refusal_response(state.refusal, version, state.model_error, status)
         self.flow.response = response

@@ -11,7 +11,6 @@ where nobody saw the end. It holds no answer.
 
 from dataclasses import dataclass
 
-import msgspec
 from mitmproxy import http
 
 from supervisor.core.call_bodies import read_call
@@ -30,7 +29,7 @@ from supervisor.egress import exchange, held_bodies
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.looks import Look, look_at, said_by
-from supervisor.egress.questions import Questions
+from supervisor.egress.questions import Questions, denied
 from supervisor.egress.refusals import Refusal
 from supervisor.egress.secrets import has_any
 from supervisor.egress.sessions import Connection
@@ -39,6 +38,7 @@ from supervisor.egress.sessions import Connection
 CALL = "gatehouse_model_call"
 # What a call used that never went out, or that no origin took.
 NOTHING = Usage(has_input=True, has_output=True, failed=True)
+_GONE = denied("the client went away", "try again")
 
 
 @dataclass(eq=False)
@@ -105,14 +105,15 @@ class Meter:
         if call is None:
             del flow.metadata[CALL]
             return None
+        if exchange.of(flow).gave_up:  # while its body was looked at: nobody is asked to raise a budget for it
+            return _refused(flow, metered.api, metered.host, _GONE)
         answer = await self._questions.reserve(metered.connection, metered.host, call, metered.question_id)
         if answer.decision != "allow":
             return _refused(flow, metered.api, metered.host, answer)
         metered.answer = answer
         if metered.connection not in metered.connection.session.connections:
             self._report(metered, NOTHING)  # it left in the very moment of the answer
-            gone = msgspec.structs.replace(answer, why="the client went away", remedy="try again", request_id=None)
-            return _refused(flow, metered.api, metered.host, gone)
+            return _refused(flow, metered.api, metered.host, _GONE)
         self._open.setdefault(metered.connection, set()).add(metered)
         return None
 

@@ -1,0 +1,94 @@
+"""Requests of HTTP/2 that are over before they would be: that is told at once, though their connection goes on, and nobody is asked for them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from supervisor.core.egress_wire import Question, Reserve, Settled
+from supervisor.egress.held_bodies import TOO_LONG
+from tests.egress.egress_harness import running_egress, serving
+from tests.egress.h2_client import h2_client
+from tests.fakes.h2_origin import H2Origin, h2_origin
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+HOST = "api.openai.com"
+CALL = "/v1/chat/completions"
+NAMES = {HOST: ("127.0.0.1",)}
+SHORT = """
+from supervisor.egress import held_bodies
+held_bodies.MOST_BODY_BYTES = 1000
+"""
+RAISES = """
+from supervisor.egress.meter import Meter
+
+async def reserve(self, flow):
+    raise RuntimeError("broken by a test")
+
+Meter.reserve = reserve
+"""
+
+
+SLOW = """
+import asyncio
+from supervisor.egress import meter
+
+read = meter.said_by
+
+async def said_by(*args):
+    await asyncio.sleep(1)
+    return await read(*args)
+
+meter.said_by = said_by
+"""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
+    async with h2_origin(authority, HOST) as origin:
+        yield origin
+
+
+@pytest.mark.parametrize(
+    ("preface", "why"),
+    [(SHORT, TOO_LONG), (RAISES, "egress failed while it looked at this")],
+    ids=["its body is too long", "a hook raised"],
+)
+async def test_one_that_is_refused_after_all_is_told_as_that(
+    tmp_path: Path, upstream_ca: Path, h2: H2Origin, preface: str, why: str
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=preface, names=NAMES) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        number, stream = client.ask(CALL, method="POST", end=False)
+        client.send(number, b"x" * 2000, end=True)
+        await client.until(lambda: stream.over)
+        assert stream.status == 403
+        settled = await supervisor.until(Settled)
+        assert (settled.question_id, settled.outcome) == (supervisor.questions[-1].question_id, "failed")
+        assert settled.detail["error"] == why
+    assert h2.untouched
+
+
+async def test_no_budget_is_asked_for_a_call_that_is_given_up_while_its_body_is_looked_at(
+    tmp_path: Path, upstream_ca: Path, h2: H2Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, preface=SLOW, names=NAMES) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        number, _ = client.ask(CALL, method="POST", end=False)
+        await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == CALL)
+        client.send(number, b'{"model": "gpt-5"}', end=True)
+        await asyncio.sleep(0.5)  # so that its body is looked at
+        client.reset(number)
+        settled = await supervisor.until(Settled)
+        assert (settled.outcome, settled.detail["error"]) == ("failed", "the client went away")
+        assert not supervisor.of_type(Reserve)
+    assert not h2.requests
