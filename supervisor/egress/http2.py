@@ -26,7 +26,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import ErrorCode, RequestData, RequestProtocolError, ResponseProtocolError
-from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Server
+from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Connection, Http2Server, StreamState
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from supervisor.egress.bucket import Bucket
@@ -184,6 +184,10 @@ class BoundedHttp2Client(Http2Client):
         if not isinstance(event, RequestProtocolError) or self.stream_queue.pop(event.stream_id, None) is None:
             yield from super()._handle_event(event)
 
+    def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
+        _remember_reset(self, event)
+        return (yield from super().handle_h2_event(event))
+
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)
         # Only behind all that came at once: to h2 a stream is over before its end was told here.
@@ -236,6 +240,7 @@ class BoundedHttp2Server(Http2Server):
         )
 
     def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
+        _remember_reset(self, event)
         if isinstance(event, StreamReset):
             now = asyncio.get_running_loop().time()
             if self._resets.wait_s(now):
@@ -278,6 +283,12 @@ class BoundedHttp2Server(Http2Server):
         data = self.h2_conn.data_to_send()
         if data:
             yield commands.SendData(self.conn, data)
+
+
+def _remember_reset(connection: Http2Connection, event: Event) -> None:
+    """Of a stream whose end came together with its reset, that is told, too: to h2 it is closed before either is, and mitmproxy forgets it at its end."""
+    if isinstance(event, StreamReset):
+        connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
 
 
 def waiting_for(origin: layer.Layer, stream_id: int) -> Waiting:

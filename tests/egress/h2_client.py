@@ -69,6 +69,14 @@ class H2Client:
         self._flush()
         return number, self._streams[number]
 
+    def ask_and_reset(self, path: str) -> None:
+        """A whole request and its reset, in one piece of what is sent."""
+        number = self._h2.get_next_available_stream_id()
+        fields = [(":method", "GET"), (":scheme", "https"), (":authority", self._authority), (":path", path)]
+        self._h2.send_headers(number, fields, end_stream=True)
+        self._h2.reset_stream(number)
+        self._flush()
+
     def send(self, number: int, data: bytes, *, end: bool = False) -> None:
         self._h2.send_data(number, data, end_stream=end)
         self._flush()

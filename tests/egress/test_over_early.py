@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import trustme
+from h2.errors import ErrorCodes
 
 from supervisor.core.egress_wire import Question, Reserve, Settled
 from supervisor.egress.held_bodies import TOO_LONG
 from tests.egress.egress_harness import running_egress, serving
 from tests.egress.h2_client import h2_client
-from tests.fakes.h2_origin import H2Origin, h2_origin
+from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 HOST = "api.openai.com"
@@ -92,3 +93,35 @@ async def test_no_budget_is_asked_for_a_call_that_is_given_up_while_its_body_is_
         assert (settled.outcome, settled.detail["error"]) == ("failed", "the client went away")
         assert not supervisor.of_type(Reserve)
     assert not h2.requests
+
+
+async def test_of_one_whose_reset_comes_together_with_its_end_nothing_goes_out(
+    tmp_path: Path, upstream_ca: Path, h2: H2Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, names=NAMES) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        client.ask_and_reset("/open")
+        settled = await supervisor.until(Settled)
+        assert settled.outcome == "failed"
+        assert "the client went away" in str(settled.detail["error"])
+        assert (await client.answered("/")).status == 200
+    assert h2.requests == ["GET /"]
+
+
+async def test_an_origin_may_say_in_one_breath_that_it_is_over_and_wants_no_more(
+    tmp_path: Path, upstream_ca: Path, h2: H2Origin
+) -> None:
+    async with (
+        running_egress(tmp_path, upstream_ca, names=NAMES) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        number, stream = client.ask("/no-more", method="POST", end=False)
+        client.send(number, b"some")
+        await client.until(lambda: bool(stream.resets))
+        assert (stream.status, stream.body, stream.resets) == (413, HELLO, [ErrorCodes.NO_ERROR])
+        settled = await supervisor.until(Settled)
+        assert (settled.outcome, settled.detail["status"]) == ("done", 413)

@@ -7,6 +7,7 @@
     /gone             no answer, and GOAWAY with the request's `authorization` as its debug data
     /leaving          GOAWAY once a second request came too, of which it takes those that came so far; their answers are told by `answer_last`
     /enough           413 and a greeting once some of the body came; `refuse_more` resets the stream then, as RFC 9113 8.1 has it
+    /no-more          as /enough, and the stream reset in the same breath
     /open             200 and no end, until the client resets the stream
     /lies             as /, but nothing of the body is taken, so that no more of it may come, until `take_up` or `hang_up`
 
@@ -157,11 +158,14 @@ class _Served:
                     self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
                 if self._paths[event.stream_id] == "/echo":
                     self._h2.send_data(event.stream_id, event.data or b"")
-                if self._paths[event.stream_id] == "/enough":
+                if (path := self._paths[event.stream_id]) in ("/enough", "/no-more"):
                     self._paths[event.stream_id] = "/over"
                     self._h2.send_headers(event.stream_id, [(":status", "413")])
                     self._h2.send_data(event.stream_id, HELLO, end_stream=True)
-                    self._origin.enough.append((self, event.stream_id))
+                    if path == "/no-more":
+                        self.refuse_more(event.stream_id)
+                    else:
+                        self._origin.enough.append((self, event.stream_id))
             case TrailersReceived():
                 self._origin.trailers += [(str(name), str(value)) for name, value in event.headers or ()]
             case StreamReset():
