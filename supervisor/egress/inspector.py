@@ -18,8 +18,9 @@ from mitmproxy.addons import core, proxyserver
 from mitmproxy.connection import Connection as AnyConnection
 from mitmproxy.connection import ConnectionState
 from mitmproxy.master import Master
-from mitmproxy.proxy import commands, events, mode_specs
+from mitmproxy.proxy import commands, events, mode_specs, server_hooks
 from mitmproxy.proxy.layers import modes
+from mitmproxy.proxy.layers.http._hooks import HttpResponseHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.utils import asyncio_utils
 
@@ -34,6 +35,7 @@ from supervisor.egress.guard import Guard
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.hooks import Hooks, Straight
 from supervisor.egress.layers import RequestWithdrawn
+from supervisor.egress.looks import BodyPieceHook
 from supervisor.egress.meter import Meter
 from supervisor.egress.questions import Questions
 from supervisor.egress.sessions import ORIGINS_EACH, TOO_MANY, Connection, Sessions
@@ -43,11 +45,15 @@ from supervisor.egress.tls import GuardedTls
 IDLE_TIMEOUT_S = 600
 # How long a slow client gets to read the rest of a response; its connection counts until then.
 LINGER_S = 60.0
+# How long the end of a connection waits for what of it is looked at still.
+LOOKED_S = 2.0
 # How often it is looked whether a connection that is read no further was cut off.
 LOOK_S = 0.1
 # As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
 MOST_ORIGINS = 100
 STREAM_ABOVE = "64k"
+# The hooks that wait for a look, and for nobody.
+_LOOKS = (BodyPieceHook, HttpResponseHook)
 MODE = mode_specs.ProxyMode.parse("regular")
 
 
@@ -66,6 +72,7 @@ class Handler(ProxyConnectionHandler):
         self._sessions = sessions
         self._allowances = allowances
         self._hooks = hooks
+        self._looking: set[asyncio.Task[Any]] = set()
         self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
 
     def cut(self) -> None:
@@ -81,9 +88,28 @@ class Handler(ProxyConnectionHandler):
         ended = self.server_event(RequestWithdrawn(flow_id))
         asyncio_utils.create_task(ended, name="withdraw", keep_ref=True, client=self.client.peername)
 
+    async def hook_task(self, hook: commands.StartHook) -> None:
+        task = asyncio.current_task()
+        if task is not None and isinstance(hook, _LOOKS):
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+        await super().hook_task(hook)
+
     async def handle_hook(self, hook: commands.StartHook) -> None:
         with self.timeout_watchdog.disarm():
+            if isinstance(hook, server_hooks.ClientDisconnectedHook):
+                await self._looked()
             await self._hooks.run(hook)
+
+    async def _looked(self) -> None:
+        """Until nothing of the client's is looked at: what ends in the midst of that is told then, as what it was, and with what was kept of it.
+
+        The layers learn of the end only behind it, and what is told of the connection's end is the last.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOKED_S):
+                while self._looking:
+                    await asyncio.wait(self._looking)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
         """INVARIANT: what one client keeps open to origins is counted as its session's: it gets no descriptors beyond its share by it."""

@@ -63,12 +63,11 @@ async def ended(place: Setting, count: int = 1) -> list[Exchange]:
 
 
 async def kept(place: Setting) -> Bodies:
-    """The bodies of the one exchange, once it has ended and they are told: of one that is cut off that comes last."""
-    await ended(place)
+    """The bodies of the one exchange that was allowed, once its end is told: they are before that. Of one that is cut off the refusal is told first."""
     async with asyncio.timeout(PATIENCE_S):
-        while not (bodies := place.office.network_log.bodies(place.session_id)):
+        while not any(one.verdict == "allow" and one.ended_at is not None for one in await ended(place)):
             await asyncio.sleep(0.01)
-    (found,) = bodies.values()
+    (found,) = place.office.network_log.bodies(place.session_id).values()
     return found
 
 
@@ -146,6 +145,13 @@ async def lend(place: Setting, origin: Origin, secret: str) -> None:
     await place.broker.open_session(place.session_id, place.listener, [bound])
 
 
+async def swap(place: Setting, origin: Origin) -> None:
+    """One that goes out in place of its placeholder."""
+    hosts = (f"origin.test:{origin.port}",)
+    bound = Credential(placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=hosts, scheme="http")
+    await place.broker.open_session(place.session_id, place.listener, [bound])
+
+
 async def test_a_credential_that_egress_knows_is_seen_nowhere(place: Setting, http: Origin) -> None:
     let(place, http)
     await lend(place, http, REAL)
@@ -189,10 +195,7 @@ async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
 async def test_nor_in_halves(place: Setting, http: Origin) -> None:
     """What an origin gives back in halves is cut off; what was kept of it until then shows neither."""
     let(place, http)
-    bound = Credential(
-        placeholder=PLACEHOLDER, secret=REAL, header="authorization", hosts=(f"origin.test:{http.port}",), scheme="http"
-    )
-    await place.broker.open_session(place.session_id, place.listener, [bound])
+    await swap(place, http)
     keep(place)
     first, second = REAL[: len(REAL) // 2], REAL[len(REAL) // 2 :]
     said = f"you sent {first} and then {second}".encode()
@@ -264,3 +267,29 @@ async def test_a_bomb_is_no_more_than_any_other_body(place: Setting, http: Origi
     found = await kept(place)
     assert found.response is not None
     assert len(found.response.text) == MOST_BODY_CHARS
+
+
+async def test_of_an_answer_that_is_looked_at_as_its_client_leaves_the_end_is_told_as_it_was(
+    place: Setting, http: Origin
+) -> None:
+    """All of it had come, which is known only once it was looked at."""
+    let(place, http)
+    await swap(place, http)
+    keep(place)
+    said = gzip.compress(b"0" * 50_000_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    http.respond = lambda _: b"%s%x\r\n%s\r\n0\r\n\r\n" % (head, len(said), said)
+    target = f"origin.test:{http.port}"
+    reader, writer = await Proxy(None, place.session_id, place.port).open()  # type: ignore[arg-type]
+    writer.write(
+        f"GET http://{target}/x HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {PLACEHOLDER}\r\n\r\n".encode()
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    found = await kept(place)
+    assert found.response is not None
+    assert len(found.response.text) == MOST_BODY_CHARS
+    (one,) = await ended(place)
+    assert one.status == 200
+    assert ("Content-Encoding", "gzip") in one.response_headers
