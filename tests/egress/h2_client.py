@@ -10,6 +10,7 @@ from pathlib import Path
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import (
+    AlternativeServiceAvailable,
     ConnectionTerminated,
     DataReceived,
     Event,
@@ -28,6 +29,7 @@ class Stream:
     """What came of one request so far. `over`: it ended or was reset, by these codes."""
 
     status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     trailers: dict[str, str] = field(default_factory=dict)
     over: bool = False
@@ -35,7 +37,7 @@ class Stream:
 
 
 class H2Client:
-    """One connection inside of CONNECT. `lost`: the other side ended the connection. What comes of a stream in `lies` isn't taken."""
+    """One connection inside of CONNECT. `lost`: the other side ended the connection. `elsewhere` is how often it was sent to another service. What comes of a stream in `lies` isn't taken."""
 
     def __init__(self, authority: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._authority, self._reader, self._writer = authority, reader, writer
@@ -45,6 +47,7 @@ class H2Client:
         self._streams: defaultdict[int, Stream] = defaultdict(Stream)
         self._changed = asyncio.Condition()
         self.lost = False
+        self.elsewhere = 0
         self.lies: set[int] = set()
         self._flush()
 
@@ -136,10 +139,14 @@ class H2Client:
         if isinstance(event, ConnectionTerminated):
             self.lost = True
             return
+        if isinstance(event, AlternativeServiceAvailable):
+            self.elsewhere += 1
+            return
         stream = self._streams[getattr(event, "stream_id", 0) or 0]
         match event:
             case ResponseReceived():
-                stream.status = int(dict(event.headers or ()).get(":status", 0))
+                stream.headers = {str(name): str(value) for name, value in event.headers or ()}
+                stream.status = int(stream.headers.get(":status", 0))
             case DataReceived():
                 stream.body += event.data or b""
                 if event.stream_id not in self.lies:

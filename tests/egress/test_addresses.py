@@ -131,6 +131,19 @@ async def test_gatehouse_is_refused_even_where_a_rule_names_it(
     assert http.untouched
 
 
+@pytest.mark.parametrize("host", LOOPBACK)
+async def test_gatehouse_is_refused_in_every_spelling(proxy_with_table: Proxy, http: Origin, host: str) -> None:
+    """Its listener at 127.0.0.1, and what may be one at ::1, as `app` says of itself; the rules name any address here."""
+    proxy_with_table.forbid(("127.0.0.1", http.port), ("::1", http.port))
+    target = f"{host}:{http.port}"
+    for request in (
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n",
+        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
+    ):
+        assert status_of(await proxy_with_table.send(request.encode())) in (400, 403)
+    assert http.untouched
+
+
 async def test_a_listener_on_every_address_is_refused_at_each(proxy_with_table: Proxy, http: Origin) -> None:
     proxy_with_table.forbid(("0.0.0.0", http.port))
     target = f"127.0.0.2:{http.port}"

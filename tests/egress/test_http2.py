@@ -71,6 +71,16 @@ async def test_streams_of_one_connection_are_judged_each_on_its_own(
     assert origin.requests == ["GET /one", "GET /two", "GET /held"]
 
 
+async def test_nobody_is_sent_round_by_http3(proxy: Proxy, origin: H2Origin, ca_file: Path) -> None:
+    """An origin may say where else it is by a header, and by frames of HTTP/2 (RFC 7838 3 and 4)."""
+    async with h2_client(proxy, at(origin), ca_file) as client:
+        for _ in range(2):  # what is said between two requests, too
+            stream = await client.answered("/elsewhere")
+            assert (stream.status, stream.body, stream.headers["x-kept"]) == (200, HELLO, "1")
+            assert "alt-svc" not in stream.headers
+        assert client.elsewhere == 0
+
+
 @pytest.mark.parametrize("says_yes", [True, False])
 async def test_a_stream_that_is_reset_while_it_is_held_goes_nowhere(
     proxy: Proxy, origin: H2Origin, ca_file: Path, says_yes: bool

@@ -388,7 +388,7 @@ async def test_a_flood_while_the_answer_is_awaited_is_cut_off(tunnels: Proxy, or
     writer.write(bytes(8_000_000))
     assert await rest(reader) == b""
     writer.close()
-    assert not origin.received
+    assert await origin.untouched()
 
 
 async def test_a_client_that_leaves_while_held_is_not_waited_for(tunnels: Proxy, origin: Listener) -> None:
@@ -398,7 +398,7 @@ async def test_a_client_that_leaves_while_held_is_not_waited_for(tunnels: Proxy,
     question = await tunnels.supervisor.until(Question)
     writer.close()
     await tunnels.supervisor.until_one(lambda one: one == Abandoned(question_id=question.question_id))
-    assert not origin.received
+    assert await origin.untouched()
 
 
 async def test_an_origin_that_can_not_be_reached_is_a_502_with_the_reason(tunnels: Proxy) -> None:
@@ -414,7 +414,7 @@ async def test_gatehouse_is_never_dialled(tunnels: Proxy, origin: Listener) -> N
     with pytest.raises(RefusedTunnelError) as refused:
         await tunnels.tunnel(f"{HOST}:{origin.port}", trust=Path(__file__))
     assert "Gatehouse itself" in refused.value.body["why"]
-    assert not origin.received
+    assert await origin.untouched()
 
 
 async def test_a_host_with_a_credential_is_looked_into_whatever_is_said(
@@ -484,4 +484,4 @@ async def test_a_denied_connection_reaches_nobody(tunnels: Proxy, origin: Listen
         tunnels.supervisor.decide = decide
         with pytest.raises(RefusedTunnelError):
             await tunnels.tunnel(f"{HOST}:{origin.port}", trust=Path(__file__))
-    assert not origin.received
+    assert await origin.untouched()

@@ -198,6 +198,11 @@ class _Served:
                 self._h2.end_stream(stream_id)
             case "/gone":
                 self._h2.close_connection(additional_data=self._brought)
+            case "/elsewhere":  # by a frame for the origin, by one for this stream, and by a header
+                self._h2.advertise_alternative_service(b'h3=":443"', origin=b"https://origin.test")
+                self._h2.advertise_alternative_service(b'h3=":443"', stream_id=stream_id)
+                self._h2.send_headers(stream_id, [(":status", "200"), ("alt-svc", 'h3=":443"'), ("x-kept", "1")])
+                self._h2.send_data(stream_id, HELLO, end_stream=True)
             case "/trailers":
                 self._h2.send_headers(stream_id, [(":status", "200")])
                 self._h2.send_data(stream_id, HELLO)
