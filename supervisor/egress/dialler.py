@@ -19,11 +19,11 @@ import uvloop
 
 from supervisor.egress import addresses
 from supervisor.egress.ends import GoneError
+from supervisor.egress.refusals import NOT_DIALLED
 
 CONNECT_TIMEOUT_S = 15.0
 # Of so many sets of addresses it is remembered which of them answered.
 MOST_ANSWERED = 1024
-_NOTHING = "nothing was allowed to be dialled here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PinnedLoop(uvloop.Loop):
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Connect to the first pinned address that answers. `OSError` where there is none, or nothing may be dialled."""
         if options.get("local_addr") or options.get("sock"):
-            raise OSError(_NOTHING)
+            raise OSError(NOT_DIALLED.why)
         return await self.hold(protocol_factory, await self.dial(host, port))
 
     async def dial(self, host: str, port: int, waits: Waits = lambda give_up: None) -> socket.socket:
@@ -69,7 +69,7 @@ class PinnedLoop(uvloop.Loop):
         """
         pin = PIN.get()
         if pin is None or (host, port) != (pin.host, pin.port):
-            raise OSError(_NOTHING)
+            raise OSError(NOT_DIALLED.why)
         last: OSError = OSError("the name has no address")
         in_order = self._in_order(pin)
         for address in in_order:
@@ -161,7 +161,7 @@ class PinnedLoop(uvloop.Loop):
 
     async def sock_connect(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Nothing connects but by `create_connection`."""
-        raise OSError(_NOTHING)
+        raise OSError(NOT_DIALLED.why)
 
 
 def _is_connected(sock: socket.socket, address: str, port: int) -> bool:

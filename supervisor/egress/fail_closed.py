@@ -84,7 +84,7 @@ def refuse_client(client: mitm_connection.Client) -> None:
 
 def refuse_server(data: server_hooks.ServerConnectionHookData) -> None:
     PIN.set(None)
-    data.server.error = "nothing was allowed to be dialled here"
+    data.server.error = refusals.NOT_DIALLED.why
 
 
 def refuse_layer(data: mitm_layer.NextLayer) -> None:

@@ -217,16 +217,16 @@ class GuardedStream(HttpStream):
             return
         self.flow.error = flow.Error(event.message)
         yield HttpErrorHook(self.flow)
-        yield from self.refuse(502)
+        yield from self.refuse()
 
-    def refuse(self, status: int | None = None) -> layer.CommandGenerator[None]:
+    def refuse(self) -> layer.CommandGenerator[None]:
         """Answer with the reason, and take no further part."""
         self.refused = True
         state = exchange.of(self.flow)
         if state.question_id is not None:
             # Allowed first, and not refused by who would tell: its body is too long, or a hook raised.
             yield HttpErrorHook(self.flow)
-        version, status = self.flow.request.http_version, status or status_of(state.refusal)
+        version, status = self.flow.request.http_version, status_of(state.refusal)
         response = refusal_response(state.refusal, version, state.model_error, status)
         self.flow.response = response
         self.flow.live = False

@@ -43,6 +43,11 @@ BROKEN = Refusal(
     why="egress failed while it looked at this",
     remedy=TELL_OPERATOR,
 )
+# As it is told by who dials, whose text alone mitmproxy passes on.
+NOT_DIALLED = Refusal(
+    why="nothing was allowed to be dialled here",
+    remedy=TELL_OPERATOR,
+)
 
 
 # Fatal alerts `access_denied` and `internal_error`: RFC 8446 6.2.
@@ -71,8 +76,8 @@ def of_answer(answer: Answer) -> Refusal:
 
 
 def status_of(refusal: Refusal) -> int:
-    """The status of a refusal: of one for now only, another than of one that stays."""
-    return 503 if refusal.error == "busy" else 403
+    """The status of a refusal: of one for now only, and of an origin's failure, another than of one that stays."""
+    return {"busy": 503, "unreachable": 502}.get(refusal.error, 403)
 
 
 def as_http(refusal: Refusal, status: int = 403) -> bytes:

@@ -6,7 +6,7 @@ It is separate so that the words stand in one place. It decides nothing.
 import re
 
 from supervisor.egress.checks import DEFAULT_PORTS
-from supervisor.egress.refusals import Refusal
+from supervisor.egress.refusals import NOT_DIALLED, Refusal
 
 # How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`, and by a client that hangs up.
 _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
@@ -41,6 +41,8 @@ def of_client(error: str, host: str, port: int) -> Refusal:
 
 def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> Refusal:
     """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`, all of it."""
+    if NOT_DIALLED.why in error:  # that was us, and not the origin
+        return NOT_DIALLED
     remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"
     said = _QUOTED.split(error, maxsplit=1)[0].replace(_OF_EITHER, "stream reset").rstrip(": ")[:_MOST_SHOWN]
     if has_begun:

@@ -150,31 +150,36 @@ AFTER += [",".join(f"{how}.{hook}" for hook in REST) for how in ("Guard", "Raw")
 BROKEN_S = 3.0
 
 
-async def attempts(
+async def answers(
     proxy: Proxy, http: Origin, https: Origin, ca_file: Path, patience_s: float = PATIENCE_S
-) -> list[int]:
-    """The status of a plain request and of one by CONNECT and TLS; 0 where the connection was just cut, or nothing came."""
+) -> list[bytes]:
+    """The answer to a plain request and to one by CONNECT and TLS; nothing where the connection was just cut, or nothing came."""
     target = f"origin.test:{http.port}"
-    plain = 0
+    plain = b""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            plain = status_of(await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()))
+            plain = await proxy.send(f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     target = f"origin.test:{https.port}"
     try:
         async with asyncio.timeout(patience_s):
             reader, writer = await proxy.tunnel(target, trust=ca_file)
     except RefusedTunnelError as refused:
-        return [plain, status_of(refused.answer)]
+        return [plain, refused.answer]
     except (ssl.SSLError, OSError, asyncio.IncompleteReadError, TimeoutError):
-        return [plain, 0]
+        return [plain, b""]
     writer.write(f"GET / HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     try:
         async with asyncio.timeout(patience_s):
-            return [plain, status_of(await answer_of(reader))]
+            return [plain, await answer_of(reader)]
     except (OSError, asyncio.IncompleteReadError, TimeoutError):
-        return [plain, 0]
+        return [plain, b""]
     finally:
         writer.close()
+
+
+async def attempts(proxy: Proxy, http: Origin, https: Origin, ca_file: Path) -> list[int]:
+    """The status of each of them; 0 where nothing came."""
+    return [status_of(one) for one in await answers(proxy, http, https, ca_file)]
 
 
 async def test_the_harness_lets_through_what_is_not_broken(
@@ -183,6 +188,31 @@ async def test_the_harness_lets_through_what_is_not_broken(
     async with running_egress(tmp_path, upstream_ca, broken="nothing") as supervisor, serving(supervisor, "s") as proxy:
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
         assert await attempts(proxy, http, https, ca_file) == [200, 200]
+
+
+# What an agent and its user are told where HTTP can be answered: 403 and why, of a plain request and of one by CONNECT and TLS.
+TOLD = {
+    "Raw.requestheaders": "no verdict was given",
+    **dict.fromkeys(("Guard.server_connect", "Raw.server_connect"), "nothing was allowed to be dialled here"),
+}
+FAILED = "egress failed while it looked at this"
+# Not there: in TLS, or before it is known what a client speaks, where the connection can only be ended; and where what it sends isn't counted any more.
+UNTOLD = {
+    *("Guard.client_connected", "Guard.next_layer", "Raw.next_layer", "Held.connection_made", "Held.data_received"),
+    *(
+        "Client.connection_made",
+        "exchange.of",
+        "Allowances.take",
+        "Allowances.cover",
+        "Session.use",
+        "Handler._is_covered",
+    ),
+}
+# Where that is known of a plain request only.
+UNTOLD_IN_TLS = {
+    *("Front._look_into", "Egress._look_inside", "inspector._build", "inspector._streams", "Guard.tls_clienthello"),
+    *("Raw.tls_clienthello", "GuardedTls.tls_start_client", "checks.server_name"),
+}
 
 
 # Where a part is only on one of the two paths, the other path goes on.
@@ -202,12 +232,18 @@ async def test_a_part_that_raises_lets_nothing_through(
 ) -> None:
     async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
         ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
-        plain, tls = await attempts(proxy, http, https, ca_file, BROKEN_S)
-    assert tls != 200
+        plain, tls = await answers(proxy, http, https, ca_file, BROKEN_S)
+    assert status_of(tls) != 200
     assert not https.received
     if part.partition(".")[2] not in ONE_PATH:
-        assert plain != 200
+        assert status_of(plain) != 200
         assert http.untouched
+        if part not in UNTOLD:
+            assert (status_of(plain), body_of(plain)["why"]) == (403, TOLD.get(part, FAILED))
+    if part == "GuardedTls.tls_start_server":  # of an origin whose TLS failed, whoever's fault that was
+        assert (status_of(tls), body_of(tls)["error"]) == (502, "unreachable")
+    elif part not in UNTOLD | UNTOLD_IN_TLS:
+        assert (status_of(tls), body_of(tls)["why"]) == (403, TOLD.get(part, FAILED))
     assert "text of a client" not in capfd.readouterr().err
 
 
