@@ -55,6 +55,54 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
     assert Redactor(["a", ""]).text("banana") == "banana"
 
 
+# Apart, or those who look for secrets in what is pushed would find some here.
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        ("sk_live_", "4eC39HqLyjWDarjtT1zdp7dc"),
+        ("rk_live_", "51" + "aB3" * 33),
+        ("sk_test_", "4eC39HqLyjWDarjtT1zdp7dc"),
+        ("rk_prod_", "4eC39HqLyjWDarjtT1zdp7dc"),
+        ("whsec_", "aB3/" * 8),
+        ("AIza", "SyA1" + "aB3_-" * 6 + "x"),
+        ("GOCSPX-", "aB3_" * 7),
+        ("ya29.", "a0Af" + "aB3_" * 10),
+        ("hf_", "aB" * 17),
+        ("gsk_", "aB3x" * 13),
+        ("xai-", "aB3x" * 20),
+        ("pplx-", "aB3x" * 12),
+        ("SG.", f"{'aB3_-x' * 3}aB3x.{'aB3_-x' * 7}a"),
+        ("dop_v1_", "0a1b" * 16),
+        ("shpat_", "0a1b" * 8),
+        ("dckr_pat_", "aB3_" * 7),
+        ("hvs.", "aB3_" * 23),
+        ("ops_eyJ", "aB3x" * 70 + "=="),
+        ("AGE-SECRET-KEY-1", "QPZRY9X8GF" * 5 + "QPZRY9X8"),
+        ("glsa_", f"{'aB3x' * 8}_0a1b2c3d"),
+        ("glc_", "aB3x" * 20 + "="),
+        ("glrt-", "aB3_-x" * 4),
+        ("xapp-", f"1-A0123456789-1234567890123-{'0a1b' * 16}"),
+        ("xoxe-", f"1-{'AB3X' * 30}"),
+        ("sntryu_", "0a1b" * 16),
+        ("lin_api_", "aB3x" * 10),
+        ("ntn_", "12345678901" + "aB3x" * 8 + "abc"),
+        ("PMAK-", f"{'0a1b' * 6}-{'0a1b' * 8}0a"),
+        ("dapi", "0a1b" * 8),
+        ("pul-", "0a1b" * 10),
+        ("pscale_tkn_", "aB3_" * 10),
+        ("tskey-", f"auth-k123456CNTRL-{'aB3x' * 8}"),
+        ("rubygems_", "0a1b" * 12),
+    ],
+)
+def test_shapes_of_many_services_go(first: str, rest: str) -> None:
+    token = first + rest
+    assert Redactor().text(f"curl -u {token}: https://{token}:@api.test/ 'x={token}'") == (
+        f"curl -u {MARK}: https://{MARK}:@api.test/ 'x={MARK}'"
+    )
+    action = Exec(command=f"X={token} true")
+    assert redacted(action, Redactor()) == Exec(command=f"X={MARK} true")
+
+
 @pytest.mark.parametrize(
     "before",
     [
@@ -104,6 +152,14 @@ def test_one_that_looks_like_nothing_else_is_known_within_a_word(before: str, ke
         "https://desk-proj-of-somebody-else.test/",
         "task-or-v1-compatible-runner",
         "12task-runner-configuration",
+        "pytest tests/task_test_configurationofeachrunner.py::disk_live_migrationswithoutanydowntime",
+        "def test_task_live_reloads_the_configuration_of_2_runners():",
+        "pip install hf_transfer hf_xet && python convert_hf_to_gguf.py shelf_life_of_each_product_in_2024",
+        "risk_test_results_2024_final.csv",
+        "from dapi import dapi_client; dapifacade; capital.SG.example.org/SG.html",
+        "helm install hvs.example.org/chart pul-request ntn_client glc_context glsa_list opengl-rt-core",
+        "https://xai-of-somebody-else-with-a-long-name.test/pplx-proxy/tskey-",
+        "notes/dckr_setup.md rubygems_mirror.rb lin_api_client.py shpat_ whsec_secret AIzawa ops_eyJ",
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
@@ -166,7 +222,18 @@ def test_a_key_with_its_headers_goes_whole_also_where_its_lines_are_escaped() ->
 
 
 @pytest.mark.parametrize(
-    "beginning", ["eyJ", "eyJaaaaaaaa.", "://a:", "-----BEGIN PRIVATE KEY-----\n", "sk-", "Bearer "]
+    "beginning",
+    [
+        "eyJ",
+        "eyJaaaaaaaa.",
+        "://a:",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "sk-",
+        "Bearer ",
+        "sk_live_",
+        "SG.aaaaaaaaaaaaaaaaaaaa.",
+        "tskey-",
+    ],
 )
 def test_a_flood_of_beginnings_is_read_in_one_go(beginning: str) -> None:
     # An agent prints it, and the supervisor's event loop redacts it: it took minutes.
