@@ -160,8 +160,10 @@ def _override(request: Head) -> str | None:
 
 def headers(request: Head) -> str | None:
     """Whether the headers frame the request in one way only, and ask for no other protocol."""
-    if len(request.headers) > MOST_HEADERS or sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
-        return "the request has too many headers"
+    if len(request.headers) > MOST_HEADERS:
+        return f"the request has more than {MOST_HEADERS} headers"
+    if sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
+        return f"the headers of the request are longer than {MOST_HEAD_BYTES >> 10} KiB together"
     # Once for all: it is asked of each connection and each request.
     names = [name.lower() for name, _ in request.headers]
     for name, value in request.headers:

@@ -118,19 +118,18 @@ class BoundedHttp1Client(Http1Client):
         for command in super().read_headers(event):
             said = command.event if isinstance(command, ReceiveHttp) else None
             if isinstance(said, ResponseHeaders) and len(said.response.headers.fields) > MOST_ANSWER_FIELDS:
-                yield from self._too_long()
+                yield from self._refuse(f"the response has more than {MOST_ANSWER_FIELDS:,} header fields")
                 break
             yield command
         if self.state == self.read_headers and self.stream_id and len(self.buf) > MOST_ANSWER_HEAD_BYTES:
-            yield from self._too_long()
+            yield from self._refuse(f"the head of the response is longer than {MOST_ANSWER_HEAD_BYTES >> 10} KiB")
 
-    def _too_long(self) -> layer.CommandGenerator[None]:
+    def _refuse(self, why: str) -> layer.CommandGenerator[None]:
         assert self.stream_id is not None
         self.buf.maybe_extract_at_most(len(self.buf))
         self.state = self.done
         yield commands.CloseConnection(self.conn)
-        error = "the head of the response is too long"
-        yield ReceiveHttp(ResponseProtocolError(self.stream_id, error, ErrorCode.GENERIC_SERVER_ERROR))
+        yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
 
 
 def _framed(request: http.Request) -> http.Request:

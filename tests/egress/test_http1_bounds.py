@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from supervisor.core.egress_wire import Question
-from supervisor.egress import inspector
-from supervisor.egress.checks import MOST_HEAD_BYTES
+from supervisor.egress import checks, inspector
+from supervisor.egress.checks import MOST_HEAD_BYTES, MOST_HEADERS
 from supervisor.egress.ends import MOST_HELD_BYTES, Held
 from supervisor.egress.http1 import MOST_ANSWER_FIELDS, MOST_ANSWER_HEAD_BYTES
 from tests.egress.egress_harness import FakeSupervisor, Origin, Proxy, allow, answer_of, body_of, status_of
@@ -83,7 +83,7 @@ async def test_a_head_that_an_origin_never_ends_is_no_answer(proxy: Proxy, begin
     async with answered_by(begin, piece) as (endless, at):
         answer = await proxy.send(request_to(at))
         assert status_of(answer) == 502
-        assert "the head of the response is too long" in body_of(answer)["why"]
+        assert "the head of the response is longer than 320 KiB" in body_of(answer)["why"]
         assert await endless.written < MUCH_BYTES
 
 
@@ -94,7 +94,7 @@ async def test_nor_is_one_of_more_fields_than_anybody_sends(proxy: Proxy, http: 
         http.respond = lambda _, head=head: head + b"\r\nok"  # type: ignore[misc]
         answer = await proxy.send(request_to(http))
         assert status_of(answer) == (200 if fields < MOST_ANSWER_FIELDS else 502)
-    assert "the head of the response is too long" in body_of(answer)["why"]
+    assert "the response has more than 2,000 header fields" in body_of(answer)["why"]
 
 
 @pytest.mark.parametrize(("begin", "piece"), NEVER_ENDS.values(), ids=NEVER_ENDS)
@@ -201,3 +201,11 @@ async def test_what_cant_be_read_is_answered_once(proxy: Proxy, http: Origin, he
     writer.close()
     assert status_of(answer) == 400
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_request_of_more_headers_than_anybody_sends_says_so(proxy: Proxy, http: Origin) -> None:
+    answer = await proxy.send(request_to(http, "a: b\r\n" * MOST_HEADERS))
+    assert "the request has more than 200 headers" in body_of(answer)["why"]
+    assert http.received == b""
+    long = checks.Head("GET", "https", b"/", "origin.test", ((b"a", b"x" * MOST_HEAD_BYTES),), "HTTP/2.0")
+    assert checks.headers(long) == "the headers of the request are longer than 64 KiB together"
