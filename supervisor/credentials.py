@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from supervisor import plain_files
 from supervisor import settings as environment
 from supervisor.core.credentials import (
     Binding,
@@ -91,13 +92,14 @@ class NamedSecrets:
 def _bindings(file: Path) -> tuple[Binding, ...]:
     """INVARIANT: nobody else says which command is run and where a credential goes."""
     try:
-        with file.open(encoding="utf-8") as opened:
+        with os.fdopen(plain_files.opened(file), encoding="utf-8") as opened:
             facts = os.fstat(opened.fileno())
             text = opened.read()
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: {error}", "give the file with GATEHOUSE_CREDENTIALS") from error
+        why = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"{file}: {why}", "give the file with GATEHOUSE_CREDENTIALS") from error
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UserError(f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}")
     if facts.st_uid not in (os.geteuid(), 0):
@@ -121,7 +123,7 @@ async def _value(binding: Binding, folder: Path, told_in: Path) -> str:
 def _of_file(binding: Binding, path: Path) -> str:
     """The content of a file that nobody else can read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except OSError as error:
         why = "it is a symlink, which isn't followed" if error.errno == errno.ELOOP else error.strerror
         raise UserError(
@@ -129,8 +131,8 @@ def _of_file(binding: Binding, path: Path) -> str:
         ) from None
     with os.fdopen(descriptor, "rb") as file:
         facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077 or facts.st_uid != os.geteuid():
-            raise UserError(f"{path}: others can read it, or it is no file of yours", f"chmod 600 {path}")
+        if facts.st_mode & 0o077 or facts.st_uid != os.geteuid():
+            raise UserError(f"{path}: others can read it, or it belongs to somebody else", f"chmod 600 {path}")
         return file.read(MOST_BYTES).decode("utf-8", "replace").strip()
 
 

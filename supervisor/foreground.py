@@ -21,6 +21,7 @@ from typing import Any
 import structlog
 
 from supervisor import client as running
+from supervisor import plain_files
 from supervisor.clock import Clock, RealClock
 from supervisor.core.copy_progress import left
 from supervisor.core.display import visible
@@ -295,7 +296,7 @@ def _check(settings: Settings) -> None:
     from supervisor.core.policy_text import parse_policy
 
     try:
-        parse_policy(settings.policy_file.read_text(encoding="utf-8"), str(settings.policy_file))
+        parse_policy(plain_files.read_text(settings.policy_file), str(settings.policy_file))
     except OSError as error:
         raise PolicyError(
             f"{settings.policy_file}: {error.strerror}", "give a policy with --policy or GATEHOUSE_POLICY"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from supervisor import whole_files
+from supervisor import plain_files, whole_files
 from supervisor.clock import Clock
 from supervisor.core import policy_yaml
 from supervisor.core.actions import Effect
@@ -77,7 +77,7 @@ class _File:
 
     def _load(self) -> Policy:
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = plain_files.read_text(self.path)
         except FileNotFoundError:
             if self._required or self.policy is not None:
                 raise
@@ -188,7 +188,7 @@ class PolicyFiles:
     def _read_saved(self) -> dict[str, Any]:
         path = self._saved.path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = plain_files.read_text(path)
         except FileNotFoundError:
             return {"version": 1}
         parse_policy(text, str(path))  # never build on a file that can't be used

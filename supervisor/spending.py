@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from sqlalchemy import Connection, Engine
 
+from supervisor import plain_files
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.budget import (
@@ -313,6 +314,7 @@ class Spending:
 def read_prices(path: Path) -> PriceTable:
     """The price table of a file; `UserError` where it can't be read or used."""
     try:
-        return parse_prices(path.read_text(encoding="utf-8"), str(path))
+        return parse_prices(plain_files.read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}", "give the price table with GATEHOUSE_PRICES") from error
+        why = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"{path}: {why}", "give the price table with GATEHOUSE_PRICES") from error

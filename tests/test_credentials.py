@@ -184,7 +184,7 @@ async def test_what_a_command_says_must_be_one_word(tmp_path: Path, said: str) -
 async def test_a_file_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     os.mkfifo(tmp_path / "secrets" / "it", 0o600)
-    with pytest.raises(UserError, match="no file of yours"):
+    with pytest.raises(UserError, match="it is a FIFO, and only a file is read"):
         await load(tmp_path, "{preset: openai}")
 
 

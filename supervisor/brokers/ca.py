@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from supervisor import whole_files
+from supervisor import plain_files, whole_files
 from supervisor.clock import Clock
 from supervisor.errors import UserError
 
@@ -69,7 +69,7 @@ def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
     try:
         if key_file.stat().st_mode & 0o077:
             return f"`{key_file}` can be read by others", f"chmod 600 `{key_file}`, or {remedy}"
-        key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+        key = serialization.load_pem_private_key(plain_files.read_bytes(key_file), None)
         certificate = _certificate(key_file)
     except (OSError, ValueError, TypeError) as error:
         return f"`{key_file}` can't be used: {type(error).__name__}", remedy
@@ -98,12 +98,13 @@ def write_bundle(target: Path, *sources: Path) -> Path:
     parts = []
     for source in sources:
         try:
-            found = _CERTIFICATE_BLOCK.findall(source.read_text("latin-1").replace("\r\n", "\n"))
+            found = _CERTIFICATE_BLOCK.findall(plain_files.read_text(source, "latin-1").replace("\r\n", "\n"))
             # By OpenSSL, which will read the bundle: stricter readers refuse authorities that systems still carry.
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(found))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"`{source}` is not a PEM file of certificates: {type(error).__name__}", "check the path"
+                f"`{source}` is not a PEM file of certificates: {getattr(error, 'strerror', None) or type(error).__name__}",
+                "check the path",
             ) from error
         parts += [f"{block}\n" for block in found]
     _replace(target, "".join(parts).encode("ascii"), 0o644)
@@ -168,7 +169,7 @@ def _create(now: float) -> bytes:
 
 
 def _certificate(path: Path) -> x509.Certificate:
-    return x509.load_pem_x509_certificates(path.read_bytes())[0]
+    return x509.load_pem_x509_certificates(plain_files.read_bytes(path))[0]
 
 
 def _write_new(path: Path, data: bytes) -> None:

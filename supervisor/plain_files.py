@@ -1,0 +1,54 @@
+"""What a person told us to read: policies, prices, credentials, authorities. Only a file is read, never a FIFO, a socket or a device.
+
+Opening a FIFO waits until somebody writes to it, and a device may have no end: one in a file's place held up the start, and every verdict after it.
+A link to a file is one, but where `opened` is told to follow none.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def opened(path: Path, flags: int = 0) -> int:
+    """A descriptor to read from; `OSError`, whose `strerror` says why, also where it isn't a file."""
+    # Looked at first: to open some devices is to act on them. And again, since another may lie there by then.
+    facts = path.stat(follow_symlinks=not flags & os.O_NOFOLLOW)
+    if not stat.S_ISLNK(facts.st_mode):
+        _check(facts, path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | flags)
+    try:
+        _check(os.fstat(descriptor), path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole of a file."""
+    with os.fdopen(opened(path), "rb") as file:
+        return file.read()
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """The same as text, as `Path.read_text` gives it; `UnicodeDecodeError` where it is none."""
+    with os.fdopen(opened(path), encoding=encoding) as file:
+        return file.read()
+
+
+def _check(facts: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise OSError(
+            errno.EINVAL,
+            f"it is {_KINDS.get(stat.S_IFMT(facts.st_mode), 'no file')}, and only a file is read",
+            str(path),
+        )
