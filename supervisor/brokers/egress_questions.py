@@ -278,10 +278,7 @@ class EgressQuestions:
             )
         passing = self._passing(action, grant.rule, question.session_id)
         looks_inside = action.operation != "connect" or passing.looks_inside
-        by_rules = grant.request_id is None
-        if not looks_inside:
-            self._goes_on(question, action, judged, by_person=not by_rules)
-        elif action.operation == "request" and question.after is None:
+        if not looks_inside or (action.operation == "request" and question.after is None):
             self._goes_on(question, action, judged, by_person=by_person)
         return Answer(
             question_id=question.question_id,
@@ -292,7 +289,7 @@ class EgressQuestions:
             private_ok=private_ok,
             settle=True,
             look_inside=looks_inside,
-            lasts=by_rules and not passing.is_limited,
+            lasts=grant.request_id is None and not passing.is_limited,
         )
 
     def _goes_on(self, question: Question, action: Network, judged: Network, *, by_person: bool) -> None:

@@ -171,6 +171,27 @@ async def test_a_rule_for_one_use_holds_as_long_as_the_connection_that_used_it(p
                 pass
 
 
+async def test_a_tunnel_that_a_saved_rule_let_through_while_it_was_asked_about_ends_with_the_rule(
+    place: Setting, https: Origin
+) -> None:
+    """As a request does: a person said yes to the rule, not to this connection."""
+    place.office.policy(f"allow:\n  - network(127.0.0.1:{https.port})\n")
+
+    async def save() -> str:
+        await place.office.asked()
+        saved = place.office.policies.add_rule("allow", f"network(origin.test:{https.port})", why="", by="tester")
+        place.office.gate.rejudge_pending(by="the new rule")
+        return saved
+
+    saving = asyncio.create_task(save())
+    async with tunnel(place, https) as streams:
+        place.broker.reconsider()
+        assert status_of(await get(streams, https)) == 200
+        place.office.policies.remove_rule(await saving)
+        place.broker.reconsider()
+        await is_cut(streams)
+
+
 async def test_a_session_that_ends_cuts_its_tunnels(place: Setting, https: Origin) -> None:
     place.office.policy(rules(https))
     async with tunnel(place, https) as streams:
