@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -194,20 +195,36 @@ def _way(ours: Ours, session: str, trust: Path) -> Way:
 
 
 def _verdicts() -> list[Figure]:
-    """A verdict on a connection, under many host rules and under few; no two of one host, so that none is remembered."""
+    """Verdicts under many rules and under few: on a connection, rules about as many hosts; on a request, denials of as many paths of its
+    host, each of which is compared with every spelling. No two are of one host, or one path, so that none is remembered."""
     asked = iter(range(10_000_000))
 
-    def verdict(policy: Policy) -> None:
+    def connection(policy: Policy) -> None:
         for _ in range(100):
             host = f"api.host{next(asked)}.example.com"
             evaluate(policy, Network(operation="connect", host=host, port=443), now=0.0)
 
-    many, few = (
-        policy_from_data({"allow": [f"network(*.host{number}.example.com)" for number in range(count)]})
-        for count in (RULES, 10)
+    def request(policy: Policy) -> None:
+        for _ in range(100):
+            number = next(asked)
+            path = f"/org{number % RULES}/{number}"
+            action = Network(
+                operation="request", host="api.example.com", port=443, scheme="https", method="GET", path=path
+            )
+            evaluate(policy, action, now=0.0)
+
+    cases = (
+        ("connection", connection, "allow", "network(*.host{}.example.com)"),
+        ("request", request, "deny", "network(* https://api.example.com/org{}/never/**)"),
     )
-    ours, baseline = (ms * 10 for ms in interleaved_ms(lambda: verdict(many), lambda: verdict(few)))
-    return [Figure("verdict on a connection, 1,000 rules", ours, "us", baseline, "10 rules", limit=100)]
+    figures = []
+    for what, verdict, effect, rule in cases:
+        many, few = (
+            policy_from_data({effect: [rule.format(number) for number in range(count)]}) for count in (RULES, 10)
+        )
+        ours, baseline = (ms * 10 for ms in interleaved_ms(partial(verdict, many), partial(verdict, few)))
+        figures.append(Figure(f"verdict on a {what}, 1,000 rules", ours, "us", baseline, "10 rules", limit=100))
+    return figures
 
 
 # -- the client --------------------------------------------------------------------------------------------------------

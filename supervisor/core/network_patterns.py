@@ -101,15 +101,29 @@ class NetworkPattern(NamedTuple):
             return False
         if not broad:
             return not target.path.has_empty_segments and self.glob.matches(target.path.text[1:])
-        return any(_fits(self.glob, self.folded, one) for one in (target.path.text, *target.path.readings))
+        glob, folded = self.glob, self.folded
+        return any(glob.matches(written) or folded.matches(letters) for written, letters in spellings(target.path))
+
+    @property
+    def broad_start(self) -> str:
+        """What the letters of every spelling that it covers broadly start with; "" where nothing is known of them.
+
+        INVARIANT: never too long. What isn't ASCII may become other letters, and the letter before it another one with it.
+        """
+        if self.glob is None:
+            return ""
+        start = self.glob.start
+        same = next((at for at, char in enumerate(start) if not char.isascii()), len(start))
+        return start[: max(0, same - 1)].lower()
 
 
-def _fits(glob: Glob, folded: Glob, path: str) -> bool:
-    relative = path.removeprefix("/")
-    if glob.matches(relative) or folded.matches(same_letters(relative)):
-        return True
-    merged = re.sub("/+", "/", relative).removeprefix("/")
-    return merged != relative and (glob.matches(merged) or folded.matches(same_letters(merged)))
+# Of one request every rule about its host is asked.
+@lru_cache(maxsize=64)
+def spellings(path: Path) -> tuple[tuple[str, str], ...]:
+    """Every reading of a path without the slash that it begins with, and with empty segments left out; and the letters of each."""
+    found = dict.fromkeys(one.removeprefix("/") for one in (path.text, *path.readings))
+    found |= dict.fromkeys(re.sub("/+", "/", one).removeprefix("/") for one in list(found))
+    return tuple((one, same_letters(one)) for one in found)
 
 
 def _addresses(target: Target, *, broad: bool) -> tuple[Address, ...]:

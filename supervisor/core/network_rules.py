@@ -21,9 +21,9 @@ from supervisor.core.hosts import (
     is_local_name,
     is_metadata_name,
 )
-from supervisor.core.network_patterns import NetworkPattern, Target, check, parse
+from supervisor.core.network_patterns import NetworkPattern, Target, check, parse, spellings
 from supervisor.core.prefixes import FEW, Prefixes
-from supervisor.core.urls import DEFAULT_PORTS, normalise_path, split_authority
+from supervisor.core.urls import DEFAULT_PORTS, Path, normalise_path, split_authority
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, verdict_of
 
 _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
@@ -88,7 +88,7 @@ class _Index:
         self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
         self.every: list[_Entry] = []
         self._can_close = False
-        self._by_path: dict[str, Prefixes[_Entry]] = {}
+        self._by_path: dict[str, _ByPath] = {}
         for rule in rules:
             self._add(_Entry(rule))
 
@@ -106,8 +106,8 @@ class _Index:
         else:
             self.every.append(entry)
 
-    def about_host(self, host: str, path: str | None = None) -> list[_Entry]:
-        """The entries whose pattern could name this host; with a path, only those that could allow it or don't allow at all."""
+    def about_host(self, host: str, path: Path | None = None) -> list[_Entry]:
+        """The entries whose pattern could name this host; with a path, only those that could be about it."""
         found = [*self.every]
         if host in self.by_host:
             found += self._about_path(host, self.by_host[host], path)
@@ -120,14 +120,14 @@ class _Index:
                 at = host.find(".", at + 1)
         return found
 
-    def _about_path(self, hosts: str, entries: list[_Entry], path: str | None) -> list[_Entry]:
+    def _about_path(self, hosts: str, entries: list[_Entry], path: Path | None) -> list[_Entry]:
         """Of a host with many rules only those for this path, by what their globs spell out before the first wildcard."""
         if path is None or len(entries) <= FEW:
             return entries
         index = self._by_path.get(hosts)
         if index is None:
-            index = self._by_path[hosts] = Prefixes((_path_start(one), one) for one in entries)
-        return index.starting([path])
+            index = self._by_path[hosts] = _ByPath(entries)
+        return index.about(path)
 
     def about_address(self, address: Address) -> Iterator[_Entry]:
         """The entries whose network holds this address."""
@@ -136,7 +136,7 @@ class _Index:
                 shift = address.max_prefixlen - length
                 yield from of_length.get(int(address) >> shift << shift, ())
 
-    def about(self, target: Target, path: str | None = None) -> list[_Entry]:
+    def about(self, target: Target, path: Path | None = None) -> list[_Entry]:
         """The entries that could be about a target: by its host, or by any address that could be meant."""
         found = self.about_host(target.host, path)
         if self.by_network and (target.address is not None or target.resolved):
@@ -166,16 +166,28 @@ class _Index:
         """The rules in force that match: narrow where they allow, else broad."""
         return self.closing(target, context) + [
             entry.rule
-            for entry in self.about(target, None if target.path is None else target.path.text)
+            for entry in self.about(target, target.path)
             if entry.pattern.matches(target, broad=entry.is_broad)
             and context.is_active(entry.rule)
             and not (entry.rule.exceptions and entry.is_excepted(target))
         ]
 
 
+class _ByPath:
+    """The rules of one host by what their globs spell out before the first wildcard: one that doesn't allow is compared with every spelling."""
+
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._narrow = Prefixes((_path_start(one), one) for one in entries if not one.is_broad)
+        self._broad = Prefixes((one.pattern.broad_start, one) for one in entries if one.is_broad)
+
+    def about(self, path: Path) -> list[_Entry]:
+        """The entries that could cover a path."""
+        return self._narrow.starting([path.text]) + self._broad.starting(letters for _, letters in spellings(path))
+
+
 def _path_start(entry: _Entry) -> str:
-    """What every path starts with that a rule covers; a rule that doesn't allow is compared with every reading of the path."""
-    glob = None if entry.is_broad else entry.pattern.glob
+    """What every path starts with that a rule allows."""
+    glob = entry.pattern.glob
     return "" if glob is None else f"/{glob.start}"
 
 

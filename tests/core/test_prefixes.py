@@ -1,15 +1,19 @@
 """An index of rules never hands out too little: with hundreds of rules every verdict is the one of each rule alone."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from supervisor.core.actions import Action, Exec, FileChange, Network
+from supervisor.core.actions import Action, Effect, Exec, FileChange, Network
 from supervisor.core.git_refs import parse_command as git
+from supervisor.core.network_patterns import parse, spellings
+from supervisor.core.network_rules import NetworkJudge, target_of
 from supervisor.core.packages import parse_command as package
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.prefixes import MAX_PREFIX_CHARS, Prefixes
 from supervisor.core.rules import evaluate
+from supervisor.core.urls import normalise_path
+from supervisor.errors import PolicyError
 from tests.fakes.ruled import NOW, ruled
 
 LONG = "a" * (MAX_PREFIX_CHARS + 5)
@@ -47,7 +51,7 @@ FEW_OF_EACH = {
         f"{methods} https://{host}/{path}"
         for methods in ("GET", "*")
         for host in ("a.example.com", "*.example.com")
-        for path in ("a/**", "a/b", "*/b", "**", "a*/b")
+        for path in ("a/**", "a/b", "*/b", "**", "a*/b", "ae*", "stra\u00dfe/**", "\ufb01le/**", "a\u030a/*")
     ],
     "git": ["main", "feature/*", "push origin feature/*", "push origin *", "push --force *", "push", "fetch origin", "push origin a:b", "*", "tag v*"],
     "packages": ["npm:zod", "npm:z*", "npm install zod@4", "npm install *", "npm:@team/*", "pip:requests", "npm ci", "* install zod", "npm install -D zod"],
@@ -57,7 +61,9 @@ ACTIONS: dict[str, list[Action]] = {
         "git log -3", "git log", "git lop", "git", "git push -f x", "git -c a=b log", 'git "$X" -3', "git log x", "git status", "/x/git log -3")],
     "filesystem": [FileChange(operation="write", path=path) for path in (
         "src/a.py", "src/b1", "src/y/x/z.py", "src/aa/b.py", "x", "a/x", "SRC/A.PY", "src/c/d", "other/a.py", "src/x")],
-    "network": [request(path) for path in ("/a/b", "/a/c", "/x/b", "/ab/b", "/A/b", "/x/..;/a/b", "//a/b", "/")],
+    "network": [request(path) for path in (
+        "/a/b", "/a/c", "/x/b", "/ab/b", "/A/b", "/x/..;/a/b", "//a/b", "/", "/a%CC%8A/x", "/%C3%85/x", "/AE%CC%81", "/STRASSE/x", "/stra%C3%9Fe/x",
+        "/file/x", "/%EF%AC%81LE/x", "/x//%2e%2e/A/b", "/ae%252f")],
     "git": [git(f"git {text}") for text in (
         "push origin main", "push origin feature/a", "push -f origin x", "push", "fetch origin", "push origin a:b", "tag v1", "push origin :main")],
     "packages": [package(text) for text in (
@@ -91,3 +97,33 @@ def test_a_crowd_of_rules_answers_as_each_rule_alone(category: str, effect: str)
             assert named == alone, (action, named ^ alone)
         else:
             assert not alone or together.decision != "allow", (action, alone, together)
+
+
+@pytest.mark.parametrize("effect", ["allow", "ask", "deny"])
+def test_of_a_thousand_rules_for_paths_of_one_host_few_are_compared(effect: Effect) -> None:
+    """Each is compared with every spelling of a path: all of them would take milliseconds."""
+    policy = policy_from_data({effect: [f"network(* https://a.example.com/org{n}/repo/**)" for n in range(1000)]})
+    judge = NetworkJudge(policy.of("network", effect))
+    for path in ("/org77/repo/x", "/ORG77/repo/x", "/org77/./repo/..%2fx"):
+        target = target_of(request(path))
+        found = judge._index.about(target, target.path)
+        assert len(found) <= 20
+        assert found or (effect == "allow" and path != "/org77/repo/x")
+
+
+# What composition and case make of letters: some become others, several, or one with their neighbour.
+LETTERS = "aAeEfFiIkKsS\u0301\u030a\u0130\u00df\u017f\u212a\ufb01\u2167\uff0a"
+
+
+@given(st.text(LETTERS + "/*?[]", min_size=1, max_size=8), st.text(LETTERS + "/.%;2fe\\", max_size=12), st.booleans())
+def test_what_is_covered_broadly_starts_with_the_letters_that_the_index_goes_by(
+    glob: str, path: str, is_its_own: bool
+) -> None:
+    try:
+        pattern = parse(f"* https://a.example.com/{glob}")
+    except PolicyError:
+        reject()
+    found = normalise_path("/" + (glob.upper() if is_its_own else path))
+    target = target_of(request("/"))._replace(path=found)
+    if pattern.matches(target, broad=True):
+        assert any(letters.startswith(pattern.broad_start) for _, letters in spellings(found))
