@@ -82,6 +82,10 @@ class ApprovalQueue:
         """The same ask came once more."""
         return self._change(lambda c: store.ask_again(c, request_id, hold_until))
 
+    def hold_until(self, request_id: str, until: float) -> Request | None:
+        """Whoever waits for it is gone sooner than was said."""
+        return self._change(lambda c: store.hold_until(c, request_id, until))
+
     def answer_all(
         self, request_ids: Sequence[str], answer: Answer, *, at: float, by: str, reason: str, rule: str | None = None
     ) -> list[Request]:

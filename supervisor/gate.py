@@ -195,7 +195,8 @@ class Gate:
         request = self.ask(action, session_id=session_id, reason=reason, origin=origin, hold_s=left_s)
         if status(request) == "denied":
             return self._refused(request)
-        request = await self.wait(request.id, left_s)
+        with self.repeats.waited_for(request):
+            request = await self.wait(request.id, left_s)
         if status(request) == "pending":
             return unanswered(request, hold_s)
         return self.claim(request.id, session_id)

@@ -4,6 +4,7 @@
     alike, and denied            denied at once for a while, with when it may be asked again; a person can lift that
     alike, and several wait      held without a card of its own until there is room, on connections; what nobody waits for any more makes room
     many connections wait        the same
+    its clients all hung up      the card says so at once, and keeps its place for as long as it would have been held
 
 It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a
 wait. What was denied is derived from the requests in the database; only the counts that a person sees are kept here.
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.clock import Clock
@@ -27,7 +29,10 @@ from supervisor.core.duration import format_duration
 from supervisor.core.redact import Redactor, redacted
 from supervisor.core.repeats import Likeness, Standing, likeness, remedy, standing
 from supervisor.core.verdicts import Verdict
+from supervisor.errors import StorageError
 from supervisor.grants import Refused
+
+log = structlog.get_logger("gate")
 
 # How many cards there may be that differ in next to nothing, and for connections of one session at all. The rest is held without.
 MOST_ALIKE = 3
@@ -58,16 +63,16 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Card(NamedTuple):
-    """A request that waits. `hold_until`: whoever asked is gone from then on."""
+    """A request that waits. `place_until`: it gives its place to another from then on; who asked is gone by then, and may have gone before."""
 
     fingerprint: str
     like: Likeness | None
     is_connection: bool
     asked_at: float
-    hold_until: float | None
+    place_until: float | None
 
-    def is_left(self, now: float) -> bool:
-        return self.hold_until is not None and self.hold_until <= now
+    def has_place_to_give(self, now: float) -> bool:
+        return self.place_until is not None and self.place_until <= now
 
 
 @dataclass(eq=False)
@@ -81,10 +86,11 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Session:
-    """`waiting`: by request id, what waits. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since.
+    """`waiting`: by request id, what waits; `held_until`: of that, when those would have gone who hung up before. `denied`: by likeness, the requests that a person denied. `again`: how often that was asked since.
     `held`: what waits for room, and `titles` how often each is asked."""
 
     waiting: dict[str, _Card] = field(default_factory=dict)
+    held_until: dict[str, float] = field(default_factory=dict)
     denied: dict[Likeness, dict[str, Request]] = field(default_factory=dict)
     again: Counter[Likeness] = field(default_factory=Counter)
     held: set[_Waiter] = field(default_factory=set)
@@ -98,9 +104,12 @@ class _Session:
         self.waiting.pop(request.id, None)
         if current == "pending":
             is_connection = isinstance(request.action, Network)
-            self.waiting[request.id] = _Card(
-                request.fingerprint, like, is_connection, request.asked_at, request.hold_until
-            )
+            until = request.hold_until
+            if until is not None:
+                until = max(until, self.held_until.get(request.id, until))
+            self.waiting[request.id] = _Card(request.fingerprint, like, is_connection, request.asked_at, until)
+        else:
+            self.held_until.pop(request.id, None)
         if like is None:
             return
         if current == "denied" and request.answer == "denied" and request.closed_at is None:
@@ -128,6 +137,7 @@ class Repeats:
         self._redactor = redactor
         self._is_open = is_open
         self._sessions: dict[str, _Session] = {}
+        self._waits: dict[str, list[float]] = {}
         self.on_change: Callable[[str], None] = lambda session_id: None
         queue.on_change(self._changed)
 
@@ -195,7 +205,7 @@ class Repeats:
     def _makes_room(self, cards: dict[str, _Card]) -> bool:
         """Whether one of these was left by whoever asked: the one that was asked first is ended."""
         now = self._clock.now()
-        left = {known: one.asked_at for known, one in cards.items() if one.is_left(now)}
+        left = {known: one.asked_at for known, one in cards.items() if one.has_place_to_give(now)}
         if not left:
             return False
         self._close(
@@ -225,6 +235,44 @@ class Repeats:
             with self._held(waiter, session_id), contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, LOOK_EVERY_S)):
                     await self._queue.next_change_in_session(session_id)
+
+    # -- who waits for an answer ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def waited_for(self, request: Request) -> Iterator[None]:
+        """Around the wait for an answer, which lasts to the limit of the request as it is now: cancelled, it is that of a client that hung up. Once
+        all did, nobody waits any more, and that is shown; where others do, it lasts as long as theirs.
+
+        INVARIANT: its place is its own for as long as it would have been otherwise: who asks and hangs up in a loop makes no more cards than who waits.
+        """
+        until, is_left = request.hold_until, False
+        if until is None or request.origin != "egress":
+            yield
+            return
+        waits = self._waits.setdefault(request.id, [])
+        waits.append(until)
+        try:
+            yield
+        except asyncio.CancelledError:
+            is_left = True
+            raise
+        finally:
+            waits.remove(until)
+            if not waits:
+                del self._waits[request.id]
+            if is_left:
+                self._leave(request, max(waits, default=self._clock.now()))
+
+    def _leave(self, request: Request, until: float) -> None:
+        session = self._of(request.session_id)
+        card = session.waiting.get(request.id)
+        if card is None or card.place_until is None:
+            return
+        session.held_until[request.id] = card.place_until
+        try:
+            self._queue.hold_until(request.id, until)
+        except StorageError as error:  # it is shown as waited for until its limit
+            log.error("not noted that nobody waits", error=str(error), request=request.id)
 
     @contextlib.contextmanager
     def _held(self, waiter: _Waiter, session_id: str) -> Iterator[None]:

@@ -259,3 +259,56 @@ async def test_of_those_that_are_alike_too(world: World) -> None:
     assert [one.action.path for one in world.queue.pending("s1") if isinstance(one.action, Network)] == [
         f"/search?q={n}" for n in range(2, MOST_ALIKE + 2)
     ]
+
+
+async def test_a_card_whose_clients_hung_up_says_so_at_once_and_waits_again_at_the_next_try(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
+    def ask(host: str) -> asyncio.Task[Grant | Refused]:
+        return tasks.create_task(world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30))
+
+    asked_at = world.clock.now()
+    first = ask("left.example.net")
+    await settle()
+    world.clock.advance(10)
+    second, other = ask("left.example.net"), ask("other.example.net")
+    await settle()
+    card = world.queue.pending("s1")[0]
+    assert card.hold_until == asked_at + 40
+    second.cancel()
+    await settle()
+    assert world.gate.get(card.id).hold_until == asked_at + 30  # as long as the other waits
+    first.cancel()
+    await settle()
+    assert world.gate.get(card.id).hold_until == world.clock.now()
+    found = world.queue.pending_but([], "s1", limit=9, now=world.clock.now())
+    assert [one.action.host for one in found if isinstance(one.action, Network)] == [
+        "other.example.net",
+        "left.example.net",
+    ]
+    third = ask("left.example.net")
+    await settle()
+    again = world.gate.get(card.id)
+    assert (again.hold_until, again.asked_times) == (world.clock.now() + 30, 3)
+    answer_all(world, "approved", "left.example.net", "other.example.net")
+    assert {type(await one) for one in (third, other)} == {Grant}
+
+
+async def test_who_asks_and_hangs_up_in_a_loop_makes_no_more_cards_than_who_waits(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
+    async def ask_and_hang_up(host: str) -> None:
+        asking = tasks.create_task(world.gate.decide(connect(host), session_id="s1", origin="egress", hold_s=30))
+        await settle()
+        asking.cancel()
+        await settle()
+
+    for n in range(2 * MOST_CONNECTIONS):
+        await ask_and_hang_up(f"h{n}.example.net")
+    await ask_and_hang_up("h0.example.net")
+    assert len(hosts(world)) == len(world.events("request_asked")) == MOST_CONNECTIONS
+    assert world.events("request_closed") == []
+    world.clock.advance(30)
+    await ask_and_hang_up("late.example.net")
+    assert len(world.events("request_closed")) == 1
+    assert "late.example.net" in hosts(world)

@@ -227,6 +227,13 @@ def ask_again(connection: Connection, request_id: str, hold_until: float | None)
     return _change(connection, table.c.id == request_id, values)
 
 
+def hold_until(connection: Connection, request_id: str, until: float) -> Request | None:
+    """Whoever waits for it is gone from then on already, where it waits still."""
+    return _change(
+        connection, and_(_PENDING, table.c.id == request_id, table.c.hold_until > until), {"hold_until": until}
+    )
+
+
 def answer_all(
     connection: Connection,
     request_ids: Sequence[str],

@@ -90,3 +90,22 @@ async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(place
     place.office.gate.rejudge_pending("tester")
     assert [status_of(one) for one in await asyncio.gather(*sending)] == [200] * 3
     assert place.office.pending() == []
+
+
+async def test_a_card_whose_client_hung_up_is_left_at_once(place: Setting, http: Origin) -> None:
+    place.office.policy(f"allow:\n  - network(127.0.0.1:{http.port})\n")
+    sending = asyncio.create_task(send(place, get(http)))
+    card = await asked(place, 1)
+    assert card.hold_until is not None
+    sending.cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        while (left := place.office.gate.get(card.id)).hold_until == card.hold_until:
+            await place.office.queue.next_change(card.id, PATIENCE_S)
+    assert left.hold_until is not None
+    assert left.hold_until <= place.office.clock.now()
+    assert status(left) == "pending"
+    # Its client tries again: it is waited for on the same card.
+    sending = asyncio.create_task(send(place, get(http)))
+    assert (await asked(place, 2)).id == card.id
+    place.office.gate.resolve(card.id, "approved", by="tester")
+    assert status_of(await sending) == 200
