@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from supervisor.core.model_calls import ModelCall, Tokens
-from tests.fakes.model_api import TABLE
+from supervisor.core.model_calls import Tokens
+from tests.fakes.model_api import bill_picousd
 from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 type Json = dict[str, Any]
@@ -76,8 +76,7 @@ class ResponsesServer:
         with self._lock:
             self.requests.append(body)
             number = len(self.requests)
-            price = TABLE.find(body["model"]).price
-            self.billed_picousd += TABLE.cost_picousd(price, TOKENS, ModelCall(api="responses"))
+            self.billed_picousd += bill_picousd(body["model"], TOKENS)
         item = self.script[position] | {"id": f"item_{number}", "call_id": f"call_{number}"}
         used = {
             "input_tokens": TOKENS.input + TOKENS.cache_read,
