@@ -1,14 +1,14 @@
 """HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is, and h2 heads of 8 MB.
 
 It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
-what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads is remembered.
+what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads, and of what is over, is remembered.
 INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on.
 `install` puts it in mitmproxy's place.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple, Self
 
 from h2.config import H2Configuration
@@ -18,14 +18,22 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived, StreamReset, TrailersReceived
 from h2.exceptions import DenialOfServiceError
 from h2.frame_buffer import FrameBuffer
+from h2.stream import StreamClosedBy
+from h2.utilities import SizeLimitDict
 from hpack import Encoder
 from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as _http
-from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestData, RequestProtocolError, ResponseProtocolError
+from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestHeaders,
+    RequestProtocolError,
+    ResponseProtocolError,
+)
 from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Connection, Http2Server, StreamState
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
@@ -43,6 +51,9 @@ _ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
 # How much of heads that were sent is remembered so that they needn't be said again: what every peer begins with (RFC 9113 6.5.2).
 MOST_REMEMBERED_BYTES = 4096
+# Of how many streams that were reset is remembered that they were: what its peer sent before it heard of that may still come.
+MOST_REMEMBERED_RESETS = 1000
+_BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
 _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
 
 
@@ -84,11 +95,20 @@ class _Encoder(Encoder):
             self.table_size_changes.append(self.header_table.maxsize)
 
 
+class _Resets(SizeLimitDict):
+    """h2 remembers 65,536 streams and how each ended. Of one that ended as it should nobody may say more, which is an error with and without that."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        if value in _BY_RESET:
+            super().__setitem__(key, value)
+
+
 class _Bounded(BufferedH2Connection):
     """Of either side."""
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
+        self._closed_streams = _Resets(size_limit=MOST_REMEMBERED_RESETS)
         self.encoder = _Encoder()
         self.incoming_buffer = _Frames(server=not config.client_side)
 
@@ -180,9 +200,22 @@ class BoundedHttp2Client(Http2Client):
         self.h2_conn.local_settings.acknowledge()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        # INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn, nothing goes out.
-        if not isinstance(event, RequestProtocolError) or self.stream_queue.pop(event.stream_id, None) is None:
-            yield from super()._handle_event(event)
+        """INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn, nothing goes out; and what is said of one that is
+        forgotten goes nowhere: mitmproxy would give it the number of the next."""
+        is_known = isinstance(event, RequestHeaders) or getattr(event, "stream_id", 0) in self.our_stream_id
+        if isinstance(event, HttpEvent) and not is_known:
+            if isinstance(event, RequestProtocolError):
+                self.stream_queue.pop(event.stream_id, None)
+            if event.stream_id not in self.stream_queue:
+                return
+        yield from super()._handle_event(event)
+
+    def forget(self) -> None:
+        """Keep nothing of streams that are over both ways. INVARIANT: only behind all that came at once: to h2 they are over before it was told here."""
+        streams = self.h2_conn.streams
+        for ours in [one for one in self.their_stream_id if one not in streams or streams[one].closed]:
+            self.our_stream_id.pop(self.their_stream_id.pop(ours), None)
+            self.streams.pop(ours, None)
 
     def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
         _remember_reset(self, event)
@@ -268,6 +301,11 @@ class BoundedHttp2Server(Http2Server):
         self._unreadable()
         yield from super().protocol_error(message, error_code)
 
+    def forget(self, going_on: Container[int]) -> None:
+        """Keep nothing of requests that aren't in `going_on`: nobody is left to be told of them."""
+        for stream_id in [one for one in self.streams if one not in going_on]:
+            del self.streams[stream_id]
+
     def count(self, waiting: Callable[[int], Waiting]) -> layer.CommandGenerator[None]:
         """Once for all that an event brought: let the client send as much as has gone on (`waiting` tells what of a stream's body hasn't), and note what
         it doesn't take."""
@@ -299,6 +337,13 @@ def waiting_for(origin: layer.Layer, stream_id: int) -> Waiting:
     sent = found.h2_conn.stream_buffers.get(found.our_stream_id.get(stream_id, 0), ())
     queued = found.stream_queue.get(stream_id, ())
     return Waiting.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+
+
+def forget_over(origin: layer.Layer) -> None:
+    """Keep nothing of an origin's streams that are over."""
+    found = _http2_of(origin)
+    if found is not None:
+        found.forget()
 
 
 def goes_away(origin: layer.Layer) -> bool:

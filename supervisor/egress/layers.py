@@ -39,7 +39,7 @@ from supervisor.egress import exchange, held_bodies
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
-from supervisor.egress.http2 import BoundedHttp2Server, Waiting, goes_away, waiting_for
+from supervisor.egress.http2 import BoundedHttp2Server, Waiting, forget_over, goes_away, waiting_for
 from supervisor.egress.looks import BodyPieceHook, Piece, Way
 from supervisor.egress.refusals import Refusal, phrase, status_of
 from supervisor.egress.sessions import PIECE_BYTES, Connection, Room
@@ -144,6 +144,8 @@ class GuardedStream(HttpStream):
         if not request:
             return (yield from self._check_invalid_answer())
         if (yield from super().check_invalid(request)):
+            if self.flow.request.is_http2:
+                yield DropStream(self.stream_id)  # which mitmproxy would keep until its connection ends
             return True
         # mitmproxy forgets right after this how the client wrote the target.
         state = exchange.of(self.flow)
@@ -272,7 +274,11 @@ class GuardedHttpLayer(HttpLayer):
             yield from self._withdraw(event.flow_id)
         elif not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
             yield from super()._handle_event(event)
+        # Behind all that an event brought: mitmproxy keeps its numbers of each request until its connection ends.
+        for one in self.connections.values():
+            forget_over(one)
         if self._h2 is not None:
+            self._h2.forget(self.streams)
             yield from self._h2.count(self._waiting)
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
