@@ -1,10 +1,12 @@
 """git, curl, pip and npm as people have them, in the sandbox, through egress, against local servers: allowed, denied, asked."""
 
 import asyncio
+import itertools
 import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -197,6 +199,51 @@ async def test_there_is_no_other_way_out(running: Supervised, workspace: Path, s
     assert "private address that no rule names" in refusal(output)["why"]
     assert site.untouched
     assert session.exit_code == 0
+
+
+OWN = ("127.0.0.1", "127.1", "2130706433", "0x7f.1", "localhost", "own.test", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0")
+ITSELF = ("is Gatehouse itself", "is this machine itself", "is not an address that anything is reached at")
+
+
+async def test_the_operators_page_is_not_reached_through_egress(
+    workspace: Path, upstream_ca: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """By no name and no form of its address, though rules name each of them; in the clear and by CONNECT."""
+    settings = settings_in(tmp_path_factory.mktemp("own"), upstream_ca=upstream_ca)
+    names = dict.fromkeys(("own.test", "localhost"), ("127.0.0.1",))
+    async with supervised(settings, names=names) as running:
+        port = urlsplit(running.supervisor.login_url()).port
+        hosts = ("127.0.0.1", "localhost", "own.test", "[::1]", "0.0.0.0", "127.0.0.0/8", "[::1]/128")
+        rules = "".join(f"  - network({host}:{port})\n" for host in hosts)
+        settings.policy_file.write_text(f"version: 1\nmodes: {{filesystem: deny}}\nallow:\n{rules}")
+        running.parts.policies.current()
+        assert running.parts.policies.banner is None
+        asks = "; ".join(f"curl -sS{way} http://{host}:{port}/ 2>&1; echo" for host in OWN for way in ("", "p"))
+        session, output = await shell(running, workspace, f"unset NO_PROXY no_proxy; {asks}; true")
+        answers = [line for line in output.splitlines() if line]
+        assert session.exit_code == 0
+        assert len(answers) == 2 * len(OWN)
+        for plain, tunnelled in itertools.batched(answers, 2, strict=True):
+            assert any(why in plain for why in ITSELF), plain
+            assert tunnelled.endswith("response 403"), tunnelled
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode())
+        assert b"Gatehouse" in await reader.read(), "it is there"
+        writer.close()
+
+
+async def test_the_key_of_the_authority_is_not_in_the_sandbox(running: Supervised, workspace: Path, site: Site) -> None:
+    """Its certificate is, in the bundle. While a connection is looked into, all of its files are searched but the system's own."""
+    folder = running.parts.settings.data_dir / "ca"
+    key, certificate = (
+        (folder / name).read_text().splitlines()[1] for name in ("mitmproxy-ca.pem", "mitmproxy-ca-cert.pem")
+    )
+    script = (
+        f"curl -sS {site.https('site.test')}; for text in {key} {certificate}; do echo for; "
+        "grep -rlsF -D skip $text /etc /home /var /run /tmp /dev/shm /workspace; done"
+    )
+    _, output = await shell(running, workspace, script)
+    assert output.splitlines() == [GREETING.strip(), "for", "for", "/etc/gatehouse/ca-bundle.pem"]
 
 
 # -- git -----------------------------------------------------------------------------------------------------------------
