@@ -311,6 +311,26 @@ def test_an_interpreter_in_pyenvs_folders_is_found(machine: Machine, tmp_path: P
     assert machine.calls("newest"), "3.13.10 comes after 3.13.2"
 
 
+@pytest.mark.parametrize("others", [{}, {"python": "--enable-optimizations"}])
+def test_a_python_without_optimisation_is_taken_where_there_is_no_other(
+    machine: Machine, others: dict[str, str]
+) -> None:
+    for name, configured in {"python3.13": "--with-lto", "python3": "", **others}.items():
+        machine.stand_in(
+            name,
+            f'''exec "{BASE_PYTHON}" -I -c "
+import sys, sysconfig
+real = sysconfig.get_config_var
+sysconfig.get_config_var = lambda name: '{configured}' if name == 'CONFIG_ARGS' else real(name)
+sys.base_prefix, sys._base_executable = '/opt/built', '/opt/built/{name}'
+$3"''',
+        )
+    machine.stand_in("uv", 'case "$1" in --version) echo "uv 0.9.1" ;; esac; exit 0')
+    machine.set_up("run")
+    venv = next(call for call in machine.calls("uv") if call.startswith("uv venv"))
+    assert f"--python /opt/built/{'python' if others else 'python3.13'} " in venv
+
+
 def test_the_distributions_python_is_installed_where_it_has_one(machine: Machine) -> None:
     machine.as_root()
     machine.stand_in("apt-cache", 'echo "  Candidate: 3.13.5-2"')

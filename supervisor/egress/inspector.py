@@ -46,7 +46,7 @@ IDLE_TIMEOUT_S = 600
 # How long a slow client gets to read the rest of a response; its connection counts until then.
 LINGER_S = 60.0
 # How long the end of a connection waits for what of it is looked at still.
-LOOKED_S = 2.0
+LOOKED_S = 10.0
 # How often it is looked whether a connection that is read no further was cut off.
 LOOK_S = 0.1
 # As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
