@@ -52,7 +52,7 @@ FEW_OF_EACH = {
         for methods in ("GET", "*")
         for host in ("a.example.com", "*.example.com")
         for path in ("a/**", "a/b", "*/b", "**", "a*/b", "ae*", "stra\u00dfe/**", "\ufb01le/**", "a\u030a/*")
-    ],
+    ] + ["a.example.com"],  # whole, beside its paths
     "git": ["main", "feature/*", "push origin feature/*", "push origin *", "push --force *", "push", "fetch origin", "push origin a:b", "*", "tag v*"],
     "packages": ["npm:zod", "npm:z*", "npm install zod@4", "npm install *", "npm:@team/*", "pip:requests", "npm ci", "* install zod", "npm install -D zod"],
 }  # fmt: skip
