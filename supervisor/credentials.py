@@ -98,8 +98,9 @@ def _bindings(file: Path) -> tuple[Binding, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(f"{file}: {why}", "give the file with GATEHOUSE_CREDENTIALS") from error
+        raise UserError(
+            f"{file}: {plain_files.why_not_text(error)}", "give the file with GATEHOUSE_CREDENTIALS"
+        ) from error
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UserError(f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}")
     if facts.st_uid not in (os.geteuid(), 0):

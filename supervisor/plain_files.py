@@ -45,6 +45,11 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
         return file.read()
 
 
+def why_not_text(error: OSError | UnicodeDecodeError) -> str:
+    """In words why `read_text` gave none; the path isn't among them."""
+    return getattr(error, "strerror", None) or "is not UTF-8 text"
+
+
 def _check(facts: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(facts.st_mode):
         raise OSError(

@@ -316,5 +316,6 @@ def read_prices(path: Path) -> PriceTable:
     try:
         return parse_prices(plain_files.read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(f"{path}: {why}", "give the price table with GATEHOUSE_PRICES") from error
+        raise UserError(
+            f"{path}: {plain_files.why_not_text(error)}", "give the price table with GATEHOUSE_PRICES"
+        ) from error

@@ -86,17 +86,22 @@ def without_the_address(question: Question) -> Answer:
     return Answer(question_id=question.question_id, decision="allow", settle=True)
 
 
+async def assert_refused_both_ways(proxy: Proxy, target: str) -> None:
+    """As a plain request, and as a CONNECT."""
+    for request in (
+        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n",
+        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
+    ):
+        assert status_of(await proxy.send(request.encode())) in (400, 403)
+
+
 @pytest.mark.parametrize("host", [*LOOPBACK, *METADATA, *PRIVATE, "zone.test"])
 async def test_an_allow_that_does_not_name_the_address_reaches_none(
     proxy_with_table: Proxy, http: Origin, host: str
 ) -> None:
     proxy_with_table.supervisor.decide = without_the_address
     target = f"{host}:{http.port}"
-    for request in (
-        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n",
-        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
-    ):
-        assert status_of(await proxy_with_table.send(request.encode())) in (400, 403)
+    await assert_refused_both_ways(proxy_with_table, target)
     assert http.untouched
 
 
@@ -136,11 +141,7 @@ async def test_gatehouse_is_refused_in_every_spelling(proxy_with_table: Proxy, h
     """Its listener at 127.0.0.1, and what may be one at ::1, as `app` says of itself; the rules name any address here."""
     proxy_with_table.forbid(("127.0.0.1", http.port), ("::1", http.port))
     target = f"{host}:{http.port}"
-    for request in (
-        f"GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n",
-        f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n",
-    ):
-        assert status_of(await proxy_with_table.send(request.encode())) in (400, 403)
+    await assert_refused_both_ways(proxy_with_table, target)
     assert http.untouched
 
 

@@ -1,6 +1,7 @@
 """Requests of HTTP/2 that are over before they would be: that is told at once, though their connection goes on, and nobody is asked for them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from h2.errors import ErrorCodes
 
 from supervisor.core.egress_wire import Question, Reserve, Settled
 from supervisor.egress.held_bodies import TOO_LONG
-from tests.egress.egress_harness import running_egress, serving
-from tests.egress.h2_client import h2_client
+from tests.egress.egress_harness import FakeSupervisor, running_egress, serving
+from tests.egress.h2_client import H2Client, h2_client
 from tests.fakes.h2_origin import HELLO, H2Origin, h2_origin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -31,8 +32,6 @@ async def reserve(self, flow):
 
 Meter.reserve = reserve
 """
-
-
 SLOW = """
 import asyncio
 from supervisor.egress import meter
@@ -53,6 +52,19 @@ async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
         yield origin
 
 
+@contextlib.asynccontextmanager
+async def asking(
+    folder: Path, upstream_ca: Path, origin: H2Origin, preface: str = ""
+) -> AsyncIterator[tuple[FakeSupervisor, H2Client]]:
+    """An egress that runs `preface` first, and a connection of HTTP/2 through it to the host of models."""
+    async with (
+        running_egress(folder, upstream_ca, preface=preface, names=NAMES) as supervisor,
+        serving(supervisor, "s") as proxy,
+        h2_client(proxy, f"{HOST}:{origin.port}", folder / "ca/mitmproxy-ca-cert.pem") as client,
+    ):
+        yield supervisor, client
+
+
 @pytest.mark.parametrize(
     ("preface", "why"),
     [(SHORT, TOO_LONG), (RAISES, "egress failed while it looked at this")],
@@ -61,11 +73,7 @@ async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
 async def test_one_that_is_refused_after_all_is_told_as_that(
     tmp_path: Path, upstream_ca: Path, h2: H2Origin, preface: str, why: str
 ) -> None:
-    async with (
-        running_egress(tmp_path, upstream_ca, preface=preface, names=NAMES) as supervisor,
-        serving(supervisor, "s") as proxy,
-        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
-    ):
+    async with asking(tmp_path, upstream_ca, h2, preface) as (supervisor, client):
         number, stream = client.ask(CALL, method="POST", end=False)
         client.send(number, b"x" * 2000, end=True)
         await client.until(lambda: stream.over)
@@ -79,11 +87,7 @@ async def test_one_that_is_refused_after_all_is_told_as_that(
 async def test_no_budget_is_asked_for_a_call_that_is_given_up_while_its_body_is_looked_at(
     tmp_path: Path, upstream_ca: Path, h2: H2Origin
 ) -> None:
-    async with (
-        running_egress(tmp_path, upstream_ca, preface=SLOW, names=NAMES) as supervisor,
-        serving(supervisor, "s") as proxy,
-        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
-    ):
+    async with asking(tmp_path, upstream_ca, h2, SLOW) as (supervisor, client):
         number, _ = client.ask(CALL, method="POST", end=False)
         await supervisor.until_one(lambda one: isinstance(one, Question) and one.action.path == CALL)
         client.send(number, b'{"model": "gpt-5"}', end=True)
@@ -98,11 +102,7 @@ async def test_no_budget_is_asked_for_a_call_that_is_given_up_while_its_body_is_
 async def test_of_one_whose_reset_comes_together_with_its_end_nothing_goes_out(
     tmp_path: Path, upstream_ca: Path, h2: H2Origin
 ) -> None:
-    async with (
-        running_egress(tmp_path, upstream_ca, names=NAMES) as supervisor,
-        serving(supervisor, "s") as proxy,
-        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
-    ):
+    async with asking(tmp_path, upstream_ca, h2) as (supervisor, client):
         client.ask_and_reset("/open")
         settled = await supervisor.until(Settled)
         assert settled.outcome == "failed"
@@ -114,11 +114,7 @@ async def test_of_one_whose_reset_comes_together_with_its_end_nothing_goes_out(
 async def test_an_origin_may_say_in_one_breath_that_it_is_over_and_wants_no_more(
     tmp_path: Path, upstream_ca: Path, h2: H2Origin
 ) -> None:
-    async with (
-        running_egress(tmp_path, upstream_ca, names=NAMES) as supervisor,
-        serving(supervisor, "s") as proxy,
-        h2_client(proxy, f"{HOST}:{h2.port}", tmp_path / "ca/mitmproxy-ca-cert.pem") as client,
-    ):
+    async with asking(tmp_path, upstream_ca, h2) as (supervisor, client):
         number, stream = client.ask("/no-more", method="POST", end=False)
         client.send(number, b"some")
         await client.until(lambda: bool(stream.resets))
