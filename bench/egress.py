@@ -35,7 +35,7 @@ from supervisor.settings import ROOT
 
 ROUNDS = 5
 # Passed on unread a round takes a tenth of a second, and what a proxy adds is the difference of two figures: five left both a tenth apart.
-UNREAD_ROUNDS = 25
+UNREAD_ROUNDS = 40
 KEPT_REQUESTS = 300
 NEW_CONNECTIONS = 30
 PARALLEL = 64
@@ -45,7 +45,7 @@ RULES = 1_000
 
 
 type Origins = dict[str, int]
-# What each way took, by its name, in seconds: each round, or each request of those that were made one after another.
+# What each way took, by its name, in seconds: each round, or the median request of each round.
 type Taken = dict[str, list[float]]
 # What is done in a round; it tells what each request took where they were made one after another.
 type Do = Callable[[Way], Coroutine[None, None, Sequence[float]]]
@@ -91,32 +91,48 @@ async def _unread_figures(ours: Way, rivals: Sequence[Way], others: Sequence[Way
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
-        taken, each = await _in_turns(ways, do, UNREAD_ROUNDS)
-        rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
+        taken, requests = await _in_turns(ways, do, UNREAD_ROUNDS)
+        rates = _rates(taken, count)
         best = max((way.name for way in rivals), key=rates.__getitem__, default=None)
         for way in ways[1:]:
             wanted = 0.9 if way.name == best else None
             figures.append(_rate(f"unread, {what}", rates, way.name, wanted))
         if what.startswith("1 "):
-            figures += _added(what, {name: statistics.median(seconds) * 1000 for name, seconds in each.items()}, rivals)
+            figures += _added(what, requests, rivals)
     taken, _ = await _in_turns(ways, lambda way: _large(way, origin))
-    rates = {name: LARGE_BYTES / 1e6 / statistics.median(seconds) for name, seconds in taken.items()}
+    rates = _rates(taken, LARGE_BYTES / 1e6)
     for way in ways[1:]:
         figures.append(_rate("unread, 100 MB", rates, way.name, 0.8 if way.name == "squid" else None, "MB/s"))
     return figures
+
+
+def _rates(taken: Taken, count: float) -> dict[str, float]:
+    """What each way does in a second, as fast as the machine was in the median round of ours.
+
+    Each round is compared with ours of the same round: the machine's speed may change by half within a run, and with it a median of all
+    rounds, according to which of them fell where.
+    """
+    ours = count / statistics.median(taken["ours"])
+    return {name: ours / _beside(taken, name, "ours") for name in taken}
+
+
+def _beside(taken: Taken, name: str, other: str) -> float:
+    """How many times as long as another way one takes, in the median round."""
+    return statistics.median(one / two for one, two in zip(taken[name], taken[other], strict=True))
 
 
 def _rate(what: str, rates: dict[str, float], against: str, wanted: float | None, unit: str = "/s") -> Figure:
     return Figure(what, rates["ours"], unit, rates[against], against, wanted, is_rate=True)
 
 
-def _added(what: str, ms: dict[str, float], rivals: Sequence[Way]) -> list[Figure]:
+def _added(what: str, requests: Taken, rivals: Sequence[Way]) -> list[Figure]:
     """What a proxy adds to the median request."""
     if not rivals:
         return []
-    best = min(rivals, key=lambda way: ms[way.name])
-    ours, theirs = ms["ours"] - ms["direct"], ms[best.name] - ms["direct"]
-    return [Figure(f"unread, {what}: added p50", ours, "ms", theirs, best.name, 1.2)]
+    direct_ms = statistics.median(requests["direct"]) * 1000
+    added = {name: direct_ms * (_beside(requests, name, "direct") - 1) for name in requests}
+    best = min((way.name for way in rivals), key=added.__getitem__)
+    return [Figure(f"unread, {what}: added p50", added["ours"], "ms", added[best], best, 1.2)]
 
 
 async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int) -> list[Figure]:
@@ -129,7 +145,7 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
         if what.startswith("64 ") and "new" in what:
             continue  # seconds each with any
         taken, _ = await _in_turns(ways, do)
-        rates = {name: count / statistics.median(seconds) for name, seconds in taken.items()}
+        rates = _rates(taken, count)
         is_kept = "kept" in what
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))
         figures += [_rate(f"looked into, {what}", rates, way.name, None if is_kept else 4) for way in runtime]
@@ -179,15 +195,21 @@ def _cases(origin: int) -> list[tuple[str, Do, int]]:
 
 
 async def _in_turns(ways: Sequence[Way], do: Do, rounds: int = ROUNDS) -> tuple[Taken, Taken]:
-    """What each round took, and what each request did."""
+    """What each round took, and what its median request did.
+
+    Another way begins each round: whose turn comes after one that left the proxies' processor idle takes longer.
+    """
     taken: Taken = {way.name: [] for way in ways}
-    each: Taken = {way.name: [] for way in ways}
-    for _ in range(rounds):
-        for way in ways:
+    requests: Taken = {way.name: [] for way in ways}
+    for number in range(rounds):
+        first = number % len(ways)
+        for way in (*ways[first:], *ways[:first]):
             began = time.perf_counter()
-            each[way.name] += await do(way)
+            each = await do(way)
             taken[way.name].append(time.perf_counter() - began)
-    return taken, each
+            if each:
+                requests[way.name].append(statistics.median(each))
+    return taken, requests
 
 
 def _way(ours: Ours, session: str, trust: Path) -> Way:
