@@ -36,6 +36,8 @@ from supervisor.settings import ROOT
 ROUNDS = 5
 # Passed on unread a round takes a tenth of a second, and what a proxy adds is the difference of two figures: five left both a tenth apart.
 UNREAD_ROUNDS = 40
+# Looked into a round takes longer, and scatters less.
+LOOKED_INTO_ROUNDS = 15
 KEPT_REQUESTS = 300
 NEW_CONNECTIONS = 30
 PARALLEL = 64
@@ -144,7 +146,7 @@ async def _looked_into_figures(ours: Way, plain: Way, runtime: Sequence[Way], di
     for what, do, count in _cases(origin):
         if what.startswith("64 ") and "new" in what:
             continue  # seconds each with any
-        taken, _ = await _in_turns(ways, do)
+        taken, _ = await _in_turns(ways, do, LOOKED_INTO_ROUNDS)
         rates = _rates(taken, count)
         is_kept = "kept" in what
         figures.append(_rate(f"looked into, {what}", rates, plain.name, 0.9 if is_kept else None))

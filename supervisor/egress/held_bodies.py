@@ -11,7 +11,7 @@ from supervisor.egress.sessions import Connection
 # Above this the providers of models refuse a call, too.
 MOST_BODY_BYTES = 32 * 1024 * 1024
 # All bodies of a session that are held at once.
-MOST_HELD_BYTES = 96 * 1024 * 1024
+MOST_BODIES_BYTES = 96 * 1024 * 1024
 TOO_LONG = f"a request whose body must be seen whole, such as a call of a model, is longer than {MOST_BODY_BYTES >> 20} MB, or too many are sent at once"
 _KEY = "gatehouse_held_body"
 
@@ -30,7 +30,7 @@ class HeldBody:
         if self._is_over:
             return False
         others = self._held.get(self._session_id, 0) - self._bytes
-        if body_bytes > MOST_BODY_BYTES or others + body_bytes > MOST_HELD_BYTES:
+        if body_bytes > MOST_BODY_BYTES or others + body_bytes > MOST_BODIES_BYTES:
             return False
         self._held[self._session_id] = others + body_bytes
         self._bytes = body_bytes

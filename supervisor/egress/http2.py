@@ -57,7 +57,7 @@ _BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
 _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
 
 
-class Waiting(NamedTuple):
+class Unsent(NamedTuple):
     """What of a body hasn't gone on."""
 
     pieces: int = 0
@@ -67,8 +67,8 @@ class Waiting(NamedTuple):
     def of(cls, pieces: Sequence[RequestData | SendH2Data]) -> Self:
         return cls(len(pieces), sum(len(one.data) for one in pieces))
 
-    def and_(self, other: Self) -> "Waiting":
-        return Waiting(self.pieces + other.pieces, self.bytes + other.bytes)
+    def and_(self, other: Self) -> "Unsent":
+        return Unsent(self.pieces + other.pieces, self.bytes + other.bytes)
 
 
 class _Frames(FrameBuffer):
@@ -306,7 +306,7 @@ class BoundedHttp2Server(Http2Server):
         for stream_id in [one for one in self.streams if one not in going_on]:
             del self.streams[stream_id]
 
-    def count(self, waiting: Callable[[int], Waiting]) -> layer.CommandGenerator[None]:
+    def count(self, waiting: Callable[[int], Unsent]) -> layer.CommandGenerator[None]:
         """Once for all that an event brought: let the client send as much as has gone on (`waiting` tells what of a stream's body hasn't), and note what
         it doesn't take."""
         pieces = 0
@@ -329,14 +329,14 @@ def _remember_reset(connection: Http2Connection, event: Event) -> None:
         connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
 
 
-def waiting_for(origin: layer.Layer, stream_id: int) -> Waiting:
+def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
     """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its window, or until another of its streams ends."""
     found = _http2_of(origin)
     if found is None:
-        return Waiting()
+        return Unsent()
     sent = found.h2_conn.stream_buffers.get(found.our_stream_id.get(stream_id, 0), ())
     queued = found.stream_queue.get(stream_id, ())
-    return Waiting.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+    return Unsent.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
 
 
 def forget_over(origin: layer.Layer) -> None:

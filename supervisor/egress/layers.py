@@ -39,7 +39,7 @@ from supervisor.egress import exchange, held_bodies
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
-from supervisor.egress.http2 import BoundedHttp2Server, Waiting, forget_over, goes_away, waiting_for
+from supervisor.egress.http2 import BoundedHttp2Server, Unsent, forget_over, goes_away, waiting_for
 from supervisor.egress.looks import BodyPieceHook, Piece, Way
 from supervisor.egress.refusals import Refusal, phrase, status_of
 from supervisor.egress.sessions import PIECE_BYTES, Connection, Room
@@ -99,9 +99,9 @@ class GuardedStream(HttpStream):
                 room.hold(-count)
             self._held_bytes.clear()
 
-    def paused(self) -> Waiting:
+    def paused(self) -> Unsent:
         """What of the request's body came while a hook looks at it."""
-        return Waiting.of([event for event in self._paused_event_queue if isinstance(event, RequestData)])
+        return Unsent.of([event for event in self._paused_event_queue if isinstance(event, RequestData)])
 
     def _hold(self, way: Way, count: int) -> None:
         if way.room is not None:
@@ -309,11 +309,11 @@ class GuardedHttpLayer(HttpLayer):
                 given_up = RequestProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
                 yield from self.event_to_child(stream, given_up)
 
-    def _waiting(self, stream_id: int) -> Waiting:
+    def _waiting(self, stream_id: int) -> Unsent:
         """What of a request's body hasn't gone on yet."""
         stream = self.streams.get(stream_id)
         if not isinstance(stream, GuardedStream):
-            return Waiting()  # over: what an origin left lying of it goes nowhere
+            return Unsent()  # over: what an origin left lying of it goes nowhere
         found = stream.paused()
         for one in self.connections.values():
             found = found.and_(waiting_for(one, stream_id))

@@ -25,13 +25,12 @@ from supervisor.egress.admission import Admission
 from supervisor.egress.codings import Decoder
 from supervisor.egress.looks import Look, look_at
 from supervisor.egress.secrets import BodyScan, Swap
-from supervisor.egress.sessions import Connection, Wait
+from supervisor.egress.sessions import PIECE_BYTES, Connection, Wait
 
 # A body up to this is looked through before any of it is sent.
 WHOLE_BYTES = 64 * 1024
 # So much of an answer waits while each of its pieces ends in what a credential begins with: by chance one in millions does. One may have a single byte.
-MOST_WAITING_BYTES = 256 * 1024
-_PIECE_BYTES = 64
+MOST_KEPT_BACK_BYTES = 256 * 1024
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
 _WITHOUT_BODY = (204, 304)
@@ -64,10 +63,10 @@ class _Waiting:
 
     def takes(self, piece: bytes) -> bool:
         """Take one more, where there is room."""
-        if self._bytes > MOST_WAITING_BYTES:
+        if self._bytes > MOST_KEPT_BACK_BYTES:
             return False
         self._pieces.append(piece)
-        self._bytes += len(piece) + _PIECE_BYTES
+        self._bytes += len(piece) + PIECE_BYTES
         return True
 
     def all(self) -> list[bytes]:

@@ -30,7 +30,7 @@ _TOO_LONG = "a message is longer than Gatehouse keeps"
 _UNREADABLE = "a message can't be read"
 _BY_EXTENSION = "error in extension"  # what wsproto says of whatever `BoundedDeflate` finds
 # What a piece of a message counts besides its bytes: it may have none, and all pieces of a message go on in one step.
-PIECE_BYTES = 4096
+MESSAGE_PIECE_BYTES = 4096
 
 
 class BoundedDeflate(PerMessageDeflate):
@@ -72,7 +72,7 @@ class BoundedConnection(_websocket.WebsocketConnection):
     def events(self) -> Generator[Any]:
         for event in super().events():
             is_message = isinstance(event, events.Message)
-            is_too_long = is_message and not self._may_keep(PIECE_BYTES + _length_bytes(event.data))
+            is_too_long = is_message and not self._may_keep(MESSAGE_PIECE_BYTES + _length_bytes(event.data))
             if is_too_long or (isinstance(event, events.CloseConnection) and event.reason == _BY_EXTENSION):
                 self.let_go()
                 code = _TOO_BIG if is_message else event.code

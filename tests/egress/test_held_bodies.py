@@ -52,7 +52,7 @@ def test_all_of_a_session_are_counted_together_and_let_go_of_once() -> None:
 
 def test_one_that_is_too_long_is_refused_and_takes_nothing_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_bodies, "MOST_BODY_BYTES", 10)
-    monkeypatch.setattr(held_bodies, "MOST_HELD_BYTES", 20)
+    monkeypatch.setattr(held_bodies, "MOST_BODIES_BYTES", 20)
     bodies, mine = HeldBodies(), of_session("one")
     client = connection.Client(peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2))
     for _ in range(5):

@@ -17,7 +17,7 @@ from mitmproxy.proxy.context import Context
 
 from supervisor.core.egress_wire import Refused
 from supervisor.egress.checks import MOST_HEAD_BYTES
-from supervisor.egress.http2 import MOST_REMEMBERED_BYTES, BoundedHttp2Client, BoundedHttp2Server, Waiting
+from supervisor.egress.http2 import MOST_REMEMBERED_BYTES, BoundedHttp2Client, BoundedHttp2Server, Unsent
 from supervisor.egress.sessions import PIECE_BYTES, Room
 from tests.egress.egress_harness import Origin, Proxy, server_context
 from tests.egress.h2_client import h2_client
@@ -93,20 +93,20 @@ async def test_what_waits_counts_by_its_pieces_too() -> None:
     server = BoundedHttp2Server(open_client(), up, unread, lambda: None)
     begun(server)
     server.h2_conn.received[1] = 100
-    list(server.count(lambda stream_id: Waiting(10, 10)))
+    list(server.count(lambda stream_id: Unsent(10, 10)))
     assert not up.is_full
-    list(server.count(lambda stream_id: Waiting(11, 11)))
+    list(server.count(lambda stream_id: Unsent(11, 11)))
     assert up.is_full
-    list(server.count(lambda stream_id: Waiting(0, 0)))
+    list(server.count(lambda stream_id: Unsent(0, 0)))
     assert not up.is_full
     server.h2_conn.send_headers(1, [(b":status", b"200")])
     server.h2_conn.send_data(1, bytes(65_535))  # all that its client takes
     for _ in range(10):
         server.h2_conn.send_data(1, b"x")
-    list(server.count(lambda stream_id: Waiting()))
+    list(server.count(lambda stream_id: Unsent()))
     assert unread.is_full
     server.conn.state = connection.ConnectionState.CLOSED
-    list(server.count(lambda stream_id: Waiting()))
+    list(server.count(lambda stream_id: Unsent()))
     assert not unread.is_full
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from supervisor.core.egress_wire import Credential, Refused
-from supervisor.egress.leaks import MOST_WAITING_BYTES
+from supervisor.egress.leaks import MOST_KEPT_BACK_BYTES
 from supervisor.egress.secrets import BEGUN, ECHOED, IN_RANGES
 from tests.egress.egress_harness import Origin, Proxy, status_of
 from tests.egress.test_given_back import in_pieces
@@ -156,13 +156,13 @@ async def test_an_origin_whose_every_piece_begins_a_credential_fills_nothing(
     proxy: Proxy, http: Origin, size: int
 ) -> None:
     proxy.credentials(credential(http.port, STUTTERING))
-    http.respond = lambda head: in_pieces(b"a" * 2 * MOST_WAITING_BYTES, size)
+    http.respond = lambda head: in_pieces(b"a" * 2 * MOST_KEPT_BACK_BYTES, size)
     found = await heard(proxy, asking(http.port, f"Authorization: Bearer {PLACEHOLDER}"))
     assert b"aaaa" not in found
     await told(proxy, BEGUN)
-    http.respond = lambda head: in_pieces(b"a" * (MOST_WAITING_BYTES // 8), size)
+    http.respond = lambda head: in_pieces(b"a" * (MOST_KEPT_BACK_BYTES // 8), size)
     found = await heard(proxy, asking(http.port, f"Authorization: Bearer {PLACEHOLDER}"))
-    assert unchunked(found) == b"a" * (MOST_WAITING_BYTES // 8)
+    assert unchunked(found) == b"a" * (MOST_KEPT_BACK_BYTES // 8)
 
 
 async def test_some_pieces_may_end_so_by_chance(proxy: Proxy, http: Origin) -> None:
