@@ -4,10 +4,9 @@ mitmproxy itself would log it and let the request go through (`addonmanager.safe
 separate from `guard`, which decides what may go on: here nothing ever may. It must never raise.
 """
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -25,35 +24,39 @@ from supervisor.egress.layers import RefuseLayer
 log = structlog.get_logger("egress")
 
 
-def closes[S, T](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], Any]], Callable[[S, T], Any]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for nothing stays plain (`hooks`)."""
+def closes[S, T, R](refuse: Callable[[T], None]) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`. One that waits for nothing stays plain (`hooks`).
+
+    What a plain one gives back to be awaited is to fail closed by itself.
+    """
 
     def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
         @functools.wraps(hook)
         async def run(self: S, data: T) -> None:
-            with _closing(hook, refuse, data):
+            try:
                 await hook(self, data)
+            except BaseException as error:
+                refuse(data)
+                _note(hook, error)
 
         @functools.wraps(hook)
-        def run_plain(self: S, data: T) -> None:
-            with _closing(hook, refuse, data):
-                hook(self, data)
+        def run_plain(self: S, data: T) -> Any:
+            try:
+                return hook(self, data)
+            except BaseException as error:
+                refuse(data)
+                _note(hook, error)
 
         return run if inspect.iscoroutinefunction(hook) else run_plain
 
     return decorate
 
 
-@contextlib.contextmanager
-def _closing[T](hook: Callable[..., Any], refuse: Callable[[T], None], data: T) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        refuse(data)
-        log.error("hook failed", hook=hook.__name__, error=where(error))
-    except BaseException:
-        refuse(data)
-        raise
+def _note(hook: Callable[..., Any], error: BaseException) -> None:
+    """Of what isn't an error, but the end of all or of this task, nothing is noted: it goes on."""
+    if not isinstance(error, Exception):
+        raise error
+    log.error("hook failed", hook=hook.__name__, error=where(error))
 
 
 def refuse_flow(flow: http.HTTPFlow) -> None:

@@ -7,6 +7,7 @@ Each hook runs inside `closes`, which turns whatever is raised into a refusal (`
 
 import asyncio
 import functools
+from collections.abc import Awaitable
 
 import structlog
 from mitmproxy import connection as mitm_connection
@@ -18,6 +19,7 @@ from mitmproxy.proxy import server_hooks
 from supervisor.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.egress_wire import Answer, Outcome
+from supervisor.core.model_errors import ModelError
 from supervisor.core.numbers import whole_number
 from supervisor.egress import checks, exchange, held_bodies, refusals, secrets, tls_failures
 from supervisor.egress.admission import Admission
@@ -46,10 +48,8 @@ log = structlog.get_logger("egress")
 
 # Responses of unknown length are passed on as they come; a short one of known length is sent in one piece.
 BUFFERED_BYTES = WHOLE_BYTES
-# The number of the extension `server_name`: RFC 6066.
-_SERVER_NAME = 0
-# Of a WebSocket the request goes on for as long as it is open.
-_SWITCHED = 101
+_SERVER_NAME = 0  # the extension's number: RFC 6066
+_SWITCHED = 101  # of a WebSocket the request goes on for as long as it is open
 UNASKED = "the origin switches to another protocol, which was not asked for"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
@@ -146,25 +146,40 @@ class Guard:
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
 
     @closes(refuse_flow)
-    async def request(self, flow: http.HTTPFlow) -> None:
-        try:
-            await self._requested(flow)
-        finally:
-            held_bodies.let_go(flow)
-
-    async def _requested(self, flow: http.HTTPFlow) -> None:
+    def request(self, flow: http.HTTPFlow) -> Awaitable[None] | None:
         connection = self._sessions.of_client(flow.client_conn.id)
         if connection is not None and "upgrade" not in flow.request.headers:
             connection.sending.discard(flow.id)
         self._bodies.requested(flow)
-        why = await self._leaks.requested(flow)
+        if self._leaks.looks_at_request(flow) or self._meter.may_be_call(flow):
+            return self._look_at_request(flow)
+        held_bodies.let_go(flow)
+        if self._may_go_out(flow):
+            self._goes_out(flow, None)
+        return None
+
+    @closes(refuse_flow)
+    async def _look_at_request(self, flow: http.HTTPFlow) -> None:
+        try:
+            if self._leaks.looks_at_request(flow):
+                await self._leaks.look_at_request(flow)
+            if self._may_go_out(flow):
+                _let_leave(flow, exchange.of(flow), self._connection(flow))
+                self._goes_out(flow, await self._meter.reserve(flow))
+        finally:
+            held_bodies.let_go(flow)
+
+    def _may_go_out(self, flow: http.HTTPFlow) -> bool:
+        """Whether nothing was found in a request that is whole, which is taken back where something was."""
+        why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
-        state = exchange.of(flow)
         if refusal is not None:
-            self._take_back(flow, state, refusal)
-            return
-        _let_leave(flow, state, self._connection(flow))
-        error = await self._meter.reserve(flow)
+            self._take_back(flow, exchange.of(flow), refusal)
+        return refusal is None
+
+    def _goes_out(self, flow: http.HTTPFlow, error: ModelError | None) -> None:
+        """Unless a budget forbids it, which the error says. Its answer may have been over before it was."""
+        state = exchange.of(flow)
         if error is not None:
             state.is_allowed = False
             state.model_error = error
@@ -255,8 +270,20 @@ class Guard:
             flow.websocket.messages.clear()  # mitmproxy keeps them all; the layer has its own hold of this one
 
     @closes(kill_http)
-    async def response(self, flow: http.HTTPFlow) -> None:
-        why = await self._leaks.ended(flow)
+    def response(self, flow: http.HTTPFlow) -> Awaitable[None] | None:
+        if self._leaks.looks_at_answer(flow):
+            return self._look_at_answer(flow)
+        self._answered(flow)
+        return None
+
+    @closes(kill_http)
+    async def _look_at_answer(self, flow: http.HTTPFlow) -> None:
+        await self._leaks.look_at_answer(flow)
+        self._answered(flow)
+
+    def _answered(self, flow: http.HTTPFlow) -> None:
+        """The answer is whole."""
+        why = self._leaks.ended(flow)
         if why is not None:
             self._withhold(flow, refusals.of_echo(why, flow.request.path))
             return

@@ -1,16 +1,15 @@
 """How mitmproxy's hooks reach our addons: straight, where mitmproxy makes a task of each and walks over all addons' attributes.
 
 A new connection that is looked into goes through some fifteen hooks, and most of them have nothing to wait for: those run where the layer calls
-them, and the layer goes on in the same step. One with something to wait for takes mitmproxy's way, a task. It is separate from `guard`,
-which says what happens in a hook, and decides nothing: what a function raises is noted, as in mitmproxy, and it is `guard` and `layers` that
+them, and the layer goes on in the same step. What is left of one that has something to wait for takes mitmproxy's way, a task. It is separate from
+`guard`, which says what happens in a hook, and decides nothing: what a function raises is noted, as in mitmproxy, and it is `guard` and `layers` that
 refuse by default (law 3).
 """
 
 import dataclasses
-import inspect
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any
 
 import structlog
 from mitmproxy.hooks import Hook
@@ -20,13 +19,8 @@ from supervisor.egress.failures import where
 
 log = structlog.get_logger("egress")
 
-
-class _Listeners(NamedTuple):
-    """Whom a kind of hook goes to, with which of its attributes; `are_plain`: none of them waits."""
-
-    attribute: str
-    functions: tuple[Callable[[Any], Any], ...]
-    are_plain: bool
+# What an addon has for a hook: it gives back what it has to wait for, None where that is nothing.
+type Listener = Callable[[Any], Awaitable[None] | None]
 
 
 class Hooks:
@@ -34,43 +28,60 @@ class Hooks:
 
     def __init__(self, addons: Iterable[object]) -> None:
         self._addons = tuple(addons)
-        self._listeners: dict[type[Hook], _Listeners] = {}
+        # With which of its attributes a kind of hook goes to whom.
+        self._listeners: dict[type[Hook], tuple[str, tuple[Listener, ...]]] = {}
+        # What is left of those that were begun, by the hook's identity: mitmproxy's can't be keys. Each is on its way to `run`.
+        self._begun: dict[int, Coroutine[Any, Any, None]] = {}
 
     def ran(self, hook: Hook) -> bool:
-        """Run a hook that waits for nothing; False where it has to be awaited by `run`, and nothing was done."""
-        listeners = self._of(type(hook))
-        if not listeners.are_plain:
-            return False
-        data = getattr(hook, listeners.attribute)
-        for function in listeners.functions:
-            try:
-                function(data)
-            except Exception as error:
-                _note(hook, error)
-        return True
+        """Run a hook as far as nothing has to be waited for; False where that wasn't all: the rest has to be awaited by `run`."""
+        rest = self._begin(hook)
+        if rest is not None:
+            self._begun[id(hook)] = rest
+        return rest is None
 
     async def run(self, hook: Hook) -> None:
-        """Run a hook to its end."""
-        listeners = self._of(type(hook))
-        data = getattr(hook, listeners.attribute)
-        for function in listeners.functions:
-            try:
-                waits = function(data)
-                if waits is not None:
-                    await waits
-            except Exception as error:
-                _note(hook, error)
+        """Run a hook to its end, or what `ran` left of it."""
+        rest = self._begun.pop(id(hook), None) or self._begin(hook)
+        if rest is not None:
+            await rest
 
-    def _of(self, kind: type[Hook]) -> _Listeners:
+    def _begin(self, hook: Hook) -> Coroutine[Any, Any, None] | None:
+        attribute, functions = self._of(type(hook))
+        return _go_on(hook, getattr(hook, attribute), iter(functions))
+
+    def _of(self, kind: type[Hook]) -> tuple[str, tuple[Listener, ...]]:
         if kind not in self._listeners:
             # All hooks that come of connections have one attribute.
             (field,) = dataclasses.fields(kind)  # type: ignore[arg-type]
             functions = tuple(
                 function for addon in self._addons if (function := getattr(addon, kind.name, None)) is not None
             )
-            are_plain = not any(inspect.iscoroutinefunction(function) for function in functions)
-            self._listeners[kind] = _Listeners(field.name, functions, are_plain)
+            self._listeners[kind] = field.name, functions
         return self._listeners[kind]
+
+
+def _go_on(hook: Hook, data: Any, functions: Iterator[Listener]) -> Coroutine[Any, Any, None] | None:
+    """Call one after the other; what is left once one of them has to be waited for."""
+    for function in functions:
+        try:
+            waits = function(data)
+        except Exception as error:
+            _note(hook, error)
+        else:
+            if waits is not None:
+                return _wait(hook, data, waits, functions)
+    return None
+
+
+async def _wait(hook: Hook, data: Any, waits: Awaitable[None], functions: Iterator[Listener]) -> None:
+    try:
+        await waits
+    except Exception as error:
+        _note(hook, error)
+    rest = _go_on(hook, data, functions)
+    if rest is not None:
+        await rest
 
 
 class Straight:

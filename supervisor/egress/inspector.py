@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
-from mitmproxy import options
+from mitmproxy import http, options
 from mitmproxy.addons import core, proxyserver
 from mitmproxy.connection import Connection as AnyConnection
 from mitmproxy.connection import ConnectionState
@@ -309,6 +309,8 @@ def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     websockets.install()
     http1.install()
     http2.install()
+    # It looks at the types of all that its own parsers found, which takes a twelfth of a request, and isn't there under `python -O`.
+    http.MessageData.__post_init__ = lambda message: None  # type: ignore[method-assign]
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
     addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]

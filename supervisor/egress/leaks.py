@@ -139,17 +139,26 @@ class Leaks:
         flow.request.stream = passed
         return None
 
-    async def requested(self, flow: http.HTTPFlow) -> str | None:
-        """The request is whole: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
+    def looks_at_request(self, flow: http.HTTPFlow) -> bool:
+        """Whether a request that is whole is to be looked at now (`look_at_request`), and didn't stream."""
+        watch = flow.metadata.get(_KEY)
+        return isinstance(watch, _Watch) and exchange.of(flow).up.look is not None and not flow.request.stream
+
+    async def look_at_request(self, flow: http.HTTPFlow) -> None:
+        """Look at all of it."""
+        look = exchange.of(flow).up.look
+        assert look is not None
+        await look.in_steps(flow.request.raw_content or b"")
+
+    def requested(self, flow: http.HTTPFlow) -> str | None:
+        """The request is whole, and was looked at: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return None
         look = exchange.of(flow).up.look
-        if look is not None and not flow.request.stream:
-            await look.in_steps(flow.request.raw_content or b"")
-            if watch.up.found or look.why:
-                return secrets.FOUND_IN_BODY if watch.up.found else look.why
         if look is not None:
+            if not flow.request.stream and (watch.up.found or look.why):
+                return secrets.FOUND_IN_BODY if watch.up.found else look.why
             look.end()
         if not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
             return None
@@ -223,19 +232,32 @@ class Leaks:
 
         return passed
 
-    async def ended(self, flow: http.HTTPFlow) -> str | None:
-        """The answer is whole: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
+    def looks_at_answer(self, flow: http.HTTPFlow) -> bool:
+        """Whether an answer that is whole is to be looked at now (`look_at_answer`), and didn't stream."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if not isinstance(watch, _Watch) or not watch.back or response is None:
+            return False
+        return not response.stream and response.status_code != _SWITCHED
+
+    async def look_at_answer(self, flow: http.HTTPFlow) -> None:
+        """Look at all of it."""
+        look = exchange.of(flow).down.look
+        assert look is not None
+        assert flow.response is not None
+        await look.in_steps(flow.response.raw_content or b"")
+
+    def ended(self, flow: http.HTTPFlow) -> str | None:
+        """The answer is whole, and was looked at: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
-        if response.stream or response.status_code == _SWITCHED:
+        if not self.looks_at_answer(flow):
             if secrets.hold(_fields(response.trailers), watch.back):
                 response.trailers = None
                 self._cut(flow, watch, secrets.ECHOED)
             return None
         look = exchange.of(flow).down.look
         assert look is not None
-        await look.in_steps(response.raw_content or b"")
         look.end()
         is_echo = watch.down.found or secrets.hold(_fields(response.trailers), watch.back)
         why = secrets.ECHOED if is_echo else secrets.UNREADABLE if look.why else None

@@ -96,6 +96,10 @@ class Meter:
         api = self._api(flow, host, is_upgrade=is_upgrade)
         return None if api is None else _refused(flow, api, host, answer)
 
+    def may_be_call(self, flow: http.HTTPFlow) -> bool:
+        """Whether a request that was let through, and is whole, may be a call: `reserve` reads it, and asks."""
+        return CALL in flow.metadata
+
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
         """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
         metered = flow.metadata.get(CALL)

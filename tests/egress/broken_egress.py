@@ -23,6 +23,7 @@ from supervisor.egress import (
     layers,
     leaks,
     likely,
+    meter,
     secrets,
     sessions,
     tunnels,
@@ -104,6 +105,7 @@ OWNERS = {
     "exchange": exchange,
     "layers": layers,
     "Leaks": leaks.Leaks,
+    "Meter": meter.Meter,
     "BodyScan": secrets.BodyScan,
     "BoundedReader": http1.BoundedReader,
 }

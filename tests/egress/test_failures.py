@@ -72,6 +72,7 @@ INSIDE = [
     "Guard.request",
     "Leaks.begin",
     "Leaks.requested",
+    "Meter.may_be_call",
     "exchange.of",
 ]
 # The same for a connection that nothing looks into; `Raw.` is a callback that raises with nothing around it.

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import pytest
@@ -137,6 +137,35 @@ async def test_one_that_is_cancelled_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert noted == []
+
+
+class Sometimes:
+    """Looks at what it is told, and has to wait for the rest of it."""
+
+    def __init__(self, noted: list[str]) -> None:
+        self.noted = noted
+
+    def tls_clienthello(self, data: str) -> Awaitable[None] | None:
+        self.noted.append(f"began {data}")
+        return self.rest(data) if data == "long" else None
+
+    async def rest(self, data: str) -> None:
+        await asyncio.sleep(0)
+        self.noted.append(f"ended {data}")
+        raise ValueError("text of a client")
+
+
+async def test_one_that_finds_that_it_has_to_wait_goes_on_from_there() -> None:
+    noted: list[str] = []
+    hooks = Hooks([Addon(noted), Sometimes(noted), Addon(noted), Sometimes(noted)])
+    long, short = hello("long"), hello("short")
+    outermost = Scripted([short, long])
+    assert given(outermost, hooks) == [long]  # of which the layer isn't told that it was over
+    assert [event.command for event in outermost.told if isinstance(event, events.HookCompleted)] == [short]
+    assert noted == ["hello short", "began short", "hello short", "began short", "hello long", "began long"]
+    del noted[:]
+    await hooks.run(long)
+    assert noted == ["ended long", "hello long", "began long", "ended long"]
 
 
 class Closing:
