@@ -30,19 +30,19 @@ class Hooks:
         self._addons = tuple(addons)
         # With which of its attributes a kind of hook goes to whom.
         self._listeners: dict[type[Hook], tuple[str, tuple[Listener, ...]]] = {}
-        # What is left of those that were begun, by the hook's identity: mitmproxy's can't be keys. Each is on its way to `run`.
-        self._begun: dict[int, Coroutine[Any, Any, None]] = {}
+        # What is left of those that were begun, and are on their way to `run`. By their identity, since mitmproxy's can't be keys.
+        self._begun: dict[int, tuple[Hook, Coroutine[Any, Any, None]]] = {}
 
     def ran(self, hook: Hook) -> bool:
         """Run a hook as far as nothing has to be waited for; False where that wasn't all: the rest has to be awaited by `run`."""
         rest = self._begin(hook)
         if rest is not None:
-            self._begun[id(hook)] = rest
+            self._begun[id(hook)] = hook, rest
         return rest is None
 
     async def run(self, hook: Hook) -> None:
         """Run a hook to its end, or what `ran` left of it."""
-        rest = self._begun.pop(id(hook), None) or self._begin(hook)
+        rest = self._begun.pop(id(hook))[1] if id(hook) in self._begun else self._begin(hook)
         if rest is not None:
             await rest
 

@@ -74,13 +74,16 @@ def test_a_plain_hook_runs_where_it_is_called_and_the_layer_goes_on() -> None:
     assert len(outermost.told) == 3
 
 
-def test_a_hook_that_waits_is_passed_on_untouched() -> None:
+async def test_a_hook_that_waits_is_passed_on_untouched() -> None:
     noted: list[str] = []
     hook = TlsStartClientHook("a")  # type: ignore[arg-type]
+    hooks = Hooks([Addon(noted)])
     outermost = Scripted([hook])
-    assert given(outermost, Hooks([Addon(noted)])) == [hook]
+    assert given(outermost, hooks) == [hook]
     assert noted == []
     assert len(outermost.told) == 1
+    await hooks.run(hook)
+    assert noted == ["start a"]
 
 
 def test_nobody_has_to_listen() -> None:
