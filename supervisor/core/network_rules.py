@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from supervisor.core.actions import Action, Effect, Network
 from supervisor.core.hosts import (
     LIFTABLE,
@@ -254,11 +256,10 @@ class NetworkJudge(Judge[_Seen]):
             and entry.pattern.names_host(target, broad=False)
             and context.is_active(entry.rule)
         ]
-        return (
-            by_rules("allow", rules, f"looked into because of {rules[0].text}: each request is judged")
-            if rules
-            else None
-        )
+        if not rules:
+            return None
+        verdict = by_rules("allow", rules)
+        return replace(verdict, why=f"looked into because of {verdict.rule}: each request is judged")
 
     def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
         """For each address that isn't public, the allow rules that name it (a whole network of such addresses counts)."""

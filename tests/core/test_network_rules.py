@@ -1,5 +1,6 @@
 """Network verdicts: what is denied whatever rules say, what must agree, and what naming an address lifts."""
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -89,6 +90,15 @@ def test_a_deny_rule_is_named_even_where_nothing_could_allow_it() -> None:
     assert found.rule == "network(10.0.0.0/8)"
     found = verdict(connect("api.example.com", sni="x.example.com"), deny=["network(api.example.com)"])
     assert found.rule == "network(api.example.com)"
+
+
+def test_what_is_looked_into_is_so_because_of_the_same_rule_in_any_order() -> None:
+    rules = ["network(POST https://api.example.com/b/**)", "network(GET https://*.example.com/a/**)"]
+    rules.append("network(GET https://api.example.com/a/**)")
+    found = {verdict(connect("api.example.com"), allow=list(order)) for order in permutations(rules)}
+    (one,) = found
+    assert one.why == f"looked into because of {one.rule}: each request is judged"
+    assert set(one.rules) == set(rules)
 
 
 def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
