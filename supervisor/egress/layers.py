@@ -31,7 +31,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseHeaders,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
+from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHook
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
@@ -111,12 +111,21 @@ class GuardedStream(HttpStream):
     def state_stream_request_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         state = exchange.of(self.flow)
         if not isinstance(event, RequestData) or (yield from self._looked_at(state.up, event.data)):
-            yield from super().state_stream_request_body(event)
+            yield from self._stream_on(event)
         if state.is_cut and self.client_state == self.state_stream_request_body:
             # The origin must not take what it has for all of it.
             error = RequestProtocolError(self.stream_id, "cut off", ErrorCode.CLIENT_DISCONNECTED)
             yield from self.handle_protocol_error(error)
             self.client_state = self.state_errored
+
+    def _stream_on(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """INVARIANT: of a request that its last hook refused neither the trailers nor the end go on: mitmproxy asks nobody once it streams."""
+        for command in super().state_stream_request_body(event):
+            yield command
+            if isinstance(command, HttpRequestHook) and not exchange.of(self.flow).is_allowed:
+                exchange.of(self.flow).is_cut = True
+                yield commands.CloseConnection(self.context.client)
+                return
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         if not isinstance(event, ResponseData) or (yield from self._looked_at(exchange.of(self.flow).down, event.data)):

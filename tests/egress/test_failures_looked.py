@@ -1,11 +1,16 @@
-"""What raises while a request, or an answer, is looked at as a whole: neither goes on. The requests of `test_failures` are looked at by nothing."""
+"""What raises while a request, or an answer, is looked at as a whole, or at its end: neither goes on. The requests of `test_failures` are looked at by nothing."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+import trustme
 
 from tests.egress.egress_harness import Origin, Proxy, body_of, running_egress, serving, status_of
-from tests.egress.test_leaks import PLACEHOLDER, credential
+from tests.egress.h2_client import h2_client
+from tests.egress.test_leaks import PLACEHOLDER, all_of, credential
+from tests.fakes.h2_origin import H2Origin, h2_origin
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,6 +30,13 @@ ANSWER = [
     "Leaks.look_at_answer",
     "Leaks.ended",
 ]
+END = ["Guard.request", "Leaks.looks_at_request", "Leaks.requested", "Guard._goes_out"]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def h2(authority: trustme.CA) -> AsyncIterator[H2Origin]:
+    async with h2_origin(authority, "origin.test") as found:
+        yield found
 
 
 async def asked(proxy: Proxy, http: Origin) -> bytes:
@@ -71,3 +83,37 @@ async def test_an_answer_is_not_passed_on(tmp_path: Path, upstream_ca: Path, htt
     assert b"mine" in http.received
     assert status_of(answer) != 200
     assert b"said" not in answer
+
+
+@pytest.mark.parametrize("part", END)
+async def test_a_request_that_streams_is_not_ended_for_its_origin(
+    tmp_path: Path, upstream_ca: Path, http: Origin, part: str
+) -> None:
+    target = f"origin.test:{http.port}"
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        proxy.credentials(credential(1))
+        reader, writer = await proxy.open()
+        head = f"POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(f"{head}4\r\nmine\r\n0\r\n\r\n".encode())
+        answer = await all_of(reader)
+        settled = await supervisor.settled()
+        writer.close()
+    assert b" 200 " not in answer
+    assert settled.outcome == "failed"
+    assert b"0\r\n\r\n" not in http.received
+
+
+@pytest.mark.parametrize("part", END)
+async def test_what_follows_a_request_that_streams_goes_nowhere(
+    tmp_path: Path, upstream_ca: Path, h2: H2Origin, part: str
+) -> None:
+    async with running_egress(tmp_path, upstream_ca, broken=part) as supervisor, serving(supervisor, "s") as proxy:
+        proxy.credentials(credential(1))
+        ca_file = tmp_path / "ca" / "mitmproxy-ca-cert.pem"
+        async with h2_client(proxy, f"origin.test:{h2.port}", ca_file) as client:
+            number, stream = client.ask("/trailers", method="POST", end=False)
+            client.send(number, b"body")
+            client.send_trailers(number, [("x-checksum", PLACEHOLDER)])
+            await client.until(lambda: stream.over or client.lost)
+            assert stream.status != 200
+    assert not h2.trailers
