@@ -32,19 +32,24 @@ _OPENROUTER = "openrouter.ai"
 _BEDROCK = re.compile(
     r"(?:[a-z0-9-]+\.)*bedrock(?:-[a-z-]+)?\.[a-z0-9-]+\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)"
 )
-# The ends of paths, after decoding, and what stands somewhere before; a gateway's own prefix may stand before that.
+# What paths of calls end in, after decoding, and what stands somewhere before; a gateway's own prefix may stand before that.
 # INVARIANT: a part without a bound ends where its pattern may begin anew. An agent writes the path: read again from each of its segments, it takes seconds.
-_PATHS: tuple[tuple[str, re.Pattern[str], Api], ...] = (
-    ("/model/", re.compile(r"/converse(?:-stream)?$"), "converse"),
-    ("/model/", re.compile(r"/invoke(?:-with-response-stream)?$"), "invoke"),
-    ("", re.compile(r"/v1/messages$"), "messages"),
-    ("", re.compile(r":(?:stream)?rawpredict$"), "messages"),
-    ("", re.compile(r"/chat/completions$"), "chat"),
-    ("", re.compile(r"/v\d+/completions$"), "chat"),
-    ("", re.compile(r"/v\d+/embeddings$"), "embeddings"),
+_ENDS: tuple[tuple[str, str, Api], ...] = (
+    ("/model/", r"/converse(?:-stream)?", "converse"),
+    ("/model/", r"/invoke(?:-with-response-stream)?", "invoke"),
+    ("", r"/v1/messages", "messages"),
+    ("", r":(?:stream)?rawpredict", "messages"),
+    ("", r"/chat/completions", "chat"),
+    ("", r"/v\d+/completions", "chat"),
+    ("", r"/v\d+/embeddings", "embeddings"),
     # A conversation made shorter says what it used in the same way.
-    ("", re.compile(r"/responses(?:/compact)?$"), "responses"),
+    ("", r"/responses(?:/compact)?", "responses"),
 )
+_PATHS = tuple((before, re.compile(end + "$"), api) for before, end, api in _ENDS)
+# The same anywhere: a gateway may go by what a path begins with.
+_PARTS = tuple((before, re.compile(end + "(?=/|$)"), api) for before, end, api in _ENDS)
+# What servers read differently in a path that is decoded once: parameters, dot segments, what is encoded twice, or looks like a query then. No client needs it.
+_ODD = re.compile(r"[;\\?#%]|/\.\.?(?:/|$)")
 # What is offered over a WebSocket, too: OpenAI's responses, which Codex asks for so before it asks with plain requests.
 _BY_WEBSOCKET = re.compile(r"/responses$")
 # At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches, pictures, sound, sessions.
@@ -164,6 +169,7 @@ def api_of(
 
     Of an upgrade to a WebSocket it is the one that the same path has for plain requests, or `unmetered`: whatever its path, a model host that takes one
     talks with a model over it. Of any model host but a vendor's nobody knows which paths lead to a model, or make it cost: all may but the free ones.
+    And a path that may be another call, or none, by who reads it is nothing that could be priced: it is `unmetered` there.
     """
     if not is_upgrade and method not in ("POST", "PUT"):
         return None
@@ -172,12 +178,24 @@ def api_of(
         return "responses"
     if is_upgrade:
         return "unmetered" if at_model_host else None
+    if at_model_host and _ODD.search(unquote(path.partition("?")[0])):
+        return "unmetered"
     for before, end, api in _PATHS:
         if any((found := end.search(one)) and before in one[: found.start()] for one in read):
-            return api
+            is_one = all(_apis_in(one) <= {api} for one in read)
+            return api if is_one or not at_model_host else "unmetered"
     may_cost = at_model_host and (_VENDOR.fullmatch(host) is None or any(_COSTS.search(one) for one in read))
-    # What one server takes for free, another may pass on as a call: it is free where nobody reads anything else.
     return "unmetered" if may_cost and not all(_is_free(one) for one in read) else None
+
+
+def _apis_in(reading: str) -> set[Api]:
+    """The APIs that a path names anywhere in it."""
+    found: set[Api] = set()
+    for before, part, api in _PARTS:
+        at = reading.find(before)
+        if at >= 0 and part.search(reading, at + len(before)):
+            found.add(api)
+    return found
 
 
 def _is_free(reading: str) -> bool:

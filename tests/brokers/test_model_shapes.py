@@ -150,7 +150,6 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         ("POST /v1/messages\r\nContent-Type: text/plain\r\n", PLAIN, True),
         ("POST /V1/%6dessages/?a=b\r\nContent-Type: image/png\r\n", PLAIN, True),
         ("PUT /v1/messages\r\n", PLAIN, True),
-        ("POST /v1/messages%3F/count_tokens\r\n", PLAIN, True),
         ("POST /v1/messages\r\n", PLAIN.decode().encode("utf-16"), True),
         ("POST /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
         ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), True),
@@ -164,7 +163,6 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         "type",
         "path",
         "put",
-        "free-by-one-reading",
         "utf-16",
         "chunked",
         "gzip",
@@ -201,13 +199,24 @@ async def test_however_a_call_is_dressed_it_is_metered(
         ("POST /v1/images/generations\r\nContent-Length: 2\r\n", 429),
         ("POST /any-alias-of-a-gateway\r\nContent-Length: 2\r\n", 429),
         ("POST /anything%3F/count_tokens\r\nContent-Length: 2\r\n", 429),
+        ("POST /v1/messages%3F/count_tokens\r\nContent-Length: 2\r\n", 402),
+        ("POST /v1/chat/completions/;/..\r\nContent-Length: 2\r\n", 429),
         (
             "GET /v1/realtime?model=x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n",
             429,
         ),
     ],
-    ids=["message-batches", "batches", "images", "alias", "question-mark", "websocket"],
+    ids=[
+        "message-batches",
+        "batches",
+        "images",
+        "alias",
+        "question-mark",
+        "free-by-one-reading",
+        "parameter",
+        "websocket",
+    ],
 )
 async def test_what_cant_be_metered_is_refused_under_a_budget_and_says_so(
     desk: Setting, api: ModelApi, head: str, status: int

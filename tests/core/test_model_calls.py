@@ -74,18 +74,69 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
     assert api_of("POST", "/v1/messages", GATEWAY, at_model_host=True) == "messages"
 
 
+# By one reading each of these is free, a cheap call or nothing, and by another a call that costs more.
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/messages%3F/count_tokens",
+        "/v1/messages%23/count_tokens",
+        "/v1/files#/../chat/completions",
+        "/anything%253F/count_tokens",
+        "/v1/count_tokens%3F/../messages",
+        "/anything%252Fcount_tokens",
+        "/v1/messages;x/files",
+        "/v1/messages/;/..",
+        "/v1/messages/..;/..",
+        "/v1/messages/%2e%2e/..",
+        "/v1/messages/x%2f../..",
+        "/v1/messages//..",
+        "/v1/messages/\\../..",
+        "/v1/messages/%5C../..",
+        "/v1/chat/completions/../files",
+        "/model/claude-3-haiku/converse%3F/../../../v1/chat/completions",
+        "/v1/images/generations%3F/../../messages",
+        "/v1/%256dessages",
+        "/v1/messages/.",
+    ],
+)
+def test_at_a_host_of_models_what_servers_may_read_differently_is_never_metered_as_the_cheaper(path: str) -> None:
+    for host in (VENDOR, GATEWAY):
+        assert api_of("POST", path, host, at_model_host=True) == "unmetered"
+
+
+def test_what_every_server_reads_alike_is_no_matter() -> None:
+    for path in ("//v1/messages/", "/V1/Messages?x=;../%25", "/v1/%6dessages", "/v1/.hidden/..x/v1/messages"):
+        assert api_of("POST", path, GATEWAY, at_model_host=True) == "messages"
+    assert api_of("POST", f"{BEDROCK}/converse", "bedrock-runtime.eu-west-1.amazonaws.com", at_model_host=True) == "converse"  # fmt: skip
+    assert api_of("POST", "/anything%2Fcount_tokens", GATEWAY, at_model_host=True) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/messages/model/claude-3-haiku/converse",
+        "/model/claude-3-haiku/converse/v1/messages",
+        "/converse/model/claude-3-haiku/converse/v1/messages",
+        "/v1/responses/v1/chat/completions",
+        "/v1/embeddings/v1/messages",
+        "/models/claude-3-haiku:rawPredict/chat/completions",
+    ],
+)
+def test_a_path_that_begins_as_one_call_and_ends_as_another_is_neither(path: str) -> None:
+    """By its end a body may be read for less than a server reads in it that goes by the beginning."""
+    assert api_of("POST", path, GATEWAY, at_model_host=True) == "unmetered"
+
+
 @pytest.mark.parametrize(
     ("path", "api"),
     [
-        ("/v1/messages%3F/count_tokens", "messages"),
-        ("/v1/messages%23/count_tokens", "messages"),
-        ("/anything%253F/count_tokens", "unmetered"),
-        ("/v1/count_tokens%3F/../messages", "messages"),
-        ("/anything%252Fcount_tokens", "unmetered"),
-        ("/anything%2Fcount_tokens", None),
+        ("/v1/messages/v1/messages", "messages"),
+        ("/openai/v1/v1/chat/completions", "chat"),
+        ("/converse/v1/messages", "messages"),
+        ("/responses-eu/v1/messages", "messages"),
     ],
 )
-def test_what_is_free_by_one_reading_only_isnt(path: str, api: str | None) -> None:
+def test_a_prefix_that_names_no_other_call_changes_nothing(path: str, api: str) -> None:
     assert api_of("POST", path, GATEWAY, at_model_host=True) == api
 
 
@@ -177,7 +228,10 @@ plain_paths = st.lists(st.sampled_from(PARTS), max_size=9).map(lambda parts: re.
 def test_a_path_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) -> None:
     plain = path.removesuffix("/") or "/"
     wanted = next((api for pattern, api in BY_TRYING if pattern.search(plain)), "unmetered")
-    assert api_of("POST", path, GATEWAY, at_model_host=True) == wanted
+    if wanted in ("converse", "invoke"):
+        assert api_of("POST", path) == wanted
+    else:
+        assert api_of("POST", path, GATEWAY, at_model_host=True) == wanted
 
 
 @pytest.mark.parametrize(
