@@ -7,8 +7,9 @@ provider may read in it: what it can't read, or what two readers may read differ
 import json
 import re
 from typing import Any, TypeIs
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
+from supervisor.core.call_models import BRACKET, OTHER_MODELS, models_named, name_of, others_named
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
 from supervisor.core.call_tools import (
     BILL_MORE_KEYS,
@@ -24,26 +25,8 @@ from supervisor.core.call_tools import (
     steps,
     tools_of,
 )
-from supervisor.core.model_calls import (
-    MOST_NAME_CHARS,
-    Api,
-    ModelCall,
-    Tier,
-    dearest_tier,
-    is_openai,
-    is_regional,
-    readings,
-)
+from supervisor.core.model_calls import Api, ModelCall, Tier, dearest_tier, is_openai, is_regional, says_what_answered
 
-_MODELS_IN_PATHS = (
-    # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
-    re.compile(r"^(?>.*?/model/)(.+)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
-    re.compile(r"/models/([^/:]+):", re.IGNORECASE),  # Vertex
-    re.compile(r"/deployments/([^/]+)/", re.IGNORECASE),  # Azure's deployment: the body's model means nothing there
-)
-# What the provider may take another model by than the one that is named.
-_OTHER_MODELS = ("models", "fallbacks", "preset")
-MOST_OTHERS = 10
 # Parts of a body that stand for input that isn't in it, by a key of the body itself and by the `type` of a part.
 _BEYOND_KEYS = frozenset({"previous_response_id", "conversation", "container", "mcp_servers", "plugins"})
 _BEYOND_TYPES = frozenset(
@@ -69,8 +52,6 @@ _CHARSET = re.compile(r"charset\s*=\s*[\"']?([^\s;,\"']*)")
 _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 _LIKE_ASCII = {"iso-8859-1", "latin1", "windows-1252"}
 _FORM = "x-www-form-urlencoded"
-# Of `tools[0][type]` many read a list by the name before the bracket (PHP, Rack, Node's qs).
-_BRACKET = re.compile(r"[\[\]]")
 MOST_FIELDS = 10_000
 # How it is written that a cache lasts for less than an hour.
 _MINUTES = re.compile("[1-5]?[0-9]m")
@@ -87,7 +68,7 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
 # And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
-_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *_OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
 # Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
@@ -155,21 +136,20 @@ def read_call(
             root = None
     if not isinstance(root, dict):
         return _largest(api, body) if at_model_host else None
-    model = root.get("model") if api not in ("invoke", "converse") else None
-    named, *elsewhere = _models_in(path, model if isinstance(model, str) else "")
+    named, *elsewhere = models_named(path, name_of(root.get("model")))
     if not at_model_host and not (named and _is_shaped(api, root)):
         return None
     if seen.is_doubled or _is_ambiguous(root) or _is_read_otherwise(body, headers):
         return _largest(api, body)
     tools = tools_of(root)
-    others = tuple(dict.fromkeys((*elsewhere, *_others(root))))
+    others = tuple(dict.fromkeys((*elsewhere, *others_named(root))))
     models = (named, *others)
     is_whole = not is_kept(root, models)
     # The name of what is kept is no model's.
     others = others if is_whole or "" in others else (*others, "")
     return ModelCall(
         api=api,
-        model=named[:MOST_NAME_CHARS],
+        model=named,
         body_bytes=_text_bytes(body),
         max_output_tokens=_limit(api, root),
         choices=_choices(root),
@@ -191,7 +171,8 @@ def read_call(
         previews=any(previews(tool) for tool in tools),
         steps=max(steps(api, root, tools, host, is_kept=not is_whole), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
-        advisors=tuple(map(_name, advisors(tools))),
+        disputed=bool(elsewhere) and not says_what_answered(host),
+        advisors=tuple(map(name_of, advisors(tools))),
         bills_more=at_model_host and bills_more(root, tools, models, host),
     )
 
@@ -234,7 +215,7 @@ def _is_form(body: bytes) -> bool:
         fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         return True
-    return any(_BRACKET.split(name.strip("[] "), maxsplit=1)[0].strip().casefold() in _READ for name, _ in fields)
+    return any(BRACKET.split(name.strip("[] "), maxsplit=1)[0].strip().casefold() in _READ for name, _ in fields)
 
 
 def _text_bytes(body: bytes) -> int:
@@ -267,22 +248,6 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
     part = root.get("additionalModelRequestFields") if api == "converse" else root
     thinking = part.get("thinking") if isinstance(part, dict) else None
     return isinstance(thinking, dict) and thinking.get("type") == "disabled"
-
-
-def _models_in(path: str, said: str) -> list[str]:
-    """The models that may be meant, the likeliest first: those that the path names, by each way to read it, and the one that the body says (`said`). A server
-    that goes by the one may pass over the other, and one that resolves `/x/..` over what another finds there."""
-    decoded = unquote(path.partition("?")[0])
-    names = [_model_in(one) or said for one in (decoded, *sorted(readings(path)))] + ([said] if said else [])
-    found: dict[str, str] = {}
-    for name in names:
-        found.setdefault(name[:MOST_NAME_CHARS].casefold(), name[:MOST_NAME_CHARS])
-    return list(found.values())
-
-
-def _model_in(reading: str) -> str:
-    """The model that a path names; empty where it names none."""
-    return next((found[1] for pattern in _MODELS_IN_PATHS if (found := pattern.search(reading))), "")
 
 
 def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
@@ -323,20 +288,6 @@ def _choices(root: dict[str, Any]) -> int:
     # A list of numbers is one prompt, of tokens.
     is_several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
     return each * (len(prompt) if is_several and isinstance(prompt, list) else 1)
-
-
-def _others(root: dict[str, Any]) -> tuple[str, ...]:
-    """The other models that may answer; an empty name stands for any."""
-    found: list[object] = []
-    for key in _OTHER_MODELS:
-        value = root.get(key)
-        found += value if isinstance(value, list) else [value] if value else []
-    names = [_name(one) for one in found]
-    return tuple(dict.fromkeys(names)) if len(names) <= MOST_OTHERS else ("",)
-
-
-def _name(value: object) -> str:
-    return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
 
 
 def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:

@@ -32,6 +32,7 @@ _OPENROUTER = "openrouter.ai"
 _BEDROCK = re.compile(
     r"(?:[a-z0-9-]+\.)*bedrock(?:-[a-z-]+)?\.[a-z0-9-]+\.(?:(?:vpce\.)?amazonaws\.com(?:\.cn)?|api\.aws)"
 )
+_AZURE = re.compile(r"(?:[a-z0-9-]+\.)+(?:openai|cognitiveservices|services\.ai)\.azure\.(?:com|us|cn)")
 # What paths of calls end in, after decoding, and what stands somewhere before; a gateway's own prefix may stand before that.
 # INVARIANT: a part without a bound ends where its pattern may begin anew. An agent writes the path: read again from each of its segments, it takes seconds.
 _ENDS: tuple[tuple[str, str, Api], ...] = (
@@ -67,6 +68,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     be billed as a write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
+    `disputed`: address and body name several models, which are in `others`, and an answer may repeat another than the one that made it.
     `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
     """
 
@@ -89,6 +91,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     previews: bool = False
     bills_more: bool = False
     others: tuple[str, ...] = ()
+    disputed: bool = False
     advisors: tuple[str, ...] = ()
 
 
@@ -150,6 +153,11 @@ def is_bedrock(host: str) -> bool:
 def is_openrouter(host: str) -> bool:
     """Whether it is OpenRouter's own host."""
     return host == _OPENROUTER or host.endswith(f".{_OPENROUTER}")
+
+
+def says_what_answered(host: str) -> bool:
+    """Whether the model that an answer names is the one that made it. Gateways may put the name there that the body asked for, whatever they went by."""
+    return _VENDOR.fullmatch(host) is not None or is_bedrock(host) or _AZURE.fullmatch(host) is not None
 
 
 def is_regional(host: str, path: str, model: str) -> bool:

@@ -51,7 +51,7 @@ def test_a_model_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) 
     assert read("converse", {}, path).model == (old[1] if old else "")
 
 
-@pytest.mark.parametrize("piece", ["/model/a", "/Model/a%0a", "/model/", "/models/a", "/models/", "/deployments/", "/deployments/%0a", "/model/a/invoke/models/"])  # fmt: skip
+@pytest.mark.parametrize("piece", ["/model/a", "/Model/a%0a", "/model/", "/models/a", "/models/", "/deployments/", "/deployments/%0a", "/model/a/invoke/models/", "/engines/a", "/models/a:", "/model/a/invok"])  # fmt: skip
 def test_a_path_is_read_in_one_pass_however_often_it_begins_anew(piece: str) -> None:
     """Read again from each of its segments, these take minutes, in which egress does nothing else: the suite's time-out tells."""
     assert len(read("converse", {}, piece * 100_000).model) <= MOST_NAME_CHARS

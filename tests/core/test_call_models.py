@@ -1,0 +1,113 @@
+"""Which models a call may mean: every place counts where some server looks for one, and the dearest of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.core.call_bodies import read_call
+from supervisor.core.model_calls import ModelCall, Tokens
+from supervisor.core.prices import parse_prices
+from supervisor.core.spend import bound, charge
+from supervisor.core.usage import Usage
+
+TABLE = parse_prices((Path(__file__).resolve().parents[2] / "policy/prices.yaml").read_text(), "prices.yaml")
+GATEWAY, AZURE = "gateway.example.org", "mine.openai.azure.com"
+CHEAP, DEAR = "gpt-5-nano", "claude-opus-4-1"
+CHAT = "/v1/chat/completions"
+
+
+def read(path: str, model: object = CHEAP, api: Any = "chat", host: str = GATEWAY) -> ModelCall:
+    body = {"max_tokens": 9, "messages": []} | ({} if model is None else {"model": model})
+    found = read_call(api, path, json.dumps(body).encode(), host=host)
+    assert found is not None
+    return found
+
+
+def dearest(found: ModelCall) -> int:
+    """What it costs by the dearest model alone."""
+    alone = ModelCall(api=found.api, model=DEAR, body_bytes=found.body_bytes, max_output_tokens=9)
+    return bound(alone, TABLE).cost_picousd
+
+
+PATHS = [
+    f"{CHAT}?model={DEAR}",
+    f"{CHAT}?x=1;model={DEAR}",
+    f"{CHAT}?Mod%65l[]={DEAR}",
+    f"{CHAT}?model={CHEAP}&model={DEAR}",
+    f"/engines/{DEAR}/chat/completions",
+    f"/v1/engines/{DEAR}/chat/completions?model={CHEAP}",
+    f"/openai/deployments/{DEAR}/chat/completions",
+    f"/openai/deployments/{CHEAP}/chat/completions?model={DEAR}",
+    f"/openai/deployments/{CHEAP}/deployments/{DEAR}/chat/completions",
+    f"/openai/deployments/{DEAR}/engines/{CHEAP}/chat/completions",
+    f"/models/{CHEAP}:x/models/{DEAR}:x/chat/completions",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_dearest_of_address_and_body_is_reserved_and_settled_whatever_the_answer_says(path: str) -> None:
+    found = read(path)
+    assert {found.model, *found.others} == {CHEAP, DEAR}
+    assert found.disputed
+    reserved = bound(found, TABLE)
+    assert reserved.cost_picousd >= dearest(found)
+    used = Tokens(input=100, output=9)
+    said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
+    assert charge(found, said, reserved, TABLE).cost_picousd == TABLE.cost_picousd(TABLE.find(DEAR).price, used, found)
+
+
+def test_a_name_that_has_no_price_counts_as_the_highest_where_another_is_named_beside_it() -> None:
+    found = read(f"{CHAT}?model=our-alias")
+    used = Tokens(input=100, output=9)
+    said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
+    cost = charge(found, said, bound(found, TABLE), TABLE)
+    assert (cost.cost_picousd, cost.flags) == (TABLE.cost_picousd(TABLE.highest, used, found), ("unknown_model",))
+
+
+@pytest.mark.parametrize("verb", ["converse", "invoke"])
+def test_what_a_body_says_beside_bedrocks_path_counts_too(verb: str) -> None:
+    found = read(f"/model/{CHEAP}/{verb}", DEAR, verb)
+    assert (found.model, found.others, found.disputed) == (CHEAP, (DEAR,), True)
+    plain = read(f"/model/{CHEAP}/{verb}", None, verb)
+    assert (plain.model, plain.others, plain.disputed) == (CHEAP, (), False)
+
+
+def test_a_path_that_goes_on_behind_a_call_names_what_stands_before_that() -> None:
+    found = read(f"/model/{DEAR}/invoke/model/{CHEAP}/invoke", None, "invoke")
+    assert DEAR in found.others
+
+
+@pytest.mark.parametrize("path", [f"/openai/deployments/{CHEAP}/chat/completions", f"{CHAT}?model={CHEAP}&x=model", CHAT])  # fmt: skip
+def test_where_all_name_the_same_nothing_is_in_dispute(path: str) -> None:
+    found = read(path)
+    assert (found.model, found.others, found.disputed) == (CHEAP, (), False)
+
+
+def test_a_host_that_says_what_answered_is_believed() -> None:
+    """A deployment of Azure's has a name of its own, and its answers the model's."""
+    for host in (AZURE, "api.openai.com", "bedrock-runtime.eu-west-1.amazonaws.com"):
+        found = read("/openai/deployments/ours/chat/completions", DEAR, host=host)
+        assert (found.model, found.others, found.disputed) == ("ours", (DEAR,), False)
+    assert read("/openai/deployments/ours/chat/completions", DEAR, host=f"{AZURE}.example.org").disputed
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "".join(f"/deployments/{number}" for number in range(12)) + CHAT,
+        f"{CHAT}?" + "&".join(f"model={number}" for number in range(12)),
+    ],
+    ids=["path", "query"],
+)
+def test_an_address_with_too_many_names_may_mean_any(path: str) -> None:
+    found = read(path)
+    assert found.others == ("",)
+    assert bound(found, TABLE).flags == ("unknown_model",)
+
+
+@pytest.mark.parametrize("piece", ["&model=x", ";model", "&", "%26model=x", "&model[="])
+def test_a_query_is_read_in_one_pass(piece: str) -> None:
+    """The suite's time-out tells."""
+    assert len(read(f"{CHAT}?{piece * 100_000}").others) <= 2
