@@ -65,12 +65,19 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "converse": ("maxTokens", "max_tokens"),
     "invoke": ("max_tokens",),
 }
+# The same in the words of other makers, which Bedrock's models, and gateways that pass on what they don't know, read beside it: without underscores, in any case.
+# Sources: Bedrock's pages on the parameters of each maker's models, LiteLLM's on parameters of providers.
+_MAKERS_LIMITS = frozenset(
+    {"maxtokens", "maxgenlen", "maxtokencount", "maxtokenstosample", "maxnewtokens", "maxcompletiontokens", "maxoutputtokens"}
+)  # fmt: skip
 # And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
 _READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
+# By OpenAI, and by Cohere and AI21 at Bedrock.
+_CHOICES = ("n", "best_of", "num_generations", "numResults")
 # Of a body with more of these than the longest context has words for, nothing is read: a value takes a hundred times its bytes, and everybody's time.
 MOST_MARKS = 500_000
 _MARKS = (b"{", b"[", b",", b":")
@@ -263,7 +270,9 @@ def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
 def _limit(api: Api, root: dict[str, Any]) -> int | None:
     """The least generous reading of a body's own limit: the largest that it names, and none where a number isn't plainly one."""
     parts = (root.get("inferenceConfig"), root.get("additionalModelRequestFields")) if api == "converse" else (root,)
-    named = [part[key] for part in parts if isinstance(part, dict) for key in _LIMITS.get(api, ()) if key in part]
+    own = [part[key] for part in parts if isinstance(part, dict) for key in _LIMITS.get(api, ()) if key in part]
+    # Nobody knows whose words a model reads. Beside its API's own limit they may allow more; alone they limit nothing.
+    named = own + _makers_limits(root) if any(number is not None for number in own) else own
     found = [number for number in named if number is not None]
     if not all(map(_is_limit, found)):
         return None
@@ -276,13 +285,24 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
     )
 
 
+def _makers_limits(root: dict[str, Any]) -> list[object]:
+    """What a body, or a part of it, says in the words of any maker."""
+    parts = [root, *_dicts(root)]
+    parts += _dicts(root.get("additionalModelRequestFields"))
+    return [value for part in parts for key, value in part.items() if key.casefold().replace("_", "") in _MAKERS_LIMITS]
+
+
+def _dicts(part: object) -> list[dict[str, Any]]:
+    return [value for value in part.values() if isinstance(value, dict)] if isinstance(part, dict) else []
+
+
 def _is_limit(number: object) -> TypeIs[int]:
     return isinstance(number, int) and not isinstance(number, bool) and number > 0
 
 
 def _choices(root: dict[str, Any]) -> int:
     """How many answers are made and billed: of each prompt so many."""
-    wanted = [1 if root.get(key) is None else root[key] for key in ("n", "best_of")]
+    wanted = [1 if root.get(key) is None else root[key] for key in _CHOICES]
     each = max(min(max(one, 1), MOST_CHOICES) if isinstance(one, int) else MOST_CHOICES for one in wanted)
     prompt = root.get("prompt")
     # A list of numbers is one prompt, of tokens.

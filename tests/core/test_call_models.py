@@ -25,6 +25,12 @@ def read(path: str, model: object = CHEAP, api: Any = "chat", host: str = GATEWA
     return found
 
 
+def read_body(api: Any, body: dict[str, Any], path: str = "/v1/x") -> ModelCall:
+    found = read_call(api, path, json.dumps(body).encode())
+    assert found is not None
+    return found
+
+
 def dearest(found: ModelCall) -> int:
     """What it costs by the dearest model alone."""
     alone = ModelCall(api=found.api, model=DEAR, body_bytes=found.body_bytes, max_output_tokens=9)
@@ -111,3 +117,49 @@ def test_an_address_with_too_many_names_may_mean_any(path: str) -> None:
 def test_a_query_is_read_in_one_pass(piece: str) -> None:
     """The suite's time-out tells."""
     assert len(read(f"{CHAT}?{piece * 100_000}").others) <= 2
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "others"),
+    [
+        ("/deployments/cheap/../../v1/chat/completions", "cheap", ("Dear",)),
+        ("/models/cheap:x/../../v1/chat/completions", "cheap", ("Dear",)),
+        ("/deployments/cheap/%2e%2e/%252e%252e/v1/chat/completions", "cheap", ("Dear",)),
+        ("/openai/deployments/cheap/chat/completions", "cheap", ("Dear",)),
+        ("/openai/deployments/DEAR/chat/completions", "DEAR", ()),
+        ("/v1/chat/completions?x=/deployments/cheap/", "Dear", ()),
+        ("/v1/chat/completions", "Dear", ()),
+    ],
+)
+def test_a_path_that_names_a_model_hides_no_other(path: str, model: str, others: tuple[str, ...]) -> None:
+    found = read_body("chat", {"model": "Dear", "messages": []}, path)
+    assert (found.model, found.others[-1:]) == (model, others)
+
+
+def test_a_path_that_names_two_models_may_mean_either() -> None:
+    found = read_body("invoke", {}, "/model/dear/invoke%3F/model/cheap/invoke")
+    assert {found.model.rpartition("/")[2], *found.others} == {"cheap", "dear"}
+
+
+def test_a_path_that_names_the_model_is_believed_rather_than_the_body() -> None:
+    cheap = {"model": "claude-3-haiku", "messages": []}
+    assert read_body("messages", cheap, "/v1/projects/p/models/claude-opus-5:rawPredict").model == "claude-opus-5"
+    assert (
+        read_body("chat", cheap, "/openai/deployments/gpt-6-astra/chat/completions?api-version=1").model
+        == "gpt-6-astra"
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        ({"models": ["dear", "cheap", "dear"]}, ("dear", "cheap")),
+        ({"fallbacks": [{"model": "dear"}, "x"]}, ("", "x")),
+        ({"preset": "mine"}, ("mine", "")),
+        ({"models": None, "fallbacks": []}, ()),
+        ({"models": [str(number) for number in range(50)]}, ("",)),
+    ],
+)
+def test_other_models_that_may_answer_are_named(other: dict[str, Any], names: tuple[str, ...]) -> None:
+    found = read_body("chat", {"model": "m", **other})
+    assert (found.model, found.others) == ("m", names)
