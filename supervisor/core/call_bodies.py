@@ -9,7 +9,15 @@ import re
 from typing import Any, TypeIs
 from urllib.parse import parse_qsl
 
-from supervisor.core.call_models import BRACKET, OTHER_MODELS, models_named, name_of, others_named
+from supervisor.core.call_models import (
+    BRACKET,
+    ELSEWHERE_KEYS,
+    OTHER_MODELS,
+    asks_elsewhere,
+    models_named,
+    name_of,
+    others_named,
+)
 from supervisor.core.call_pictures import inline_picture, is_openai_picture, picture_bytes
 from supervisor.core.call_tools import (
     BILL_MORE_KEYS,
@@ -73,7 +81,7 @@ _MAKERS_LIMITS = frozenset(
 # And how much may be thought. Where that isn't less than the limit, nobody knows which holds: with tools Anthropic's models think beyond it, gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
-_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *OTHER_MODELS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
+_READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo", "input", "messages", *OTHER_MODELS, *ELSEWHERE_KEYS, *_BEYOND_KEYS, *BILL_MORE_KEYS, _EDITS_KEY,
          *(key for keys in _LIMITS.values() for key in keys if key.islower())}  # fmt: skip
 MOST_CHOICES = 128
 # By OpenAI, and by Cohere and AI21 at Bedrock.
@@ -130,7 +138,7 @@ def read_call(
     """The call that a request makes; None where its body is no model's (some other site uses the same path).
 
     A body that is encoded, can't be read, or says a key twice (two readers may differ then) is taken for the largest there is.
-    So is one of too many values, at any host: a few packed bytes may stand for millions.
+    So is one of too many values, at any host: a few packed bytes may stand for millions. Where a gateway may make other calls of it, it is `unmetered`.
     """
     if not is_encoded and has_too_many_values(body):
         return _largest(api, body)
@@ -151,6 +159,8 @@ def read_call(
     tools = tools_of(root)
     others = tuple(dict.fromkeys((*elsewhere, *others_named(root))))
     models = (named, *others)
+    if asks_elsewhere(root, models):
+        return ModelCall(api="unmetered", body_bytes=len(body))
     is_whole = not is_kept(root, models)
     # The name of what is kept is no model's.
     others = others if is_whole or "" in others else (*others, "")

@@ -27,6 +27,10 @@ BRACKET = re.compile(r"[\[\]]")
 # What the provider may take another model by than the one that is named.
 OTHER_MODELS = ("models", "fallbacks", "preset")
 MOST_OTHERS = 10
+# What has a gateway send on something else than the body says, to whatever model: parts for OpenAI's client, and settings of LiteLLM's router.
+ELSEWHERE_KEYS = ("extra_body", "extra_query", "extra_headers", "user_config", "model_list", "router_settings_override")
+# How LiteLLM is told to ask several models at once, and as often as they are named.
+_SEVERAL = ","
 
 
 def models_named(path: str, said: str) -> list[str]:
@@ -52,6 +56,12 @@ def others_named(root: dict[str, Any]) -> tuple[str, ...]:
         found += value if isinstance(value, list) else [value] if value else []
     names = [name_of(one) for one in found]
     return tuple(dict.fromkeys(names)) if len(names) <= MOST_OTHERS else ("",)
+
+
+def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...]) -> bool:
+    """Whether other calls than the one that a body says may be made of it."""
+    is_several = isinstance(root.get("model"), list) or any(_SEVERAL in model for model in models)
+    return is_several or any(root.get(key) for key in ELSEWHERE_KEYS)
 
 
 def name_of(value: object) -> str:

@@ -228,6 +228,19 @@ async def test_what_cant_be_metered_is_refused_under_a_budget_and_says_so(
     assert api.requests == []
 
 
+@pytest.mark.parametrize("said", [{"model": f"{MODEL},{MODEL}"}, {"extra_body": {"model": "claude-opus-4-1"}}])
+async def test_a_body_that_a_gateway_makes_other_calls_of_is_refused_under_a_budget(
+    desk: Setting, api: ModelApi, said: dict[str, Any]
+) -> None:
+    body = HAIKU_4 | said
+    assert (await post(desk, api, body, "/v1/chat/completions"))[0] == 200
+    budget(desk, "5usd")
+    status, answer, _ = await post(desk, api, body, "/v1/chat/completions")
+    assert status == 429
+    assert b"can't be metered" in answer
+    assert len(api.requests) == 1
+
+
 @pytest.mark.parametrize("host", ["models.test", "origin.test", "other.test"])
 async def test_calls_over_a_websocket_are_refused_anywhere_so_that_a_client_goes_on_with_plain_requests(
     desk: Setting, api: ModelApi, host: str

@@ -113,6 +113,29 @@ def test_an_address_with_too_many_names_may_mean_any(path: str) -> None:
     assert bound(found, TABLE).flags == ("unknown_model",)
 
 
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"model": f"{CHEAP},{CHEAP}"}, CHAT),
+        ({"model": [CHEAP, DEAR]}, CHAT),
+        ({"model": CHEAP}, f"{CHAT}?model={DEAR},{DEAR}"),
+        ({"model": CHEAP}, f"/engines/{DEAR}%2C{DEAR}/chat/completions"),
+        ({"model": CHEAP, "extra_body": {"model": DEAR}}, CHAT),
+        ({"model": CHEAP, "extra_query": {"model": DEAR}}, CHAT),
+        ({"model": CHEAP, "extra_headers": {"x-amzn-bedrock-service-tier": "priority"}}, CHAT),
+        ({"model": CHEAP, "user_config": {"model_list": [{}]}}, CHAT),
+        ({"model": CHEAP, "router_settings_override": {"fallbacks": [DEAR]}}, CHAT),
+    ],
+)
+def test_what_a_gateway_makes_other_calls_of_cant_be_metered(body: dict[str, Any], path: str) -> None:
+    found = read_body("chat", {"messages": [], **body}, path)
+    assert (found.api, found.model) == ("unmetered", "")
+
+
+def test_what_names_nothing_else_is_metered() -> None:
+    assert read_body("chat", {"model": CHEAP, "extra_body": None, "extra_headers": {}, "user": "a,b"}).api == "chat"
+
+
 @pytest.mark.parametrize("piece", ["&model=x", ";model", "&", "%26model=x", "&model[="])
 def test_a_query_is_read_in_one_pass(piece: str) -> None:
     """The suite's time-out tells."""
