@@ -188,7 +188,7 @@ def read_call(
         previews=any(previews(tool) for tool in tools),
         steps=max(steps(api, root, tools, host, is_kept=not is_whole), COMPACTING_STEPS if _edits_more(root) else 1),
         others=others,
-        disputed=bool(elsewhere) and not says_what_answered(host),
+        disputed=bool(others) and not says_what_answered(host),
         advisors=tuple(map(name_of, advisors(tools))),
         bills_more=at_model_host and bills_more(root, tools, models, host),
     )

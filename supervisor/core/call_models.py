@@ -25,7 +25,10 @@ _IN_QUERIES = "model"
 # Of `model[0]` and the like many read a list by the name before the bracket.
 BRACKET = re.compile(r"[\[\]]")
 # What the provider may take another model by than the one that is named.
-OTHER_MODELS = ("models", "fallbacks", "preset")
+OTHER_MODELS = (
+    *("models", "fallbacks", "preset"),
+    *("context_window_fallbacks", "content_policy_fallbacks", "context_window_fallback_dict"),
+)
 MOST_OTHERS = 10
 # What has a gateway send on something else than the body says, to whatever model: parts for OpenAI's client, and settings of LiteLLM's router.
 ELSEWHERE_KEYS = ("extra_body", "extra_query", "extra_headers", "user_config", "model_list", "router_settings_override")

@@ -68,8 +68,7 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     be billed as a write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which costs more. `shows_output`: the model was told not to
     think, and has nothing to prepare unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes may be many tokens, and
     the `picture_bytes` among `body_bytes` are no words.
-    `disputed`: address and body name several models, which are in `others`, and an answer may repeat another than the one that made it.
-    `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model`, and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
+    `searches` are the most that it may bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead of `model` (`disputed`: under the name of another of them), and `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than tokens, by a measure that no answer says.
     """
 
     api: Api

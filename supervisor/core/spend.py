@@ -83,7 +83,7 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
     has_input = usage.has_input and not (call.beyond_body and usage.only_began)
     tokens = _filled(call, usage, reserved.tokens, has_input=has_input)
     is_estimated = not (has_input and usage.has_output)
-    # Where the address names another model than the body, a gateway may go by the one and say the other.
+    # Where a request names several models, a gateway may ask one and say another.
     # Who didn't say which of several models answered, or named one that has no price, may have had the dearest, also one that has none.
     is_any = bool(call.others) and (call.disputed or not table.find(usage.model).is_known)
     names = (call.model, *call.others) if is_any else tuple(filter(None, (call.model, usage.model)))

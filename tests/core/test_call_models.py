@@ -91,6 +91,33 @@ def test_where_all_name_the_same_nothing_is_in_dispute(path: str) -> None:
     assert (found.model, found.others, found.disputed) == (CHEAP, (), False)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"models": [DEAR]},
+        {"fallbacks": [DEAR], "mock_testing_fallbacks": True},
+        {"context_window_fallbacks": [{CHEAP: [DEAR]}]},
+        {"content_policy_fallbacks": [{CHEAP: [DEAR]}]},
+        {"context_window_fallback_dict": {CHEAP: DEAR}},
+    ],
+)
+def test_a_model_that_a_gateway_falls_back_to_is_paid_though_the_answer_names_the_one_that_was_asked_for(
+    other: dict[str, Any],
+) -> None:
+    body = json.dumps({"model": CHEAP, "max_tokens": 9, "messages": [], **other}).encode()
+    found = read_call("chat", CHAT, body, host=GATEWAY)
+    assert found is not None
+    reserved = bound(found, TABLE)
+    assert reserved.cost_picousd >= dearest(found)
+    used = Tokens(input=100, output=9)
+    said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
+    least = TABLE.cost_picousd(TABLE.find(DEAR).price, used, found)
+    assert charge(found, said, reserved, TABLE).cost_picousd >= least
+    openrouter = read_call("chat", "/api/v1/chat/completions", body, host="openrouter.ai")
+    assert openrouter is not None
+    assert charge(openrouter, said, reserved, TABLE).cost_picousd < least
+
+
 def test_a_host_that_says_what_answered_is_believed() -> None:
     """A deployment of Azure's has a name of its own, and its answers the model's."""
     for host in (AZURE, "api.openai.com", "bedrock-runtime.eu-west-1.amazonaws.com"):
