@@ -157,9 +157,9 @@ def read_call(
     if seen.is_doubled or _is_ambiguous(root) or _is_read_otherwise(body, headers):
         return _largest(api, body)
     tools = tools_of(root)
-    others = tuple(dict.fromkeys((*elsewhere, *others_named(root))))
+    others = tuple(dict.fromkeys((*elsewhere, *others_named(root, headers))))
     models = (named, *others)
-    if asks_elsewhere(root, models):
+    if asks_elsewhere(root, models, headers):
         return ModelCall(api="unmetered", body_bytes=len(body))
     is_whole = not is_kept(root, models)
     # The name of what is kept is no model's.

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote
 
 from supervisor.core.model_calls import MOST_NAME_CHARS, readings
 
+type Headers = tuple[tuple[str, str], ...]
 # How paths name a model. Of what stands in several segments, each may count.
 _IN_PATHS = (
     # Bedrock's id or profile. Of each line only the first `/model/` is tried: from every one of them to the end would be the square of an agent's path.
@@ -30,6 +31,14 @@ OTHER_MODELS = (
     *("context_window_fallbacks", "content_policy_fallbacks", "context_window_fallback_dict"),
 )
 MOST_OTHERS = 10
+# Headers that say where a call is sent on, and as which model: Portkey's, by the name of what is kept there or in full, and Helicone's.
+_ROUTES = ("x-portkey-config", "helicone-fallbacks")
+# How LiteLLM and Cloudflare are told, in the body or a header, to try again, and to wait no longer: what a model made until then is billed each time.
+_AGAIN = ("num_retries", "max_retries", "x-litellm-num-retries", "cf-aig-max-attempts")
+_NO_LONGER = (
+    *("timeout", "request_timeout", "stream_timeout"),
+    *("x-litellm-timeout", "x-litellm-stream-timeout", "cf-aig-request-timeout"),
+)
 # What has a gateway send on something else than the body says, to whatever model: parts for OpenAI's client, and settings of LiteLLM's router.
 ELSEWHERE_KEYS = ("extra_body", "extra_query", "extra_headers", "user_config", "model_list", "router_settings_override")
 # How LiteLLM is told to ask several models at once, and as often as they are named.
@@ -51,9 +60,9 @@ def models_named(path: str, said: str) -> list[str]:
     return [first, *rest] if len(rest) <= MOST_OTHERS else [first, ""]
 
 
-def others_named(root: dict[str, Any]) -> tuple[str, ...]:
-    """The other models that a body says may answer; an empty name stands for any."""
-    found: list[object] = []
+def others_named(root: dict[str, Any], headers: Headers) -> tuple[str, ...]:
+    """The other models that a request says may answer; an empty name stands for any."""
+    found: list[object] = ["" for _ in _routes(headers)]
     for key in OTHER_MODELS:
         value = root.get(key)
         found += value if isinstance(value, list) else [value] if value else []
@@ -61,10 +70,21 @@ def others_named(root: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) if len(names) <= MOST_OTHERS else ("",)
 
 
-def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...]) -> bool:
+def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...], headers: Headers) -> bool:
     """Whether other calls than the one that a body says may be made of it."""
     is_several = isinstance(root.get("model"), list) or any(_SEVERAL in model for model in models)
-    return is_several or any(root.get(key) for key in ELSEWHERE_KEYS)
+    is_routed = any(route.lstrip()[:1] in ("{", "[") for route in _routes(headers))
+    return is_several or is_routed or any(root.get(key) for key in ELSEWHERE_KEYS) or _asks_again(root, headers)
+
+
+def _routes(headers: Headers) -> list[str]:
+    return [value for name, value in headers if name.lower() in _ROUTES]
+
+
+def _asks_again(root: dict[str, Any], headers: Headers) -> bool:
+    said = [*root.items(), *((name.lower(), value.strip()) for name, value in headers)]
+    named = {name for name, value in said if value not in (None, 0, "", "0")}
+    return not named.isdisjoint(_AGAIN) and not named.isdisjoint(_NO_LONGER)
 
 
 def name_of(value: object) -> str:

@@ -25,8 +25,8 @@ def read(path: str, model: object = CHEAP, api: Any = "chat", host: str = GATEWA
     return found
 
 
-def read_body(api: Any, body: dict[str, Any], path: str = "/v1/x") -> ModelCall:
-    found = read_call(api, path, json.dumps(body).encode())
+def read_body(api: Any, body: dict[str, Any], path: str = "/v1/x", *headers: tuple[str, str]) -> ModelCall:
+    found = read_call(api, path, json.dumps(body).encode(), headers=headers)
     assert found is not None
     return found
 
@@ -157,6 +157,33 @@ def test_an_address_with_too_many_names_may_mean_any(path: str) -> None:
 def test_what_a_gateway_makes_other_calls_of_cant_be_metered(body: dict[str, Any], path: str) -> None:
     found = read_body("chat", {"messages": [], **body}, path)
     assert (found.api, found.model) == ("unmetered", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ({}, [("X-Portkey-Config", ' {"override_params": {"model": "dear"}}')]),
+        ({}, [("helicone-fallbacks", '[{"target-url": "https://x"}]')]),
+        ({"num_retries": 50, "timeout": 1}, []),
+        ({"timeout": 1}, [("x-litellm-num-retries", "50")]),
+        ({}, [("CF-AIG-Max-Attempts", "5"), ("cf-aig-request-timeout", "1000")]),
+    ],
+)
+def test_what_headers_have_a_gateway_make_of_a_call_cant_be_metered_either(
+    body: dict[str, Any], headers: list[tuple[str, str]]
+) -> None:
+    assert read_body("chat", {"model": CHEAP, "messages": [], **body}, CHAT, *headers).api == "unmetered"
+
+
+def test_a_route_that_is_kept_at_a_gateway_may_lead_to_any_model() -> None:
+    found = read_body("chat", {"model": CHEAP, "max_tokens": 9}, CHAT, ("x-portkey-config", "pc-1"))
+    assert (found.api, found.others, found.disputed) == ("chat", ("",), True)
+
+
+def test_trying_again_without_giving_up_costs_no_more() -> None:
+    for headers in (("x-litellm-num-retries", "2"), ("x-litellm-timeout", "600")):
+        assert read_body("chat", {"model": CHEAP}, CHAT, headers).api == "chat"
+    assert read_body("chat", {"model": CHEAP, "num_retries": 0, "timeout": 9}, CHAT).api == "chat"
 
 
 def test_what_names_nothing_else_is_metered() -> None:
