@@ -20,7 +20,7 @@ from mitmproxy.connection import ConnectionState
 from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events, mode_specs, server_hooks
 from mitmproxy.proxy.layers import modes
-from mitmproxy.proxy.layers.http._hooks import HttpResponseHook
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHook, HttpResponseHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.utils import asyncio_utils
 
@@ -52,8 +52,8 @@ LOOK_S = 0.1
 # As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
 MOST_ORIGINS = 100
 STREAM_ABOVE = "64k"
-# The hooks that wait for a look, and for nobody.
-_LOOKS = (BodyPieceHook, HttpResponseHook)
+# The hooks that wait for a look, and for nobody once their client is gone.
+_LOOKS = (BodyPieceHook, HttpRequestHook, HttpResponseHook)
 MODE = mode_specs.ProxyMode.parse("regular")
 
 

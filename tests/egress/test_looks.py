@@ -13,7 +13,7 @@ from supervisor.core.egress_wire import Credential, Refused
 from supervisor.egress.codings import BROKEN, MOST_UNPACKED_BYTES, STEP_BYTES, TOO_MUCH, UNKNOWN, Decoder
 from supervisor.egress.fail_closed import closes
 from supervisor.egress.looks import MOST_AT_ONCE, Look, Piece
-from supervisor.egress.secrets import UNREADABLE
+from supervisor.egress.secrets import FOUND_IN_BODY, UNREADABLE
 from supervisor.egress.sessions import Room
 from tests.egress.egress_harness import Origin, Proxy, answer_of, body_of, running_egress, serving, status_of
 from tests.egress.test_leaks import all_of, answering, chunked
@@ -197,3 +197,23 @@ async def test_a_long_upload_that_is_packed_arrives_whole(proxy: Proxy, http: Or
     assert status_of(await answer_of(reader)) == 200
     assert http.received.endswith(coded)
     writer.close()
+
+
+async def test_what_is_found_in_a_request_whose_client_leaves_meanwhile_is_on_record(
+    proxy: Proxy, http: Origin, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is the request told as done, of which nothing went out."""
+    proxy.credentials(credential(1))
+    body = gzip.compress(b"0" * 40_000_000 + PLACEHOLDER.encode())
+    target = f"other.test:{http.port}"
+    coded = f"Content-Encoding: gzip\r\nContent-Length: {len(body)}\r\n"
+    reader, writer = await proxy.open()
+    writer.write(f"PUT http://{target}/ HTTP/1.1\r\nHost: {target}\r\nExpect: 100-continue\r\n{coded}\r\n".encode())
+    assert status_of(await reader.readuntil(b"\r\n\r\n")) == 100
+    writer.write(body)
+    writer.close()
+    settled = await proxy.supervisor.settled()
+    assert (settled.outcome, settled.detail["error"]) == ("failed", FOUND_IN_BODY)
+    assert [one.why for one in proxy.supervisor.of_type(Refused)] == [FOUND_IN_BODY]
+    assert http.untouched
+    assert "hook failed" not in capfd.readouterr().err
