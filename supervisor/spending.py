@@ -122,8 +122,8 @@ class Spending:
                 reserved = Charge(tokens=Tokens(), cost_picousd=0)
             elif call.bills_more and any(limits[scope].cost is not None for scope in SCOPES):
                 return Refusal(
-                    "this call has the provider use a tool whose cost can't be metered, or may do so by what is kept there, and a budget is set",
-                    "leave out tools that the provider runs, but web search, web fetch and file search, models that always search, and presets and prompts kept there",
+                    "this call has the provider use a tool whose cost can't be metered, or may do so by what is kept there or can't be read here, and a budget is set",
+                    "leave out tools that the provider runs, but web search, web fetch and file search, models that always search, presets and prompts kept there, and JSON that says a key twice or is coded otherwise than with gzip or zstd",
                 )
             wanted = Amounts(cost=reserved.cost_picousd, tokens=reserved.tokens.total)
             over = first_over(limits, used, wanted)

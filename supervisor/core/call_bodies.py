@@ -141,7 +141,7 @@ def read_call(
     So is one of too many values, at any host: a few packed bytes may stand for millions. Where a gateway may make other calls of it, it is `unmetered`.
     """
     if not is_encoded and has_too_many_values(body):
-        return _largest(api, body)
+        return _largest(api, body, path, host, at_model_host=at_model_host)
     seen = _Seen()
     root: Any = None
     if not is_encoded:
@@ -150,12 +150,12 @@ def read_call(
         except (ValueError, RecursionError):
             root = None
     if not isinstance(root, dict):
-        return _largest(api, body) if at_model_host else None
+        return _largest(api, body, path, host, at_model_host=True) if at_model_host else None
     named, *elsewhere = models_named(path, name_of(root.get("model")))
     if not at_model_host and not (named and _is_shaped(api, root)):
         return None
     if seen.is_doubled or _is_ambiguous(root) or _is_read_otherwise(body, headers):
-        return _largest(api, body)
+        return _largest(api, body, path, host, at_model_host=at_model_host)
     tools = tools_of(root)
     others = tuple(dict.fromkeys((*elsewhere, *others_named(root, headers))))
     models = (named, *others)
@@ -199,9 +199,10 @@ def has_too_many_values(text: bytes) -> bool:
     return sum(map(text.count, _MARKS)) > MOST_MARKS
 
 
-def _largest(api: Api, body: bytes) -> ModelCall:
-    """A call of which nothing is known but its length."""
+def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool) -> ModelCall:
+    """A call of which nothing is known but its length, and what its address says: any tool may be in it, also one that costs more than tokens."""
     choices = MOST_CHOICES if api == "chat" else 1
+    others = tuple(filter(None, models_named(path, "")))
     return ModelCall(
         api=api,
         body_bytes=len(body),
@@ -210,6 +211,9 @@ def _largest(api: Api, body: bytes) -> ModelCall:
         choices=choices,
         tier="unknown",
         regional=True,
+        others=others,
+        disputed=bool(others) and not says_what_answered(host),
+        bills_more=at_model_host,
     )
 
 

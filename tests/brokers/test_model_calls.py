@@ -365,7 +365,7 @@ async def test_at_a_host_that_gets_a_key_a_body_that_cant_be_read_is_the_largest
     await desk.broker.open_session(desk.session_id, desk.listener, [key])
     assert (await post(desk, api, HAIKU_4, host="origin.test", extra=encoded))[0] == 200
     (reserved,) = (json.loads(one) for one in desk.office.audited("spend_reserved"))
-    assert reserved["flags"] == ["unknown_model", "unknown_tier"]
+    assert reserved["flags"] == ["unknown_model", "unknown_tier", "bills_more"]
     assert reserved["tokens"] > 10**6
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import zlib
 from typing import Any
 
 import pytest
@@ -239,6 +240,29 @@ async def test_a_body_that_a_gateway_makes_other_calls_of_is_refused_under_a_bud
     assert status == 429
     assert b"can't be metered" in answer
     assert len(api.requests) == 1
+
+
+TOOL = b'"tools": [{"type": "code_interpreter"}]'
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("", b'{"model": "gpt-5-nano", "input": [], "tools": [], %s}' % TOOL),
+        ("Content-Type: application/json; charset=utf-7\r\n", b'{"model": "gpt-5-nano", "input": [], %s}' % TOOL),
+        ("Content-Encoding: deflate\r\n", zlib.compress(b'{"model": "gpt-5-nano", "input": [], %s}' % TOOL)),
+    ],
+    ids=["doubled", "charset", "deflate"],
+)
+async def test_a_body_that_cant_be_read_hides_no_tool_that_costs_more_than_tokens(
+    desk: Setting, api: ModelApi, head: str, body: bytes
+) -> None:
+    """However large the budget is: what such a tool costs, no answer says."""
+    budget(desk, "1000000usd")
+    answer = await raw(desk, api, f"POST /v1/responses\r\n{head}Content-Length: {len(body)}\r\n", body)
+    assert status_of(answer) == 429
+    assert b"can't be metered" in answer
+    assert api.requests == []
 
 
 @pytest.mark.parametrize("host", ["models.test", "origin.test", "other.test"])

@@ -72,6 +72,15 @@ def test_a_name_that_has_no_price_counts_as_the_highest_where_another_is_named_b
     assert (cost.cost_picousd, cost.flags) == (TABLE.cost_picousd(TABLE.highest, used, found), ("unknown_model",))
 
 
+def test_nor_does_a_body_that_cant_be_read_have_the_answer_say_which_model_of_the_address_it_was() -> None:
+    found = read_call("chat", f"{CHAT}?model={DEAR}", b"{", host=GATEWAY)
+    assert found is not None
+    used = Tokens(input=100, output=9)
+    said = Usage(tokens=used, model=CHEAP, has_input=True, has_output=True)
+    cost = charge(found, said, bound(found, TABLE), TABLE).cost_picousd
+    assert cost == TABLE.cost_picousd(TABLE.highest, used, found)
+
+
 @pytest.mark.parametrize("verb", ["converse", "invoke"])
 def test_what_a_body_says_beside_bedrocks_path_counts_too(verb: str) -> None:
     found = read(f"/model/{CHEAP}/{verb}", DEAR, verb)
