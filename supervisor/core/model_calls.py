@@ -57,6 +57,8 @@ _BY_WEBSOCKET = re.compile(r"/responses$")
 _FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads)$")
 _FREE_WITHIN = "/uploads/"
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/")
+# Methods whose requests have no body, nearly always: what has none calls no model. Of any other a gateway may make the POST that it sends on.
+NO_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 MOST_NAME_CHARS = 200
 
 
@@ -178,7 +180,7 @@ def api_of(
     talks with a model over it. Of any model host but a vendor's nobody knows which paths lead to a model, or make it cost: all may but the free ones.
     And a path that may be another call, or none, by who reads it is nothing that could be priced: it is `unmetered` there.
     """
-    if not is_upgrade and method not in ("POST", "PUT"):
+    if not is_upgrade and method in NO_BODY:
         return None
     read = readings(path)
     if is_upgrade and any(_BY_WEBSOCKET.search(one) for one in read):

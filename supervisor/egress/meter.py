@@ -15,7 +15,7 @@ from mitmproxy import http
 
 from supervisor.core.call_bodies import read_call
 from supervisor.core.egress_wire import Answer
-from supervisor.core.model_calls import Api, ModelCall, api_of, is_model_host
+from supervisor.core.model_calls import NO_BODY, Api, ModelCall, api_of, is_model_host
 from supervisor.core.model_errors import (
     NO_WEBSOCKET,
     PLAIN_REQUESTS,
@@ -162,11 +162,15 @@ class Meter:
         self._questions.spent(metered.answer, usage)
 
     def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
+        # Many a gateway passes over the method, and reads whatever body there is.
+        method = "POST" if _may_have_body(flow) else flow.request.method
         at_model_host = self.is_model_host(host)
-        return api_of(flow.request.method, _path(flow), host, is_upgrade=is_upgrade, at_model_host=at_model_host)
+        return api_of(method, _path(flow), host, is_upgrade=is_upgrade, at_model_host=at_model_host)
 
     async def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
         body = flow.request.raw_content or b""
+        if not body and flow.request.method in NO_BODY and "upgrade" not in flow.request.headers:
+            return None
         if metered.api == "unmetered":
             return ModelCall(api="unmetered", body_bytes=len(body))
         held = held_bodies.of(flow)
@@ -183,6 +187,13 @@ class Meter:
             is_encoded=is_encoded,
             at_model_host=metered.is_paid,
         )
+
+
+def _may_have_body(flow: http.HTTPFlow) -> bool:
+    """By its head: in HTTP/2 none has to say so."""
+    headers = flow.request.headers
+    is_unsaid = flow.request.is_http2 and "content-length" not in headers
+    return is_unsaid or "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
 def _path(flow: http.HTTPFlow) -> str:

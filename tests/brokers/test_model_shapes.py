@@ -18,6 +18,7 @@ from supervisor.egress.held_bodies import MOST_BODY_BYTES
 from tests.brokers.conftest import VENDORS, Setting
 from tests.brokers.test_model_calls import HAIKU_4, budget, post, settled
 from tests.egress.egress_harness import Proxy, answer_of, server_context, status_of
+from tests.egress.h2_client import h2_client
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
 
@@ -132,6 +133,17 @@ async def test_what_is_free_is_let_through_under_an_empty_budget(desk: Setting, 
     assert desk.office.audited("spend_reserved") == []
 
 
+@pytest.mark.parametrize(
+    "head", ["GET /v1/models\r\n", "DELETE /v1/responses\r\nContent-Length: 0\r\n", "GET /v1/chat/completions\r\n"]
+)
+async def test_a_request_without_a_body_whose_method_has_none_is_no_call(
+    desk: Setting, api: ModelApi, head: str
+) -> None:
+    budget(desk, "0usd")
+    assert status_of(await raw(desk, api, head, b"")) == 200
+    assert desk.office.audited("spend_reserved") == []
+
+
 async def raw(place: Setting, api: ModelApi, head: str, body: bytes, host: str = "models.test") -> bytes:
     """The answer to a request as it is written."""
     first, _, rest = head.partition("\r\n")
@@ -151,6 +163,9 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         ("POST /v1/messages\r\nContent-Type: text/plain\r\n", PLAIN, True),
         ("POST /V1/%6dessages/?a=b\r\nContent-Type: image/png\r\n", PLAIN, True),
         ("PUT /v1/messages\r\n", PLAIN, True),
+        ("PATCH /v1/messages\r\n", PLAIN, True),
+        ("GET /v1/messages\r\n", PLAIN, True),
+        ("DELETE /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
         ("POST /v1/messages\r\n", PLAIN.decode().encode("utf-16"), True),
         ("POST /v1/messages\r\nTransfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(PLAIN), PLAIN), True),
         ("POST /v1/messages\r\nContent-Encoding: gzip\r\n", gzip.compress(PLAIN), True),
@@ -164,6 +179,9 @@ DOUBLED = b'{"model": "gpt-5-nano", "max_tokens": 1000, "messages": [], "model":
         "type",
         "path",
         "put",
+        "patch",
+        "get",
+        "delete",
         "utf-16",
         "chunked",
         "gzip",
@@ -346,3 +364,24 @@ async def test_over_http2_it_is_the_same(desk: Setting, api: ModelApi, authority
     assert said == b"2 200"
     (line,) = await settled(desk, 1)
     assert (line["cost_picousd"], line["flags"]) == (api.billed, [])
+
+
+async def test_over_http2_a_body_that_its_head_doesnt_tell_of_is_a_call_under_any_method(
+    desk: Setting, api: ModelApi, authority: trustme.CA
+) -> None:
+    server = await asyncio.start_server(
+        api.serve, "127.0.0.1", 0, ssl=server_context(authority, "models.test", "127.0.0.1")
+    )
+    port = server.sockets[0].getsockname()[1]
+    desk.office.policy(f"allow:\n  - network(127.0.0.1:{port})\n  - network(models.test:{port})\n")
+    budget(desk, "0usd")
+    place = Proxy(None, desk.session_id, desk.port)  # type: ignore[arg-type]
+    async with h2_client(place, f"models.test:{port}", desk.ca_file) as client:
+        assert (await client.answered("/v1/models")).status == 200
+        seen = len(api.requests)
+        number, _ = client.ask("/v1/messages", end=False)
+        client.send(number, PLAIN, end=True)
+        asked = await desk.office.asked()
+        assert len(api.requests) == seen
+    server.close()
+    assert asked.reason.startswith(f"a call of `{MODEL}` at models.test")

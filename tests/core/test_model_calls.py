@@ -45,7 +45,7 @@ BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
     ],
 )
 def test_the_paths_of_model_apis(path: str, api: str | None) -> None:
-    assert api_of("POST", path) == api
+    assert api_of("POST", path) == api_of("PUT", path) == api_of("PATCH", path) == api_of("X-ANY", path) == api
     assert api_of("GET", path) is None
 
 
