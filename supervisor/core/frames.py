@@ -39,10 +39,11 @@ class ServerSent:
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that end in this chunk."""
-        if self._after_cr and chunk.startswith(b"\n"):
+        if not chunk:
+            return
+        behind, self._after_cr = self._after_cr, chunk.endswith(b"\r")
+        if behind and chunk.startswith(b"\n"):
             chunk = chunk[1:]
-        if chunk:
-            self._after_cr = chunk.endswith(b"\r")
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line in lines:
             whole = bytes(self._rest) + line

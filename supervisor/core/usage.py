@@ -7,6 +7,8 @@ missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API refere
 
 import base64
 import binascii
+import contextlib
+import json
 import math
 from fractions import Fraction
 from typing import Any, TypeIs
@@ -170,10 +172,10 @@ class UsageReader:
         if has_too_many_values(data):
             self._is_uncounted = self._frames is not None
             return
-        try:
-            root = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            return
+        root = _read(data)
+        if root is None:
+            # Where it had the last count, nobody knows it.
+            self._is_uncounted = self._frames is not None
         if isinstance(root, dict):
             self._take(root)
 
@@ -300,6 +302,15 @@ class UsageReader:
             self._has_output = self._counts.take("output", metrics.get("outputTokenCount")) or self._has_output
             self._counts.take("cache_read", metrics.get("cacheReadInputTokenCount"))
             self._written(metrics.get("cacheWriteInputTokenCount"))
+
+
+def _read(data: bytes) -> object:
+    """What JSON says, also where half a pair of surrogates or a number that is none makes it no strict one: a model can be brought to say the first. None
+    where that can't be read."""
+    for decode in (msgspec.json.decode, json.loads):
+        with contextlib.suppress(ValueError, RecursionError):
+            return decode(data)
+    return None
 
 
 def _is_count(value: object) -> TypeIs[int]:

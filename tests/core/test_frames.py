@@ -112,3 +112,10 @@ def test_a_frame_without_a_name(head: bytes) -> None:
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
 def test_any_bytes(chunks: list[bytes], is_aws: bool) -> None:
     read(AwsEvents() if is_aws else ServerSent(), chunks)
+
+
+def test_a_line_break_that_comes_in_two_pieces_swallows_none_behind_it() -> None:
+    """Two events in one are neither, and the count of the last would be gone."""
+    frames = ServerSent()
+    pieces = (b"data: 1\r", b"\n", b"\ndata: 2\r", b"", b"\n", b"\r", b"\n")
+    assert [event.data for piece in pieces for event in frames.feed(piece)] == [b"1", b"2"]

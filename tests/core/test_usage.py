@@ -383,6 +383,24 @@ def test_of_an_answer_of_too_many_values_nothing_is_read() -> None:
     assert (counted.tokens, counted.has_input, counted.has_output) == (Tokens(input=5, output=6), True, True)
 
 
+@pytest.mark.parametrize(
+    ("odd", "output", "has_output"),
+    [
+        ('"text": "\\ud800"', 100, True),
+        ('"text": NaN', 100, True),
+        ('"text": ', 1, False),
+        ('"text": ' + "[" * 100_000, 1, False),
+    ],
+    ids=["surrogate", "nan", "broken", "deep"],
+)
+def test_a_count_in_an_event_that_is_no_strict_json_isnt_passed_over(odd: str, output: int, has_output: bool) -> None:
+    """Some say the count so far with each piece (vLLM's `continuous_usage_stats`): the one before would be taken for the last."""
+    first, last = (json.dumps({"usage": {"prompt_tokens": 5, "completion_tokens": count}}) for count in (1, 100))
+    data = stream(first, f"{last[:-1]}, {odd}}}")
+    found = read("chat", "text/event-stream", data)
+    assert (found.tokens.output, found.has_output) == (output, has_output)
+
+
 def test_after_an_event_that_wasnt_read_no_count_is_known_to_be_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     large = f'{{"usage": {{"input_tokens": 900, "output_tokens": 900}}, {MANY}}}'
     inner = json.dumps({"bytes": base64.b64encode(large.encode()).decode()}).encode()
