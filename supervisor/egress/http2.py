@@ -223,6 +223,9 @@ class BoundedHttp2Client(Http2Client):
 
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)
+        if isinstance(event, RequestProtocolError):
+            # INVARIANT: who gives one up is told nothing of its end here: its layer is in the midst of that, and isn't entered twice.
+            self.streams.pop(event.stream_id, None)
         # Only behind all that came at once: to h2 a stream is over before its end was told here.
         if self.h2_conn.goes_away:
             yield from self._give_up_queued("it takes no more requests over this connection")

@@ -68,6 +68,25 @@ async def test_what_one_took_before_it_goes_away_is_answered_and_the_rest_asked_
         assert origin.connections == 2
 
 
+async def test_one_that_goes_away_is_left_with_the_last_that_is_given_up_and_nothing_else_ends(
+    proxy: Proxy, authority: trustme.CA, ca_file: Path
+) -> None:
+    async with (
+        h2_origin(authority, "origin.test") as origin,
+        h2_client(proxy, f"origin.test:{origin.port}", ca_file) as client,
+    ):
+        numbers = [client.ask("/leaving")[0] for _ in range(2)]
+        await origin.until_it_leaves()
+        _, beside = client.ask("/open")
+        await client.until(lambda: beside.status == 200)
+        for number in numbers:
+            client.reset(number)
+        await origin.until_left(1)
+        assert (await client.answered("/")).status == 200
+        assert not beside.over
+        assert origin.connections == 2
+
+
 async def test_who_waits_for_its_turn_at_one_that_hangs_up_is_told(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:
