@@ -12,8 +12,9 @@ import ipaddress
 import re
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import unquote
 
-from supervisor.core.globs import Glob
+from supervisor.core.globs import Glob, escape
 from supervisor.core.globs import check as check_glob
 from supervisor.core.hosts import Address, address_class, as_address, canonical_host, embedded, registrable_domain
 from supervisor.core.urls import DEFAULT_PORTS, Path, normalise_path, same_letters
@@ -29,6 +30,7 @@ _ADDRESSES = re.compile(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z")
 _BLANK = re.compile(r"\s")
 _DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
 _QUERY = re.compile(r"\?[^/]*=")
+_ENCODED_WILDCARD = re.compile(r"%(?:2A|3F|5B)", re.IGNORECASE)
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
 _KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?\Z")
@@ -196,8 +198,9 @@ def _methods(text: str | None, rule: str) -> frozenset[str] | None:
 def _decoded(path: str, rule: str) -> str:
     """The path glob without its leading slash, normalised as the paths that it is compared with."""
     if "%" in path or "\\" in path:
-        # Wildcards stay as they are: none of them is percent-encoded by hand.
-        normal = normalise_path(re.sub(r"[?]", "%3F", path))
+        # What is encoded is meant as it is: a wildcard stands only for one that isn't. A bare `?` is one, and ends no path here.
+        literal = _ENCODED_WILDCARD.sub(lambda found: escape(unquote(found[0])), path)
+        normal = normalise_path(literal.replace("?", "%3F"))
         if normal.ambiguous:
             raise PolicyError(f"`network({rule})` has {normal.ambiguous}", "write the path as it is meant, unencoded")
         return normal.text[1:]

@@ -136,7 +136,7 @@ class Guard:
         self._let_through(flow, state, connection, answer, action, swaps)
         wrong = self._ready(flow, connection, action, swaps, answer.question_id, is_upgrade=is_upgrade)
         if wrong is not None:
-            self._take_back(flow, state, wrong)
+            self._take_back(flow, state, connection, wrong)
             return
         held = state.must_be_whole or held_bodies.of(flow) is not None
         if _is_open_ended(flow) and not (held or flow.request.stream):
@@ -174,7 +174,7 @@ class Guard:
         why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:
-            self._take_back(flow, exchange.of(flow), refusal)
+            self._take_back(flow, exchange.of(flow), self._connection(flow), refusal)
         return refusal is None
 
     def _goes_out(self, flow: http.HTTPFlow, error: ModelError | None) -> None:
@@ -422,12 +422,12 @@ class Guard:
             self._bodies.want_readable(flow)
         return self._signer.at_head(flow, connection)  # which signs what those before it have put there
 
-    def _take_back(self, flow: http.HTTPFlow, state: Exchange, refusal: Refusal) -> None:
+    def _take_back(self, flow: http.HTTPFlow, state: Exchange, connection: Connection, refusal: Refusal) -> None:
         """Refuse a request that was let through, before any of it goes out."""
         state.is_allowed = False
         state.refusal = refusal
         assert state.action is not None
-        self._admission.refused(self._connection(flow), state.action, refusal.why)
+        self._admission.refused(connection, state.action, refusal.why)
         self._settle(flow, state, "failed", {"error": refusal.why})
 
     def _end_leak(self, flow: http.HTTPFlow) -> None:

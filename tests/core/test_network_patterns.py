@@ -63,6 +63,15 @@ def request(method: str, url: str) -> Target:
         ("GET https://api.example.com:8443/a", request("GET", "https://api.example.com:8443/a"), True, True),
         ("GET https://api.example.com/a%20b", request("GET", "https://api.example.com/a%20b"), True, True),
         ("GET https://api.example.com/a%20?", request("GET", "https://api.example.com/a%20b"), True, True),
+        # An encoded wildcard is the character, and nothing else.
+        ("GET https://api.example.com/a%2Ab", request("GET", "https://api.example.com/a*b"), True, True),
+        ("GET https://api.example.com/a%2ab", request("GET", "https://api.example.com/a%2Ab"), True, True),
+        ("GET https://api.example.com/a%2Ab", request("GET", "https://api.example.com/axb"), False, False),
+        ("GET https://api.example.com/%2A%2A", request("GET", "https://api.example.com/a/b"), False, False),
+        ("GET https://api.example.com/a%3Fb", request("GET", "https://api.example.com/a%3Fb"), True, True),
+        ("GET https://api.example.com/a%3Fb", request("GET", "https://api.example.com/axb"), False, False),
+        ("GET https://api.example.com/%5Bab]%3f?", request("GET", "https://api.example.com/%5Bab%5D%3Fx"), True, True),
+        ("GET https://api.example.com/%5Bab]", request("GET", "https://api.example.com/a"), False, False),
         ("api.example.com", request("GET", "https://api.example.com/a"), True, True),
     ],
 )
