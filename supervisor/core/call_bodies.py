@@ -10,10 +10,10 @@ from typing import Any, TypeIs
 from urllib.parse import parse_qsl
 
 from supervisor.core.call_models import (
-    BRACKET,
     ELSEWHERE_KEYS,
     OTHER_MODELS,
     asks_elsewhere,
+    key_of,
     models_named,
     name_of,
     others_named,
@@ -236,7 +236,7 @@ def _is_form(body: bytes) -> bool:
         fields = parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         return True
-    return any(BRACKET.split(name.strip("[] "), maxsplit=1)[0].strip().casefold() in _READ for name, _ in fields)
+    return any(key_of(name) in _READ for name, _ in fields)
 
 
 def _text_bytes(body: bytes) -> int:

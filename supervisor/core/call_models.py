@@ -24,7 +24,7 @@ _IN_PATHS = (
 )
 _IN_QUERIES = "model"
 # Of `model[0]` and the like many read a list by the name before the bracket.
-BRACKET = re.compile(r"[\[\]]")
+_BRACKET = re.compile(r"[\[\]]")
 # What the provider may take another model by than the one that is named.
 OTHER_MODELS = (
     *("models", "fallbacks", "preset"),
@@ -92,6 +92,11 @@ def name_of(value: object) -> str:
     return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
 
 
+def key_of(field: str) -> str:
+    """What the name of a form's or a query's field says to who doesn't mind its case, and reads lists by it."""
+    return _BRACKET.split(field.strip("[] "), maxsplit=1)[0].strip().casefold()
+
+
 def _in_path(reading: str) -> list[str]:
     """The models that a path names."""
     return [found[1] for pattern in _IN_PATHS for found in islice(pattern.finditer(reading), MOST_OTHERS + 2)]
@@ -100,4 +105,4 @@ def _in_path(reading: str) -> list[str]:
 def _in_query(query: str) -> list[str]:
     """The models that a query names, by whatever stands between its parts."""
     fields = parse_qsl(query.replace(";", "&"))
-    return [value for name, value in fields if BRACKET.split(name.strip("[] "), maxsplit=1)[0].strip().casefold() == _IN_QUERIES]  # fmt: skip
+    return [value for name, value in fields if key_of(name) == _IN_QUERIES]

@@ -123,8 +123,7 @@ class GuardedStream(HttpStream):
         for command in super().state_stream_request_body(event):
             yield command
             if isinstance(command, HttpRequestHook) and not exchange.of(self.flow).is_allowed:
-                exchange.of(self.flow).is_cut = True
-                yield commands.CloseConnection(self.context.client)
+                yield from self._cut_off()
                 return
 
     def state_stream_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
@@ -145,9 +144,13 @@ class GuardedStream(HttpStream):
         piece = Piece(way.look, data)
         yield BodyPieceHook(piece)
         if not piece.is_seen:
-            exchange.of(self.flow).is_cut = True
-            yield commands.CloseConnection(self.context.client)
+            yield from self._cut_off()
         return piece.is_seen
+
+    def _cut_off(self) -> layer.CommandGenerator[None]:
+        """End it, in its midst, with its client's connection."""
+        exchange.of(self.flow).is_cut = True
+        yield commands.CloseConnection(self.context.client)
 
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
         if not request:
