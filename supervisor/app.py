@@ -193,8 +193,9 @@ class Parts:
     def drop_ended_rules(self) -> None:
         """Take saved rules away whose time or session is over, and put that on record."""
         is_open = self.gate.rulings.is_open
-        for rule in self.policies.drop_ended(lambda session_id: not is_open(session_id)):
-            self.audit.record("rule_ended", **audit_lines.rule_ended(rule))
+        for policies in self.gate.rulings.policy_sets.all():
+            for rule in policies.drop_ended(lambda session_id: not is_open(session_id)):
+                self.audit.record("rule_ended", **audit_lines.rule_ended(rule))
 
     def _register_brokers(self) -> None:
         def tool_spec(session_id: str, action: Exec) -> Spec:
@@ -287,7 +288,7 @@ class Supervisor:
             await parts.network.start(self._tasks)
             self._write_contact()
             parts.audit.record(
-                "supervisor_started", pid=os.getpid(), port=self._door.port, policy=str(parts.settings.policy_file)
+                "supervisor_started", pid=os.getpid(), port=self._door.port, **parts.policies.on_record()
             )
             self._report_unknown_effects()
             if lost := parts.spending.lose_all():
@@ -298,7 +299,8 @@ class Supervisor:
             await parts.end_cut_undos()
             parts.gate.offer_ready()
             parts.drop_ended_rules()
-            parts.policies.on_change = self._policy_changed
+            parts.policies.on_change = lambda is_saved: self._policy_changed(parts.policies, is_saved)
+            parts.gate.rulings.policy_sets.on_change = self._policy_changed
             # What an open stream or tunnel carries is never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
@@ -334,17 +336,16 @@ class Supervisor:
                 self.parts.drop_ended_rules()
                 self.parts.network.reconsider()  # a rule may have run out
                 self.parts.gate.write_hits()
-                _ = self.parts.policies.banner  # notices a policy file that changed while nothing was asked
+                _ = self.parts.gate.rulings.policy_sets.banner  # notices files that changed while nothing was asked
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
                 log.error("housekeeping failed", error=str(error))
 
-    def _policy_changed(self, is_saved: bool) -> None:
-        policies = self.parts.policies
+    def _policy_changed(self, policies: PolicyFiles, is_saved: bool) -> None:
         with contextlib.suppress(StorageError):
             if policies.banner:
-                self.parts.audit.record("policy_rejected", why=policies.banner)
+                self.parts.audit.record("policy_rejected", why=policies.banner, policy=str(policies.file))
             else:
-                self.parts.audit.record("policy_loaded")
+                self.parts.audit.record("policy_loaded", **policies.on_record())
         self._app.state["live"].policy_changed()
         self.parts.surroundings.reconsider()
         self.parts.network.rules_changed()

@@ -49,7 +49,7 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
     if rule is not None:
         span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
         also = f"{len(done['also'])} other waiting requests answered by it"
-        print(f"saved{span}: {effect} {rule} (id {done['rule_id']}); {also}")
+        print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
     return 0
 
 

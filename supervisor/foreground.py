@@ -8,12 +8,10 @@ terminal to the program knowingly.
 import asyncio
 import codecs
 import contextlib
-import html
 import logging
 import os
 import resource
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,24 +19,23 @@ from typing import Any
 import structlog
 
 from supervisor import client as running
-from supervisor import plain_files
-from supervisor.clock import Clock, RealClock
-from supervisor.core.copy_progress import left
+from supervisor import following
+from supervisor.clock import RealClock
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
 from supervisor.core.sessions import Kind, Session, remaining_s
-from supervisor.errors import GatehouseError, PolicyError, SandboxError, UserError
-from supervisor.settings import Settings, inherited
-
-FOLLOW_EVERY_S = 0.3
-TELL_EVERY_S = 1.0
+from supervisor.errors import GatehouseError, UserError
+from supervisor.settings import Settings
+from supervisor.telling import CopyTeller, say, say_url
 
 type Progress = Callable[[str], dict[str, int] | None]
 
 
 def keep_running(settings: Settings, *, open_browser: bool) -> int:
     """`gatehouse up`."""
-    _check(settings)
+    from supervisor.policy_files import check_policy
+
+    check_policy(settings.policy_file)
     return _in_loop(_keep_running(settings, open_browser=open_browser))
 
 
@@ -57,29 +54,17 @@ def supervise(
 
     `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its results can be looked at there.
     """
+    from supervisor.policy_files import check_policy
     from supervisor.session_manager import StartSession, checked_workspace
 
     workspace = checked_workspace(workspace)
     client = running.find(settings.data_dir)
     if client is not None:
-        if tty:
-            raise UserError(
-                "a Gatehouse runs already, and can't take this terminal", "leave --tty out, or stop it first"
-            )
-        wanted = {
-            "workspace": str(workspace),
-            "kind": kind,
-            "command": list(command),
-            "base": base,
-            "max_uptime_s": settings.max_uptime_s,
-            "budget": settings.max_cost or None,
-            "include_ignored": settings.include_ignored,
-            "copy": settings.copy_mode,
-            "network": settings.network_mode,
-            "keep_bodies": settings.keep_bodies,
-        }
-        return _follow(client, wanted, open_from=settings.data_dir if open_browser else None)
-    _check(settings)
+        asked_there = following.wanted(
+            settings, client, workspace=workspace, kind=kind, command=command, base=base, tty=tty
+        )
+        return following.follow(client, asked_there, open_from=settings.data_dir if open_browser else None)
+    check_policy(settings.policy_file)
     asked = StartSession(
         workspace=workspace,
         kind=kind,
@@ -101,10 +86,10 @@ async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
         for line in supervisor.findings:
-            _say(f"found at start: {line}")
-        _say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
+            say(f"found at start: {line}")
+        say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
         await supervisor.wait_for_stop()
-        _say("stopping")
+        say("stopping")
     return 0
 
 
@@ -114,7 +99,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
         for line in supervisor.findings:
-            _say(f"found at start: {line}")
+            say(f"found at start: {line}")
         sessions = supervisor.parts.sessions
         teller = _Teller(settings.sessions_dir, sessions.progress, raw=wanted.tty)
         sessions.on_output(teller.output)
@@ -122,7 +107,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
 
         def started(session_id: str) -> None:
             teller.session_id = session_id
-            _say_url(supervisor.login_url(), settings.data_dir if open_browser and not wanted.tty else None)
+            say_url(supervisor.login_url(), settings.data_dir if open_browser and not wanted.tty else None)
 
         with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
             code = await run_session(supervisor, wanted, started)
@@ -130,7 +115,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
         session = sessions.get(teller.session_id or "")
         left_s = remaining_s(session, supervisor.parts.clock.now())
         if stay and left_s > 0 and session.agent_exited_at is not None and not supervisor.stopping:
-            _say(f"the page stays open for another {format_duration(left_s)}; ^C ends it")
+            say(f"the page stays open for another {format_duration(left_s)}; ^C ends it")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await supervisor.wait_for_stop()
@@ -147,7 +132,7 @@ class _Teller:
         self._raw = raw
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._told: dict[str, None] = {}
-        self._copying = _CopyTeller(RealClock())
+        self._copying = CopyTeller(RealClock())
 
     def output(self, session_id: str, data: bytes) -> None:
         if session_id != self.session_id:
@@ -170,13 +155,13 @@ class _Teller:
             if line not in self._told:
                 self._told[line] = None
                 if not self._raw:
-                    _say(line)
+                    say(line)
 
     def say_the_rest(self) -> None:
         """What couldn't be said while the agent had the terminal."""
         if self._raw:
             for line in self._told:
-                _say(line)
+                say(line)
 
     def _lines(self, session: Session) -> list[str]:
         lines = list(session.notices)
@@ -190,25 +175,6 @@ class _Teller:
         if session.ended_at is not None:
             lines.append(f"the session has ended: {session.end_reason}")
         return lines
-
-
-class _CopyTeller:
-    """Says how far a private copy is, once a second where it takes longer than one."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._told_at: float | None = None
-
-    def tell(self, progress: dict[str, int] | None) -> None:
-        """What is known of it now; None where nothing is copied."""
-        if progress is None:
-            return
-        now = self._clock.monotonic()
-        if self._told_at is None:
-            self._told_at = now
-        elif now - self._told_at > TELL_EVERY_S:
-            self._told_at = now
-            _say(f"copying the workspace: {progress['done']} of {progress['total']} files{left(progress)}")
 
 
 @contextlib.contextmanager
@@ -253,56 +219,7 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
 
 
-# -- a supervisor that runs already --------------------------------------------------------------------------------------------
-
-
-def _follow(client: running.Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
-    """Start a session there, print its output here, end it at ^C."""
-    session = client.post("/api/sessions", **wanted)
-    path = f"/api/sessions/{session['id']}"
-    _say_url(client.post("/api/login-token")["url"], open_from)
-    offset, told, copying = 0, set[str](), _CopyTeller(RealClock())
-    try:
-        while True:
-            session = client.get(path)
-            copying.tell(session["progress"])
-            for notice in session["notices"]:
-                if notice not in told:
-                    told.add(notice)
-                    _say(notice)
-            part = client.get(f"{path}/output", offset=offset)
-            offset = part["next_offset"]
-            sys.stdout.write(part["text"])
-            sys.stdout.flush()
-            if session["state"] == "ended" and not part["text"]:
-                break
-            if not part["text"]:
-                time.sleep(FOLLOW_EVERY_S)
-    except KeyboardInterrupt:
-        client.post(f"{path}/stop", reason="^C in the terminal that started it")
-        _say("stopping the session")
-        return 0
-    _say(f"the session has ended: {session['end_reason']}")
-    if session["started_at"] is None and session["agent_exited_at"] is None:
-        raise SandboxError(session["end_reason"])
-    return int(session["exit_code"] or 0) if session["agent_exited_at"] is not None else 0
-
-
 # -- small ---------------------------------------------------------------------------------------------------------------
-
-
-def _check(settings: Settings) -> None:
-    """What should be said in one line before anything is started."""
-    from supervisor.core.policy_text import parse_policy
-
-    try:
-        parse_policy(plain_files.read_text(settings.policy_file), str(settings.policy_file))
-    except OSError as error:
-        raise PolicyError(
-            f"{settings.policy_file}: {error.strerror}", "give a policy with --policy or GATEHOUSE_POLICY"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise PolicyError(f"{settings.policy_file}: is not UTF-8 text", "give a policy with --policy") from error
 
 
 def _leave_no_core_dump() -> None:
@@ -348,30 +265,3 @@ def _set_up_logs() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-
-
-def _say(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr, flush=True)
-
-
-def _say_url(url: str, open_from: Path | None) -> None:
-    """Print the sign-in link; with a folder (the data folder), open it in a browser too."""
-    _say(f"open {url}")
-    if open_from is not None and inherited("DISPLAY", "WAYLAND_DISPLAY"):
-        import webbrowser
-
-        with contextlib.suppress(webbrowser.Error, OSError):
-            webbrowser.open(private_page(url, open_from).as_uri())
-
-
-def private_page(url: str, folder: Path) -> Path:
-    """A page that leads to `url`, which only this user can read: every user of the machine sees a browser's argument list, and
-    whoever is first to use the link is the operator."""
-    page = folder / "open.html"
-    page.unlink(missing_ok=True)
-    descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        link = html.escape(url)
-        file.write(f"<!doctype html><meta http-equiv=refresh content='0;url={link}'><a href='{link}'>Gatehouse</a>")
-    return page

@@ -6,6 +6,7 @@ one, everything is denied. Saved rules are written atomically: what `add_rule` r
 """
 
 import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Callable
@@ -46,6 +47,17 @@ class Until(NamedTuple):
 ALWAYS = Until()
 
 
+def check_policy(path: Path) -> None:
+    """`PolicyError` in one line where a file can't be used as a policy: for what is to be said before anything starts."""
+    try:
+        parse_policy(plain_files.read_text(path), str(path))
+    except OSError as error:
+        remedy = "give a policy with --policy or GATEHOUSE_POLICY"
+        raise PolicyError(f"{path}: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{path}: is not UTF-8 text", "give a policy with --policy") from error
+
+
 class _File:
     """One policy file: its last good policy, and what is wrong with its present text."""
 
@@ -54,6 +66,7 @@ class _File:
         self._name = str(path)
         self.error: str | None = None
         self.policy: Policy | None = None
+        self.sha256 = ""
         self._required = required
         self._seen: tuple[int, ...] | None = None
 
@@ -82,7 +95,9 @@ class _File:
             if self._required or self.policy is not None:
                 raise
             text = ""
-        return parse_policy(text or "version: 1\n", str(self.path))
+        policy = parse_policy(text or "version: 1\n", str(self.path))
+        self.sha256 = hashlib.sha256(text.encode()).hexdigest() if text else ""
+        return policy
 
 
 def _drop(data: dict[str, Any], is_over: Callable[[dict[str, Any]], bool]) -> None:
@@ -106,6 +121,25 @@ class PolicyFiles:
         self._of_session: dict[str, Policy] = {}
         self.on_change: Callable[[bool], None] = lambda is_saved: None
         self._refresh()
+
+    @property
+    def file(self) -> Path:
+        """The policy file."""
+        return self._base.path
+
+    @property
+    def saved_file(self) -> Path:
+        """Where `add_rule` saves."""
+        return self._saved.path
+
+    def on_record(self) -> dict[str, Any]:
+        """Which files are in force, for the record: by path, and by the SHA-256 of what they held when they were last good."""
+        return {
+            "policy": str(self.file),
+            "policy_sha256": self._base.sha256,
+            "saved_rules": str(self.saved_file),
+            "saved_rules_sha256": self._saved.sha256,
+        }
 
     @property
     def banner(self) -> str | None:
@@ -164,6 +198,10 @@ class PolicyFiles:
             f"no saved rule has the id `{rule_id}`",
             "`gatehouse rules list` shows them; others stand in the policy file",
         )
+
+    def has_saved(self, rule_id: str) -> bool:
+        """Whether `remove_rule` knows this id."""
+        return any(rule.id == rule_id for rule in self._saved_rules())
 
     def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:
         """Take away the saved rules whose time, or session, is over: those. They can match nothing any more, so what fails does no harm."""

@@ -28,6 +28,7 @@ from supervisor.core.verdicts import Context, Passing
 from supervisor.kill_switch import KillSwitch
 from supervisor.own_files import own_paths, touches
 from supervisor.policy_files import PolicyFiles
+from supervisor.policy_sets import PolicySets
 
 log = structlog.get_logger("gate")
 
@@ -35,7 +36,8 @@ _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged eac
 
 
 class Rulings:
-    """One per gate. `uses` is how often each rule matched so far, by its id; it is read at each verdict."""
+    """One per gate. `policies` are the supervisor's, `policy_sets` knows those of sessions that have others. `uses` is how
+    often each rule matched so far, by its id; it is read at each verdict."""
 
     def __init__(
         self,
@@ -46,23 +48,34 @@ class Rulings:
         own_files: Iterable[Path] = (),
     ) -> None:
         self.policies = policies
+        self.policy_sets = PolicySets(policies, clock)
         self._kill_switch = kill_switch
         self._clock = clock
         self._uses = uses
         self._own_files = tuple(own_files)
         self._own_in: dict[str, frozenset[str]] = {}
         self._sessions: dict[str, Session] = {}
+        self._set_of: dict[str, PolicyFiles] = {}
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
 
     def open_session(self, session: Session) -> None:
         """Actions of this session may be judged from now on."""
         self._sessions[session.id] = session
-        self._own_in[session.id] = own_paths(Path(session.workspace), self._own_files)
+        self._set_of[session.id] = self.policy_sets.of(session)
+        # A policy of one session may lie in the workspace of another.
+        own = [*self._own_files, *(file for one in self.policy_sets.all() for file in (one.file, one.saved_file))]
+        self._own_in = {one.id: own_paths(Path(one.workspace), own) for one in self._sessions.values()}
 
     def close_session(self, session_id: str) -> None:
         """Everything that this session asks from now on is denied."""
         self._sessions.pop(session_id, None)
+        self._set_of.pop(session_id, None)
         self._own_in.pop(session_id, None)
+        self.policy_sets.keep_only(self._sessions.values())
+
+    def policies_of(self, session_id: str) -> PolicyFiles:
+        """The policy files that judge a session; the supervisor's where it isn't open."""
+        return self._set_of.get(session_id, self.policies)
 
     def is_open(self, session_id: str) -> bool:
         """Whether the session may ask at all."""
@@ -99,7 +112,7 @@ class Rulings:
             return [Verdict(decision="deny", why=SESSION_ENDED, remedy="start a new session")] * len(actions)
         uses = {} if is_running else self._uses
         try:
-            policy = self.policies.for_session(session.policy_text)
+            policy = self._set_of[session_id].for_session(session.policy_text)
             verdicts = []
             for action in actions:
                 verdict = self.under(policy, action, session_id, uses)
@@ -115,7 +128,7 @@ class Rulings:
         """What the verdict on something of this session's that goes on depends on, besides itself. Never raises."""
         session = self._sessions.get(session_id)
         try:
-            policy = None if session is None else self.policies.for_session(session.policy_text)
+            policy = None if session is None else self._set_of[session_id].for_session(session.policy_text)
         except Exception:
             log.exception("what is in force was not found")
             policy = None
@@ -131,7 +144,7 @@ class Rulings:
         if not isinstance(action, Network) or session is None or self.why_stopped() is not None:
             return _EACH_BY_ITSELF
         try:
-            policy = self.policies.for_session(session.policy_text)
+            policy = self._set_of[session_id].for_session(session.policy_text)
             return evaluate_reaching(policy, action, self._context(policy, session_id)) or _EACH_BY_ITSELF
         except Exception:
             log.exception("verdict failed")
@@ -142,13 +155,17 @@ class Rulings:
         session = self._sessions.get(session_id)
         if session is None:
             return Passing(looks_inside=True, is_limited=True)
-        return self.policies.known_for_session(session.policy_text).passing(host, rule)
+        return self._set_of[session_id].known_for_session(session.policy_text).passing(host, rule)
 
     def hold_s(self, session_id: str, otherwise: float) -> float:
-        """How long an asked connection of the session is held for an answer: what its policy says, else `otherwise`."""
+        """How long an asked connection of the session is held for an answer: what its policy says, else its own limit, else
+        `otherwise`."""
         session = self._sessions.get(session_id)
-        said = None if session is None else self.policies.for_session(session.policy_text).hold_s
-        return otherwise if said is None else said
+        if session is None:
+            return otherwise
+        said = self._set_of[session_id].for_session(session.policy_text).hold_s
+        own = session.limits.hold_s if said is None else said
+        return otherwise if own is None else own
 
     def open_near(self, action: Network, session_id: str) -> str:
         """What the rules allow near a request or connection that was denied; empty where that is nothing, or can't be said."""
@@ -156,8 +173,8 @@ class Rulings:
         if session is None or self.why_stopped() is not None:
             return ""
         try:
-            policy = self.policies.for_session(session.policy_text)
-            disputed = self.policies.ends.disputed(policy)
+            policy = self._set_of[session_id].for_session(session.policy_text)
+            disputed = self.policies_of(session_id).ends.disputed(policy)
             rules = allowing_near(policy, action, now=self._clock.now(), session_id=session_id, disputed=disputed)
             return open_near(action, lambda other: self.under(policy, other, session_id), rules)
         except Exception:
@@ -182,5 +199,5 @@ class Rulings:
             self._own_endpoints,
             frozenset(session.remotes) if session and session.remotes else ORIGIN,
             self._uses if uses is None else uses,
-            self.policies.ends.disputed(policy),
+            self.policies_of(session_id).ends.disputed(policy),
         )

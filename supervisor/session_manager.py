@@ -28,12 +28,14 @@ from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
-from supervisor.core.sessions import Kind, NetworkMode, Session, SessionId, as_started
+from supervisor.core.sessions import Session, SessionId, as_started
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.sandbox import left_behind
 from supervisor.sandbox.base import Running, Sandbox, Spec
-from supervisor.settings import CopyMode
+from supervisor.start_session import StartSession
 from supervisor.store import sessions as store
+
+__all__ = ["SessionManager", "StartSession", "Surroundings", "checked_workspace"]
 
 log = structlog.get_logger("sessions")
 
@@ -41,25 +43,6 @@ AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25
 UPTIME_ENDED = "MAX_UPTIME was reached"
 WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
-
-
-class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person asks for. `command` is empty for a review; None means the setting's. `include_ignored`: what git ignores
-    comes into the private copy, too; `copy`: how that is made; `network`: which of its programs can ask to get out;
-    `keep_bodies`: the Network page shows bodies.
-    """
-
-    workspace: Path
-    command: tuple[str, ...] = ()
-    kind: Kind = "agent"
-    base: str | None = None
-    max_uptime_s: float | None = None
-    budget: str | None = None
-    include_ignored: bool | None = None
-    tty: bool = False
-    copy: CopyMode | None = None
-    network: NetworkMode | None = None
-    keep_bodies: bool | None = None
 
 
 class Surroundings(Protocol):
@@ -71,8 +54,11 @@ class Surroundings(Protocol):
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """The sandbox of the agent."""
 
-    def open(self, session: Session) -> None:
-        """The session's actions may be judged from now on."""
+    def open(self, session: Session, wanted: StartSession | None = None) -> None:
+        """The session's actions may be judged from now on. `wanted`: it is to be started."""
+
+    def policy_on_record(self, session: Session) -> dict[str, Any]:
+        """Which policy judges it: path and hash, for the record."""
 
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
@@ -212,12 +198,12 @@ class SessionManager:
             deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
             **facts,
         )
-        self._audit.record("session_started", **as_started(session))
+        self._audit.record("session_started", **as_started(session), **self._surroundings.policy_on_record(session))
         with self._engine.begin() as connection:
             store.add(connection, session)
         self.folder(session.id).mkdir(parents=True, mode=0o700)
         live = self._live[session.id] = _Live()
-        self._surroundings.open(session)
+        self._surroundings.open(session, wanted)
         self._announce(session)
         self._tasks.create_task(self._run(session, live, (wanted, token)), name=f"session-{session.id}")
         return session

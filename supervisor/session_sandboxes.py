@@ -6,11 +6,12 @@ secret is in one of them, but placeholders of it; the token of the agent's door 
 
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from supervisor import settings as environment
 from supervisor.core.actions import Exec
 from supervisor.core.egress_wire import Credential
 from supervisor.core.sessions import Session
@@ -49,8 +50,17 @@ _JAVA_OPTIONS = " ".join(
     )
 )
 
+DEFAULT_MODEL = "the review agent's default"
+
 # The namespaces of a private copy that is mounted: of its users and of its mounts.
 type Within = tuple[int, int] | None
+
+
+class Caller(NamedTuple):
+    """The shell that a session was started in: where it finds programs, and the variables that the sandbox takes over."""
+
+    search_path: str
+    variables: Mapping[str, str]
 
 
 class SessionSandboxes:
@@ -71,11 +81,11 @@ class SessionSandboxes:
         self._masked = masked
         self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
 
-    def of_agent(self, session: Session, token: str, within: Within, *, tty: bool) -> Spec:
+    def of_agent(self, session: Session, token: str, within: Within, caller: Caller, *, tty: bool) -> Spec:
         """The agent's sandbox."""
-        command, binds = self._program(session)
+        command, binds = self._program(session, caller)
         door = f"http://127.0.0.1:{AGENT_PORT}"
-        env = self._environment(session) | {
+        env = self._environment(session, caller) | {
             "GATEHOUSE_URL": door,
             "GATEHOUSE_TOKEN": token,
             "GATEHOUSE_SESSION": session.id,
@@ -85,10 +95,11 @@ class SessionSandboxes:
         env |= self._named_secrets.variables
         return self._base(session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
 
-    def of_tool(self, session: Session, action: Exec, within: Within) -> Spec:
+    def of_tool(self, session: Session, action: Exec, within: Within, caller: Caller) -> Spec:
         """The sandbox of one command: no token, no key, no agent's door."""
         command = ("/bin/bash", "-c", action.command)
-        spec = self._base(session, command, self._environment(session), (), within, ports=(PROXY_PORT,), tty=False)
+        env = self._environment(session, caller)
+        spec = self._base(session, command, env, (), within, ports=(PROXY_PORT,), tty=False)
         return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
 
     @property
@@ -113,10 +124,10 @@ class SessionSandboxes:
             for header in ("x-api-key", "authorization")
         )
 
-    def _program(self, session: Session) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    def _program(self, session: Session, caller: Caller) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
         if session.kind == "review":
             return _reviewer(session.base)
-        path, binds = find_program(session.command[0], environment.search_path(), Path.home())
+        path, binds = find_program(session.command[0], caller.search_path, Path.home())
         return (path, *session.command[1:]), binds
 
     def _base(
@@ -130,7 +141,7 @@ class SessionSandboxes:
         ports: tuple[int, ...],
         tty: bool,
     ) -> Spec:
-        settings = self._settings
+        settings, own = self._settings, session.limits
         return Spec(
             command=command,
             workspace_lower=Path(session.workspace),
@@ -143,16 +154,16 @@ class SessionSandboxes:
             ports=ports,
             redirected=session.network == "transparent",
             limits=Limits(
-                cpu_s=int(settings.cpu_s),
-                memory_bytes=settings.memory_bytes,
-                processes=settings.processes,
-                output_bytes=settings.output_bytes,
+                cpu_s=int(own.cpu_s or settings.cpu_s),
+                memory_bytes=own.memory_bytes or settings.memory_bytes,
+                processes=own.processes or settings.processes,
+                output_bytes=own.output_bytes or settings.output_bytes,
             ),
             tty=tty,
             within=within,
         )
 
-    def _environment(self, session: Session) -> dict[str, str]:
+    def _environment(self, session: Session, caller: Caller) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{PROXY_PORT}"
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
@@ -176,13 +187,13 @@ class SessionSandboxes:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "IS_SANDBOX": "1",
         }
-        env |= environment.inherited("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
+        env |= caller.variables
         if self._settings.anthropic_base_url:
             env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
         if session.kind == "review":
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
-            env["GATEHOUSE_REVIEW_MODEL"] = self._settings.review_model
+            env["GATEHOUSE_REVIEW_MODEL"] = "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
         return env
 
 

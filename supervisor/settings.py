@@ -13,6 +13,8 @@ from supervisor.errors import UserError
 type CopyMode = Literal["auto", "copy", "overlay"]
 type NetworkMode = Literal["proxy", "transparent"]
 
+# Names that the sandbox takes over from the shell that a session is started in.
+TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -115,6 +117,8 @@ class Settings(NamedTuple):
     credentials_file: Path | None = None
     keep_bodies: bool = False
     network_mode: NetworkMode = "proxy"
+    # The names of those that the environment or the command line said: the others are defaults.
+    given: frozenset[str] = frozenset()
 
     @property
     def sessions_dir(self) -> Path:
@@ -139,6 +143,23 @@ class Settings(NamedTuple):
     @property
     def audit_log(self) -> Path:
         return self.data_dir / "audit.log"
+
+    def for_all_sessions(self) -> dict[str, str]:
+        """The settings that one supervisor has for all its sessions, by name, to be compared with another's. Of a key its hash."""
+        import hashlib
+
+        key = hashlib.sha256(self.anthropic_api_key.encode()).hexdigest() if self.anthropic_api_key else ""
+        return {
+            "MAX_COST_PER_DAY": self.max_cost_per_day,
+            "MAX_COST_TOTAL": self.max_cost_total,
+            "GATEHOUSE_AT_LIMIT": "ask" if self.ask_at_limit else "deny",
+            "GATEHOUSE_PRICES": str(self.prices_file),
+            "GATEHOUSE_CREDENTIALS": str(self.credentials_file or self.data_dir / "credentials.yaml"),
+            "GATEHOUSE_UPSTREAM_CA": str(self.upstream_ca.absolute()) if self.upstream_ca else "",
+            "ANTHROPIC_API_KEY": key,
+            "ANTHROPIC_BASE_URL": self.anthropic_base_url,
+            "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
+        }
 
 
 def from_environment() -> Settings:
@@ -169,6 +190,7 @@ def from_environment() -> Settings:
         keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
         credentials_file=_absolute(read["GATEHOUSE_CREDENTIALS"]) if "GATEHOUSE_CREDENTIALS" in os.environ else None,
         network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
+        given=frozenset(name for name in _DEFAULTS if os.environ.get(name)),
     )
 
 
@@ -198,6 +220,11 @@ def port_number(text: str, what: str) -> int:
 def inherited(*names: str) -> dict[str, str]:
     """Those of the named variables that are set: for processes of ours that need, say, PATH or LANG."""
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def of_the_caller() -> dict[str, str]:
+    """What the agent's sandbox takes over of a person's environment."""
+    return inherited(*TAKEN_OVER)
 
 
 def everything() -> dict[str, str]:

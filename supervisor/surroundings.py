@@ -21,18 +21,19 @@ from supervisor.brokers.network import NetworkBroker
 from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_settled
 from supervisor.core.budget import format_budget, parse_budget
+from supervisor.core.duration import format_duration
 from supervisor.core.egress_wire import Listener
-from supervisor.core.policy_text import parse_policy
+from supervisor.core.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import Session
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.gate import Gate
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.programs import find_program
-from supervisor.session_manager import StartSession
-from supervisor.session_sandboxes import AGENT_PORT, PROXY_PORT, SessionSandboxes, Within
-from supervisor.settings import ROOT, Settings
+from supervisor.session_sandboxes import AGENT_PORT, DEFAULT_MODEL, PROXY_PORT, Caller, SessionSandboxes, Within
+from supervisor.settings import ROOT, TAKEN_OVER, Settings
 from supervisor.spending import Spending
+from supervisor.start_session import StartSession
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.private_copy import make_private_copy
 from supervisor.workspace.undo import Undo, reopened
@@ -50,8 +51,9 @@ type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitabl
 class SessionParts:
     """The parts of one session that end with it."""
 
-    def __init__(self, channel: WorkspaceChannel) -> None:
+    def __init__(self, channel: WorkspaceChannel, caller: Caller) -> None:
         self.channel = channel
+        self.caller = caller
         self.stop_door: Callable[[], Awaitable[None]] | None = None
         self.listeners: tuple[socket.socket, ...] = ()
 
@@ -122,8 +124,12 @@ class Surroundings:
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """The facts of a session that its kind brings; `UserError` where it can't be started so."""
+        self._check_expected(wanted)
+        caller = _caller(wanted)
         limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
         common = {
+            **self._gate.rulings.policy_sets.wanted(wanted.policy),
+            "limits": wanted.limits,
             "remotes": await workspace_git.remotes(wanted.workspace),
             "budget": format_budget(limits),
             "network": wanted.network or self._settings.network_mode,
@@ -132,7 +138,7 @@ class Surroundings:
         if wanted.kind == "agent":
             if not wanted.command:
                 raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
-            find_program(wanted.command[0], environment.search_path(), Path.home())
+            find_program(wanted.command[0], caller.search_path, Path.home())
             return common
         notices = []
         base = await workspace_git.checked_base(wanted.workspace, wanted.base)
@@ -145,20 +151,24 @@ class Surroundings:
             **common,
             "command": ("gatehouse-review", "--base", base or "none"),
             "base": base,
-            "model": "recorded" if recorded else self._settings.review_model or "the review agent's default",
+            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "policy_text": "" if recorded else _model_policy(self._sandboxes.model_url),
             "notices": tuple(notices),
         }
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
         """The agent's sandbox."""
-        return self._sandboxes.of_agent(session, token, self._within(session), tty=tty)
+        return self._sandboxes.of_agent(session, token, self._within(session), self._caller(session), tty=tty)
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
         """The sandbox of one command."""
-        return self._sandboxes.of_tool(session, action, self._within(session))
+        return self._sandboxes.of_tool(session, action, self._within(session), self._caller(session))
 
-    def open(self, session: Session) -> None:
+    def policy_on_record(self, session: Session) -> dict[str, Any]:
+        """Path and hash of the files that judge it."""
+        return self._gate.rulings.policy_sets.of(session).on_record()
+
+    def open(self, session: Session, wanted: StartSession | None = None) -> None:
         """Judge its actions, and be ready to apply its changes."""
         self._gate.rulings.open_session(session)
         self._spending.open_session(session)
@@ -169,7 +179,8 @@ class Surroundings:
                 folder=self._settings.sessions_dir / session.id,
                 gate=self._gate,
                 protected=self._data_folders,
-            )
+            ),
+            _caller(wanted),
         )
 
     async def copy_workspace(
@@ -270,9 +281,46 @@ class Surroundings:
     def _open_requests(self, session_id: str) -> list[Request]:
         return [request for request in self._queue.of_session(session_id) if not is_settled(request)]
 
+    def _check_expected(self, wanted: StartSession) -> None:
+        """`UserError` where a person gave a setting that this supervisor has another of, for all its sessions."""
+        limit_s = max(self._settings.hold_s, LONGEST_HOLD_S)
+        if (wanted.limits.hold_s or 0) > limit_s:
+            longest = format_duration(limit_s)
+            raise UserError(
+                f"the Gatehouse that runs holds nothing longer than {longest}", "say less in GATEHOUSE_HOLD"
+            )
+        ours = self._settings.for_all_sessions()
+        others = sorted(name for name, value in wanted.expects.items() if ours.get(name) != value)
+        if others:
+            raise UserError(
+                f"the Gatehouse that runs has another {', '.join(others)}, for all its sessions",
+                "leave that out, or stop it first",
+            )
+        if unknown := (wanted.environment or {}).keys() - set(TAKEN_OVER):
+            raise UserError(
+                f"`{min(unknown)}` is not taken over into a sandbox", f"those that are: {', '.join(TAKEN_OVER)}"
+            )
+
+    def _review_model(self, wanted: StartSession) -> str:
+        return self._settings.review_model if wanted.review_model is None else wanted.review_model
+
+    def _caller(self, session: Session) -> Caller:
+        parts = self._parts.get(session.id)
+        return parts.caller if parts is not None else _caller(None)
+
     def _within(self, session: Session) -> Within:
         parts = self._parts.get(session.id)
         return parts.channel.within if parts is not None else None
+
+
+def _caller(wanted: StartSession | None) -> Caller:
+    """The shell that a session is started in; where nobody says, this supervisor's."""
+    path = None if wanted is None else wanted.search_path
+    variables = None if wanted is None else wanted.environment
+    return Caller(
+        environment.search_path() if path is None else path,
+        environment.of_the_caller() if variables is None else variables,
+    )
 
 
 def _is_change(request: Request) -> bool:

@@ -256,24 +256,27 @@ def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
     from supervisor.core.duration import parse_duration
     from supervisor.settings import copy_mode, from_environment, network_mode, port_number
 
-    settings = from_environment()
+    settings, said = from_environment(), dict[str, dict[str, object]]()
     if getattr(options, "copy", None):
-        settings = settings._replace(copy_mode=copy_mode(options.copy, "--copy"))
+        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
     if getattr(options, "network", None):
-        settings = settings._replace(network_mode=network_mode(options.network, "--network"))
+        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
     if options.data_dir:
-        settings = settings._replace(data_dir=Path(options.data_dir).expanduser().absolute())
+        said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
     if policy and getattr(options, "policy", None):
-        settings = settings._replace(policy_file=Path(options.policy).expanduser().absolute())
+        said["GATEHOUSE_POLICY"] = {"policy_file": Path(options.policy).expanduser().absolute()}
     if getattr(options, "max_uptime", None):
-        settings = settings._replace(max_uptime_s=parse_duration(options.max_uptime, "--max-uptime"))
+        said["MAX_UPTIME"] = {"max_uptime_s": parse_duration(options.max_uptime, "--max-uptime")}
     if getattr(options, "budget", None):
-        settings = settings._replace(max_cost=",".join(options.budget))
-    settings = settings._replace(include_ignored=settings.include_ignored or getattr(options, "include_ignored", False))
-    settings = settings._replace(keep_bodies=settings.keep_bodies or getattr(options, "keep_bodies", False))
+        said["MAX_COST"] = {"max_cost": ",".join(options.budget)}
+    if getattr(options, "include_ignored", False):
+        said["GATEHOUSE_INCLUDE_IGNORED"] = {"include_ignored": True}
+    if getattr(options, "keep_bodies", False):
+        said["GATEHOUSE_KEEP_BODIES"] = {"keep_bodies": True}
     if getattr(options, "port", None):
-        settings = settings._replace(port=port_number(options.port, "--port"))
-    return settings
+        said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
+    values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
+    return settings._replace(**values, given=settings.given | said.keys())
 
 
 def _client(options: argparse.Namespace) -> Client:

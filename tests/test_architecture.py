@@ -31,7 +31,7 @@ BELOW_SERVER = (
     | RECORDS
     | LEDGER
     | CHANNELS
-    | {"store", "gate", "repeats", "sandbox", "session_manager", "network_log"}
+    | {"store", "gate", "repeats", "sandbox", "session_manager", "start_session", "network_log"}
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -53,7 +53,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "audit_lines": BASE | {"core", "grants"},
     "repeats": BASE | {"core", "approval_queue", "grants"},
     "request_terms": BASE | {"core"},
-    "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files"},
+    "policy_sets": BASE | {"core", "policy_files"},
+    "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files", "policy_sets"},
     # What only shows what passed: the gate never reads it.
     "network_log": BASE | {"core"},
     # What the gate writes of verdicts, which for connections is kept as it was written.
@@ -69,7 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},
     "workspace": BASE | {"core", "gate", "sandbox"},
     "session_output": BASE,
-    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace", "session_output"},
+    "start_session": BASE | {"core"},
+    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace", "session_output", "start_session"},
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
@@ -80,9 +82,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,
     "terminal": BASE | {"core", "client"},
+    "telling": BASE | {"core"},
+    "following": BASE | {"core", "client", "telling"},
     "lab": BASE | {"core", "workspace"},
     "doctor": BELOW_SERVER | {"server"},
-    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal"},
+    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "telling", "following"},
     "card_verbs": BASE | {"core", "client", "terminal"},
     "undo_verb": BASE | {"core", "app", "client", "server"},
     "verbs": BELOW_SERVER

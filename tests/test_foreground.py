@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.copy_progress import progress
-from supervisor.foreground import _CopyTeller, _say_url, private_page
 from supervisor.settings import ROOT
+from supervisor.telling import CopyTeller, private_page, say_url
 from tests.fakes.clock import FakeClock
 
 URL = "http://127.0.0.1:3700/login?token=one-time-token&x='"
@@ -21,8 +21,8 @@ def test_the_sign_in_link_is_no_argument_of_the_browser(tmp_path: Path, monkeypa
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setenv("DISPLAY", ":0")
-    _say_url(URL, tmp_path)
-    _say_url(URL, None)
+    say_url(URL, tmp_path)
+    say_url(URL, None)
     assert opened == [(tmp_path / "open.html").as_uri()]
 
 
@@ -41,7 +41,7 @@ def test_the_page_that_leads_there_is_read_by_nobody_else(tmp_path: Path) -> Non
 
 def test_a_copy_that_takes_long_is_told_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
-    teller = _CopyTeller(clock)
+    teller = CopyTeller(clock)
     teller.tell(None)
     for quarter in range(11):
         teller.tell(progress(quarter * 200, 5000, 1 << 20, quarter / 4))

@@ -35,10 +35,13 @@ class ProposalBroker:
         shown = request.action if isinstance(request.action, Proposal) else action
         if shown.rule != action.rule:
             raise UserError("the rule holds a secret", "propose one without it")
-        policies = self._gate.rulings.policies
+        policies = self._gate.rulings.policies_of(request.session_id)
         rule_id = policies.add_rule(action.effect, action.rule, why=shown.why, by=by)
         try:
-            self._gate.audit.record("rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by)
+            saved_in = str(policies.saved_file)
+            self._gate.audit.record(
+                "rule_added", rule_id=rule_id, effect=action.effect, rule=action.rule, by=by, saved_in=saved_in
+            )
         except StorageError:
             policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
             raise

@@ -1,13 +1,25 @@
 """A session as facts: one bounded run of one agent in one sandbox. Its state is derived (law 8)."""
 
-from typing import Any, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 
 import msgspec
+
+from supervisor.core.duration import format_duration
 
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "waiting", "stopping", "ended"]
 Kind = Literal["agent", "review"]
 NetworkMode = Literal["proxy", "transparent"]
+
+
+class OwnLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The bounds that a session has of its own; None where the supervisor's hold. The ranges are those of the settings."""
+
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64 << 20, le=1 << 50)] | None = None
+    processes: Annotated[int, msgspec.Meta(ge=8, le=1 << 20)] | None = None
+    cpu_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    output_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 40)] | None = None
+    hold_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +30,9 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     the names and URLs that the host's repository knew at the start: git rules speak of no others. `budget` is the session's own, as
     `core.budget` reads it. `network` says whether only what goes by the proxy gets out when allowed, or every TCP connection; `keep_bodies` whether the Network
     page shows what the bodies of its decrypted requests and responses begin with.
+
+    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of its requests are saved;
+    "" means the installation's. `policy_text` are rules that only this session has.
     """
 
     id: SessionId
@@ -44,6 +59,21 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     budget: str = ""
     network: NetworkMode = "proxy"
     keep_bodies: bool = False
+    policy_file: str = ""
+    saved_rules_file: str = ""
+    limits: OwnLimits = OwnLimits()
+
+
+def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
+    """What bounds a session by its own wish, as names and values for a person."""
+    shown = (
+        ("memory", limits.memory_bytes and f"{limits.memory_bytes >> 20:,} MB"),
+        ("processes", limits.processes and f"{limits.processes:,}"),
+        ("processor time", limits.cpu_s and format_duration(limits.cpu_s)),
+        ("output", limits.output_bytes and f"{limits.output_bytes >> 20:,} MB"),
+        ("asked connections held for", limits.hold_s and format_duration(limits.hold_s)),
+    )
+    return [(name, value) for name, value in shown if value]
 
 
 def as_started(session: Session) -> dict[str, Any]:
@@ -59,6 +89,7 @@ def as_started(session: Session) -> dict[str, Any]:
         "own_rules": session.policy_text,
         "network": session.network,
         "keep_bodies": session.keep_bodies,
+        "limits": msgspec.to_builtins(session.limits),
     }
 
 

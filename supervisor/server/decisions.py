@@ -19,7 +19,7 @@ from supervisor.core.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
 from supervisor.errors import GatehouseError, StorageError, UserError
-from supervisor.policy_files import ALWAYS, Until
+from supervisor.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.parts import Parts
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
@@ -30,11 +30,12 @@ _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision did. `also` are other waiting requests that the saved rule answered."""
+    """What a decision did. `also` are other waiting requests that the saved rule answered, `saved_in` is the rule's file."""
 
     request: Request
     rule_id: str | None = None
     also: tuple[Request, ...] = ()
+    saved_in: str | None = None
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ def answer(
     """
     request = parts.gate.get(request_id)
     holds = until(parts, lasts, request.session_id)
+    policies = parts.gate.rulings.policies_of(request.session_id)
     if always is not None and status(request) == "pending":
         check_candidate(parts, request, _EFFECT_OF[given], always)
     # First the answer: of two tabs that press "always" only one saves a rule.
@@ -71,8 +73,11 @@ def answer(
     if always is None:
         return Answered(request=answered)
     why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
-    rule_id, also = add_rule(parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id, holds=holds)
-    return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also))
+    rule_id, also = add_rule(
+        parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id, holds=holds, policies=policies
+    )
+    saved_in = str(policies.saved_file)
+    return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in)
 
 
 def answer_category(
@@ -201,25 +206,28 @@ def add_rule(
     by: str,
     request_id: str | None = None,
     holds: Until = ALWAYS,
+    policies: PolicyFiles | None = None,
 ) -> tuple[str, list[Request]]:
     """Save a rule, record it, and let it answer what waits: its id and the requests that it answered.
 
+    `policies` is the set that it is saved in, the supervisor's where none is named.
     `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be kept or recorded.
     """
     if parts.redactor.text(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     waiting = [request.id for request in parts.queue.pending()]
+    policies = policies or parts.policies
     try:
-        rule_id = parts.policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by, until=holds)
+        rule_id = policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by, until=holds)
     except OSError as error:
         raise StorageError(f"the rule can't be saved: {error.strerror}", "free or repair the data folder") from error
     try:
-        facts = {"until": holds.at, "for_session": holds.session_id}
+        facts = {"until": holds.at, "for_session": holds.session_id, "saved_in": str(policies.saved_file)}
         parts.audit.record(
             "rule_added", rule_id=rule_id, effect=effect, rule=rule, why=why, by=by, request=request_id, **facts
         )
     except StorageError:
-        parts.policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
+        policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
     parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
     # Counted by what became of those that waited: `PolicyFiles.on_change` may have let the new rule answer them before us.
@@ -229,7 +237,7 @@ def add_rule(
 def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
     """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the policy file."""
     try:
-        rule = parts.policies.remove_rule(rule_id)
+        rule = _holder_of(parts, rule_id).remove_rule(rule_id)
     except OSError as error:
         raise StorageError(f"the rule can't be removed: {error.strerror}", "free or repair the data folder") from error
     parts.audit.record("rule_removed", rule_id=rule_id, rule=rule, by=by)
@@ -258,8 +266,15 @@ def resume(parts: Parts, *, by: str) -> None:
     parts.gate.offer_ready()
 
 
+def _holder_of(parts: Parts, rule_id: str) -> PolicyFiles:
+    """The set whose saved rules have this id; the supervisor's, which says so, where none does."""
+    sets = parts.gate.rulings.policy_sets.all()
+    return next((one for one in sets if one.has_saved(rule_id)), parts.policies)
+
+
 def _with_rule(parts: Parts, request: Request, effect: Effect, rule: str) -> Policy:
     """What would be in force for the request's session, were the rule saved."""
     session = parts.sessions.get(request.session_id)
     text = yaml.safe_dump({"version": 1, effect: [rule]})
-    return merge(parts.policies.for_session(session.policy_text), parse_policy(text, "the new rule"))
+    policies = parts.gate.rulings.policies_of(request.session_id)
+    return merge(policies.for_session(session.policy_text), parse_policy(text, "the new rule"))

@@ -173,7 +173,7 @@ class Live:
 
     def status(self) -> Status:
         """What the page shows above all else, now."""
-        banner = self._parts.policies.banner
+        banner = self._parts.gate.rulings.policy_sets.banner
         return Status(
             version=supervisor.__version__,
             banner=banner and self._parts.redactor.text(banner),

@@ -44,6 +44,7 @@ from supervisor.server.views import (
     SessionView,
     operator_request,
     session_view,
+    shown,
     shown_data,
 )
 from supervisor.session_manager import StartSession
@@ -203,6 +204,7 @@ def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBod
     return AnsweredView(
         request=operator_request(done.request, parts.redactor),
         rule_id=done.rule_id,
+        saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
         also=[operator_request(one, parts.redactor) for one in done.also],
     )
 

@@ -56,10 +56,11 @@ class StopBody(_Body, frozen=True, kw_only=True):
 
 
 class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
-    """`also` are other waiting requests that the saved rule answered."""
+    """`also` are other waiting requests that the saved rule answered, `saved_in` is the rule's file."""
 
     request: OperatorRequest
     rule_id: str | None
+    saved_in: str | None
     also: list[OperatorRequest]
 
 

@@ -242,6 +242,7 @@ def _always(
         own=sent.get("own") or (offered[0][0].rule if offered else f"{card(parts, found)['category']}()"),
         error=error,
         lasting=_LASTING,
+        saved_in=str(parts.gate.rulings.policies_of(found.session_id).saved_file),
         lasts=sent.get("lasts", "always"),
     )
 

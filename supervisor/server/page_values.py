@@ -11,6 +11,7 @@ from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.file_rules import built_in as protected_names
+from supervisor.policy_files import PolicyFiles
 from supervisor.server import rules_view
 from supervisor.server.history_views import record_data
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
@@ -65,7 +66,7 @@ def banner(parts: Parts) -> dict[str, Any]:
     return {
         "stopped": parts.kill_switch.reason(),
         "audit_failure": parts.audit.failure,
-        "policy_banner": parts.policies.banner,
+        "policy_banner": parts.gate.rulings.policy_sets.banner,
     }
 
 
@@ -82,18 +83,18 @@ def live_sessions(parts: Parts) -> list[dict[str, Any]]:
 
 def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
     """For `parts/rules.html`. `error` and `done` say what came of what a person did."""
-    policy, protection = parts.policies.current(), parts.policies.current().protection
+    protection = parts.policies.current().protection
     built_in = protected_names()
     added = dict.fromkeys(sorted(protection.ask | protection.deny), "added by the policy")
     found = rules_view.rules(parts)
+    main, *others = parts.gate.rulings.policy_sets.all()
     return {
         "error": error,
         "done": done,
         "warnings": rules_view.warnings(parts),
         "saved": [_rule(rule) for rule in found if rule.can_remove],
-        "groups": [group for one in RULE_CATEGORIES if (group := _rules_of(one, found))],
-        "modes": [(category, policy.mode_of(category)) for category in RULE_CATEGORIES],
-        "policy_file": str(parts.settings.policy_file),
+        **_of_policy(main, found),
+        "others": [_of_policy(one, found) for one in others],
         "protected": [
             ("deny", built_in["deny"] | {name: why for name, why in added.items() if name in protection.deny}),
             (
@@ -103,6 +104,17 @@ def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
             ),
         ],
         "lifted": sorted(protection.lifted),
+    }
+
+
+def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[str, Any]:
+    """A policy file: its rules by category, and what its categories do by themselves."""
+    own = [rule for rule in found if rule.policy_file == str(policies.file)]
+    return {
+        "policy_file": str(policies.file),
+        "saved_file": str(policies.saved_file),
+        "groups": [group for one in RULE_CATEGORIES if (group := _rules_of(one, own))],
+        "modes": [(category, policies.current().mode_of(category)) for category in RULE_CATEGORIES],
     }
 
 
@@ -124,6 +136,7 @@ def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
     return {
         "view": rule,
         "source_name": rule.source.rpartition("/")[2],
+        "policy_name": rule.policy_file.rpartition("/")[2],
         "added_text": clock_text(rule.added_at or 0),
         "last_text": clock_text(rule.last_at or 0),
     }

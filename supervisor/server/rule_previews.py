@@ -15,6 +15,8 @@ from supervisor.core.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.preview import Group, Preview, preview, relevant, sentence
 from supervisor.core.refusals import is_by_policy
 from supervisor.core.rules import Policy, Rule
+from supervisor.core.sessions import Session
+from supervisor.policy_files import PolicyFiles
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown
 
@@ -25,7 +27,7 @@ MOST_TITLES = 4
 
 
 class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """`waiting`: the other requests that it would answer now. `summary`: the `past` in words.
+    """`waiting`: the other requests that it would answer now. `summary`: the `past` in words. `saved_in`: the rule's file.
 
     `against`: what a person had answered the other way, so that saving the rule takes back what they said.
     """
@@ -33,6 +35,7 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect
     rule: str
     summary: str
+    saved_in: str
     waiting: Group
     past: Preview
     against: Group
@@ -41,46 +44,61 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
 def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -> RulePreview:
     """For a rule that isn't saved; `leaving_out` is the request that it is made of. `PolicyError` where it can't be used at all."""
     rule = parse_rule(text, effect)
-    past = _redacted(parts, preview(rule, _earlier(parts, rule), parts.policies.current()))
-    waiting = [title(one.action) for one in _waiting(parts, rule) if one.id != leaving_out]
+    rulings = parts.gate.rulings
+    policies = rulings.policies_of(parts.gate.get(leaving_out).session_id) if leaving_out else parts.policies
+    past = _redacted(parts, preview(rule, _earlier(parts, rule, policies), policies.current()))
+    waiting = [title(one.action) for one in _waiting(parts, rule, policies) if one.id != leaving_out]
     return RulePreview(
         effect=effect,
         rule=shown(rule.text, parts.redactor),
         summary=sentence(past),
+        saved_in=shown(str(policies.saved_file), parts.redactor),
         waiting=_shown(parts, Group(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES])),
         past=past,
         against=past.against,
     )
 
 
-def _waiting(parts: Parts, rule: Rule) -> list[Request]:
+def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]:
     if rule.effect == "ask":
         return []  # they are asked already
     alone = policy_from_data({rule.effect: [rule.text]})
-    policies: dict[str, Policy] = {}
+    rulings = parts.gate.rulings
+    in_force: dict[str, Policy] = {}
     found = []
-    waiting = (one for one in parts.queue.pending() if category_of(one.action) == rule.category)
+    waiting = (
+        one
+        for one in parts.queue.pending()
+        if category_of(one.action) == rule.category
+        and rulings.policies_of(one.session_id).saved_file == saved_with.saved_file
+    )
     for one in islice(waiting, MOST_WAITING):
-        own = parts.sessions.get(one.session_id).policy_text
-        if own not in policies:
-            policies[own] = merge(parts.policies.for_session(own), alone)
-        if parts.gate.rulings.under(policies[own], parts.gate.action_of(one), one.session_id).decision == rule.effect:
+        if one.session_id not in in_force:
+            own = parts.sessions.get(one.session_id).policy_text
+            in_force[one.session_id] = merge(rulings.policies_of(one.session_id).for_session(own), alone)
+        if rulings.under(in_force[one.session_id], parts.gate.action_of(one), one.session_id).decision == rule.effect:
             found.append(one)
     return found
 
 
-def _earlier(parts: Parts, rule: Rule) -> list[Past]:
-    """The last requests that the rule could say anything of; those that wait are told apart from them."""
-    remotes: dict[str, tuple[str, ...]] = {}
+def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
+    """The last requests that the rule could say anything of, of sessions that it would hold in; those that wait are told apart."""
+    sessions: dict[str, Session] = {}
     newest = parts.queue.newest(4 * MOST_PAST, rule.category)
-    found = (_past(parts, one, remotes) for one in newest if status(one) != "pending")
+    for one in newest:
+        if one.session_id not in sessions:
+            sessions[one.session_id] = parts.sessions.get(one.session_id)
+    found = (
+        _past(one, sessions[one.session_id])
+        for one in newest
+        if status(one) != "pending"
+        and (sessions[one.session_id].saved_rules_file or str(parts.policies.saved_file)) == str(saved_with.saved_file)
+    )
     return list(islice((past for past in found if relevant(past, rule.effect)), MOST_PAST))
 
 
-def _past(parts: Parts, request: Request, remotes: dict[str, tuple[str, ...]]) -> Past:
+def _past(request: Request, session: Session) -> Past:
     """A request of the database as the record has it. That it was superseded is nobody's answer."""
-    if request.session_id not in remotes:
-        remotes[request.session_id] = parts.sessions.get(request.session_id).remotes
     return Past(
         at=request.asked_at,
         session=request.session_id,
@@ -90,7 +108,7 @@ def _past(parts: Parts, request: Request, remotes: dict[str, tuple[str, ...]]) -
         answer=None if request.superseded_by is not None else request.answer,
         answered_by=request.answered_by,
         request=request.id,
-        remotes=remotes[request.session_id],
+        remotes=session.remotes,
         by_policy=is_by_policy(request.rule, request.why),
         is_redacted=is_redacted(request.action, request.fingerprint),
     )

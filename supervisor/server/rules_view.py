@@ -4,6 +4,7 @@ import msgspec
 
 from supervisor.core.actions import Category, Effect
 from supervisor.core.rules import Rule
+from supervisor.policy_files import PolicyFiles
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown
 
@@ -11,7 +12,8 @@ _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the policy file.
+    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the policy file. `policy_file` is
+    the policy that it holds with: the supervisor's, or that of sessions which have their own.
 
     Times are in seconds since the epoch. `session_id`: it holds in that session only. `hits` counts matches since the database was made.
     """
@@ -26,6 +28,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None
     session_id: str | None
     source: str
+    policy_file: str
     line: int
     can_remove: bool
     hits: int
@@ -33,19 +36,26 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules(parts: Parts) -> list[RuleView]:
-    """Every rule in force for all sessions: denials first, then asks, then allowances, each in the order of their files."""
+    """Every rule in force, the supervisor's first: denials, then asks, then allowances, each in the order of their files."""
     hits = parts.queue.rule_hits()
-    saved = str(parts.settings.saved_rules_file)
-    found = sorted(parts.policies.current().rules, key=lambda rule: _ORDER.index(rule.effect))
-    return [_view(rule, parts, hits.get(rule.id, (0, None)), can_remove=rule.source == saved) for rule in found]
+    found: dict[tuple[str, int, str], RuleView] = {}
+    for policies in parts.gate.rulings.policy_sets.all():
+        for rule in sorted(policies.current().rules, key=lambda rule: _ORDER.index(rule.effect)):
+            # Two policies may have one file of saved rules: each stands here once.
+            found.setdefault(
+                (rule.source, rule.line, rule.id), _view(rule, parts, policies, hits.get(rule.id, (0, None)))
+            )
+    return list(found.values())
 
 
 def warnings(parts: Parts) -> tuple[str, ...]:
     """What the policy's writer should know, such as rules that never match."""
-    return tuple(shown(warning, parts.redactor) for warning in parts.policies.current().warnings)
+    sets = parts.gate.rulings.policy_sets.all()
+    found = dict.fromkeys(warning for policies in sets for warning in policies.current().warnings)
+    return tuple(shown(warning, parts.redactor) for warning in found)
 
 
-def _view(rule: Rule, parts: Parts, hit: tuple[int, float | None], *, can_remove: bool) -> RuleView:
+def _view(rule: Rule, parts: Parts, policies: PolicyFiles, hit: tuple[int, float | None]) -> RuleView:
     return RuleView(
         id=rule.id,
         effect=rule.effect,
@@ -57,8 +67,9 @@ def _view(rule: Rule, parts: Parts, hit: tuple[int, float | None], *, can_remove
         expires_at=rule.expires_at,
         session_id=rule.session,
         source=rule.source,
+        policy_file=str(policies.file),
         line=rule.line,
-        can_remove=can_remove,
+        can_remove=rule.source == str(policies.saved_file),
         hits=hit[0],
         last_at=hit[1],
     )

@@ -11,7 +11,7 @@ from typing import Any
 from supervisor.core.changes import name_fields
 from supervisor.core.copy_progress import left
 from supervisor.core.duration import format_duration
-from supervisor.core.sessions import Session, remaining_s, state
+from supervisor.core.sessions import Session, own_limits, remaining_s, state
 from supervisor.server.page_views import workspace_name
 from supervisor.server.parts import Parts
 from supervisor.server.spend_views import spend_view
@@ -51,6 +51,8 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "model": redact(session.model or ""),
         "network": session.network,
         "keep_bodies": session.keep_bodies,
+        "policy_file": redact(session.policy_file),
+        "limits": own_limits(session.limits),
         "state": current,
         "state_class": _STATE_CLASS[current],
         "state_text": _STATE_TEXT[current],

@@ -11,7 +11,7 @@ from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
 from supervisor.core.display import visible
 from supervisor.core.redact import Redactor
-from supervisor.core.sessions import Kind, NetworkMode, Session, State, remaining_s, state
+from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
 from supervisor.server.spend_views import SpendView
 
 
@@ -71,7 +71,9 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch."""
+    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch. `policy_file` judges it, and
+    what is saved from its requests is in `saved_rules_file`: "" for the supervisor's own. `limits` are those that it has of its own.
+    """
 
     id: str
     kind: Kind
@@ -82,6 +84,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     network: NetworkMode
     keep_bodies: bool
+    policy_file: str
+    saved_rules_file: str
+    limits: OwnLimits
     created_at: float
     started_at: float | None
     deadline_at: float
@@ -167,6 +172,9 @@ def session_view(
         model=session.model,
         network=session.network,
         keep_bodies=session.keep_bodies,
+        policy_file=shown(session.policy_file, redactor),
+        saved_rules_file=shown(session.saved_rules_file, redactor),
+        limits=session.limits,
         created_at=session.created_at,
         started_at=session.started_at,
         deadline_at=session.deadline_at,

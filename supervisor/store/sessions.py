@@ -1,13 +1,16 @@
 """Sessions in the database."""
 
+import msgspec
 from sqlalchemy import Connection, Row, insert, select, update
 
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import OwnLimits, Session
 from supervisor.store.tables import sessions as table
 
 
 def add(connection: Connection, session: Session) -> None:
-    connection.execute(insert(table).values({name: getattr(session, name) for name in Session.__struct_fields__}))
+    facts = {name: getattr(session, name) for name in Session.__struct_fields__}
+    facts["limits"] = msgspec.to_builtins(session.limits)
+    connection.execute(insert(table).values(facts))
 
 
 def get(connection: Connection, session_id: str) -> Session | None:
@@ -35,4 +38,5 @@ def _session(row: Row) -> Session:  # type: ignore[type-arg]
     values = dict(row._mapping)
     for name in ("command", "notices", "remotes"):
         values[name] = tuple(values[name])
+    values["limits"] = msgspec.convert(values["limits"], OwnLimits)
     return Session(**values)

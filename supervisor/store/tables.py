@@ -35,6 +35,9 @@ sessions = Table(
     Column("budget", Text, nullable=False, server_default=""),
     Column("network", String(16), nullable=False, server_default="proxy"),
     Column("keep_bodies", Boolean, nullable=False, server_default=text("0")),
+    Column("policy_file", Text, nullable=False, server_default=""),
+    Column("saved_rules_file", Text, nullable=False, server_default=""),
+    Column("limits", JSON, nullable=False, server_default="{}"),
 )
 
 requests = Table(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.sessions import Session, SessionId, as_started, remaining_s, state
+from supervisor.core.sessions import OwnLimits, Session, SessionId, as_started, own_limits, remaining_s, state
 
 
 def session(**facts: Any) -> Session:
@@ -41,3 +41,13 @@ def test_the_record_of_a_start_says_how_it_may_reach_out_and_nothing_that_lets_s
     assert (told["network"], told["keep_bodies"], told["own_rules"]) == ("transparent", True, "deny: [network]")
     assert (told["session"], told["command"], told["deadline_at"]) == ("s1", ("sh",), 160.0)
     assert "token_hash" not in told
+
+
+def test_only_the_bounds_that_a_session_has_of_its_own_are_named() -> None:
+    assert own_limits(OwnLimits()) == []
+    assert own_limits(OwnLimits(memory_bytes=256 << 20, cpu_s=90.0)) == [
+        ("memory", "256 MB"), ("processor time", "1m 30s"),
+    ]  # fmt: skip
+    rest = OwnLimits(processes=2000, output_bytes=2 << 20, hold_s=5.0)
+    assert own_limits(rest) == [("processes", "2,000"), ("output", "2 MB"), ("asked connections held for", "5s")]
+    assert as_started(session(limits=rest))["limits"] == {"processes": 2000, "output_bytes": 2 << 20, "hold_s": 5.0}
