@@ -18,6 +18,7 @@ from supervisor.workspace.beneath import PathError, Root, split
 from supervisor.workspace.copy_pool import Piece, pieces
 from supervisor.workspace.copying import Group
 from supervisor.workspace.git_files import files_of, ignored_of
+from supervisor.workspace.left_out import NAMES
 from supervisor.workspace.own_ignores import OwnIgnores
 
 # Below a folder with a shorter path no path can be too long, whatever its letters are.
@@ -52,7 +53,10 @@ class Contents:
         if listed is None:
             if git is not None:
                 self.notes.append(f"git can't list `{path}`: all of it is copied")
-            found = pieces(await asyncio.to_thread(self._walk, folder), into_baseline=into_baseline)
+            installed: list[str] = []
+            found = pieces(await asyncio.to_thread(self._walk, folder, installed), into_baseline=into_baseline)
+            for name in installed if self._include_ignored else ():
+                found += pieces(await asyncio.to_thread(self._whole, name), into_baseline=False)
         else:
             groups = await asyncio.to_thread(self._belonging, folder, listed)
             kept, extra = await self._of_ignored(folder, path, top)
@@ -119,22 +123,23 @@ class Contents:
 
     # -- folders without git ------------------------------------------------------------------------------------------
 
-    def _walk(self, start: str) -> list[Group]:
-        """All that is below a folder; a repository of its own is a leaf, git's own folder nothing."""
+    def _walk(self, start: str, installed: list[str] | None = None) -> list[Group]:
+        """All that is below a folder; a repository of its own is a leaf, git's own folder nothing. With `installed` what
+        `left_out` names isn't there, but put into that list, each with a slash."""
         groups: Folders = {}
         waiting = [start]
         while waiting:
             folder = waiting.pop()
             try:
                 with self._host.directory(folder) as fd:
-                    groups[folder], inner = self._list(fd, folder)
+                    groups[folder], inner = self._list(fd, folder, installed)
             except (PathError, OSError) as error:
                 self.skipped.append((folder, _why(error)))
             else:
                 waiting += inner
         return self._checked(groups)
 
-    def _list(self, fd: int, folder: str) -> tuple[list[str], list[str]]:
+    def _list(self, fd: int, folder: str, installed: list[str] | None) -> tuple[list[str], list[str]]:
         """The leaves in a folder, and the folders to go into."""
         prefix = f"{folder}/" if folder else ""
         asks = not self._own.keeps_all(folder)
@@ -146,7 +151,12 @@ class Contents:
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if name == ".git" or (is_folder and self._host.is_forbidden(entry.stat(follow_symlinks=False))):
                     continue
-                if asks and self._own.verdict(f"{prefix}{name}/" if is_folder else prefix + name):
+                path = f"{prefix}{name}/" if is_folder else prefix + name
+                verdict = self._own.verdict(path) if asks else None
+                if verdict:
+                    continue
+                if installed is not None and verdict is None and is_folder and name in NAMES:
+                    installed.append(path)
                     continue
                 if is_folder and not _holds_git(fd, name):
                     inner.append(prefix + name)

@@ -1,7 +1,8 @@
 """What git says about the host's folder: which files belong, which are ignored, what its own folder holds.
 
 Git runs programs that a repository's configuration names (hooks, fsmonitor, filters), so it runs here with none of
-the user's or the machine's configuration, with those switches off, and never on the agent's copy. It is separate because
+the user's or the machine's configuration, with those switches off, and never on the agent's copy. Its user's excludes file is
+ours (`left_out`). It is separate because
 this is the workspace's only use of git. It must never run a git command that writes to the host's repository.
 """
 
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from supervisor.process import run
 from supervisor.settings import search_path
+from supervisor.workspace.left_out import GIT_HOME
 
 GIT_TIMEOUT_S = 120.0
 LIST_LIMIT_BYTES = 256 << 20
@@ -52,6 +54,7 @@ def git_environment() -> dict[str, str]:
         "LC_ALL": "C",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
+        "XDG_CONFIG_HOME": str(GIT_HOME),
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",

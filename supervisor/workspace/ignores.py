@@ -12,6 +12,7 @@ from pathlib import Path
 
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.git_files import ignored
+from supervisor.workspace.left_out import is_left_out
 from supervisor.workspace.own_ignores import FILE_NAME, OwnIgnores
 
 IGNORE_FILES = (".gitignore", FILE_NAME)
@@ -47,9 +48,9 @@ class Ignores:
         if not names:
             return set()
         said = await asyncio.to_thread(self._verdicts, names)
-        return {name for name, is_out in said.items() if is_out} | await self._by_git(
-            name for name, is_out in said.items() if is_out is None
-        )
+        unsaid = [name for name, is_out in said.items() if is_out is None]
+        without_git = {name for name in unsaid if is_left_out(name) and self._repository_of(name) is None}
+        return {name for name, is_out in said.items() if is_out} | without_git | await self._by_git(unsaid)
 
     def _verdicts(self, names: Iterable[str]) -> dict[str, bool | None]:
         return {name: self._own.verdict(name) for name in names}

@@ -16,6 +16,7 @@ import msgspec
 from supervisor.workspace import git_copy
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.git_files import Listed, listed
+from supervisor.workspace.left_out import NAMES
 from supervisor.workspace.own_ignores import FILE_NAME, OwnIgnores
 
 
@@ -49,7 +50,10 @@ class Overview:
         git = await git_copy.find(folder, [])
         top = await git_copy.around(folder) if git is None and not prefix else None
         found = await listed(folder, top) if git is not None or top is not None else None
-        nested = await asyncio.to_thread(self._walk, prefix) if found is None else await self._by_git(prefix, found)
+        if found is None:
+            nested = await asyncio.to_thread(self._walk, prefix, by_default=True)
+        else:
+            nested = await self._by_git(prefix, found)
         for name in nested:
             if name not in self.plan.hidden and await asyncio.to_thread(
                 os.path.lexists, self._workspace / name / ".git"
@@ -93,8 +97,9 @@ class Overview:
                 nested += self._walk(name)
         return nested
 
-    def _walk(self, start: str) -> list[str]:
-        """Of a folder that git knows nothing of: count its files, hide what is named; the repositories below it."""
+    def _walk(self, start: str, *, by_default: bool = False) -> list[str]:
+        """Of a folder that git knows nothing of: count its files, hide what is named; the repositories below it. `by_default`:
+        what `left_out` names is as if it were ignored."""
         nested: list[str] = []
         waiting = [start]
         while waiting:
@@ -107,7 +112,10 @@ class Overview:
                     name = f"{prefix}{entry.name}/" if is_folder else prefix + entry.name
                     if entry.name == ".git":
                         continue
-                    if self._says_something and self._own.verdict(name) is True:
+                    verdict = self._own.verdict(name) if self._says_something else None
+                    if verdict is None and by_default and is_folder and entry.name in NAMES:
+                        nested += self._ignored([name])
+                    elif verdict is True:
                         self.plan.hidden.append(name)
                     elif not is_folder:
                         self.plan.files += 1

@@ -161,7 +161,7 @@ async def test_npm_install_of_a_package(desk: Desk, tmp_path: Path, is_ignored: 
     (package / "lib/index.js").write_text("exports.tiny = true\n")
     await tool(package, "npm", "pack", "--silent")
     (desk.host / "package.json").write_text('{"name": "app", "version": "1.0.0"}\n')
-    (desk.host / ".gitignore").write_text("node_modules/\n" if is_ignored else "build/\n")
+    (desk.host / ".gitignore").write_text("build/\n" if is_ignored else "!node_modules/\nbuild/\n")
     async with desk.running():
         install = ("npm", "install", "--offline", "--no-audit", "--no-fund", "--silent")
         await tool(desk, *install, str(package / "tiny-package-1.2.3.tgz"))

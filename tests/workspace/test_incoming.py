@@ -127,20 +127,20 @@ async def test_what_the_host_ignores_stays_out(desk: Desk, tmp_path: Path) -> No
 
 async def test_what_repositories_inside_a_plain_folder_ignore_stays_out(tmp_path: Path) -> None:
     host = tmp_path / "host"
-    make_repository(host / "web", {"app.js": "1\n", ".gitignore": "node_modules/\n"})
-    (host / "web/node_modules").mkdir()
-    (host / "web/node_modules/big.js").write_text("x")
-    (host / "node_modules").mkdir()
-    (host / "node_modules/mine.js").write_text("x")
+    make_repository(host / "web", {"app.js": "1\n", ".gitignore": "built_modules/\n"})
+    (host / "web/built_modules").mkdir()
+    (host / "web/built_modules/big.js").write_text("x")
+    (host / "built_modules").mkdir()
+    (host / "built_modules/mine.js").write_text("x")
     desk = Desk(tmp_path / "data", host)
     async with desk.running():
         (host / "web/new.js").write_text("2\n")
         (host / "other.txt").write_text("2\n")
         await desk.until(lambda: (desk.copy / "web/new.js").exists() and (desk.copy / "other.txt").exists())
-        assert not (desk.copy / "web/node_modules").exists()
-        assert (desk.copy / "node_modules/mine.js").exists()
-        (desk.copy / "web/node_modules/built").mkdir(parents=True)
-        (desk.copy / "web/node_modules/built/x.js").write_text("x")
+        assert not (desk.copy / "web/built_modules").exists()
+        assert (desk.copy / "built_modules/mine.js").exists()
+        (desk.copy / "web/built_modules/built").mkdir(parents=True)
+        (desk.copy / "web/built_modules/built/x.js").write_text("x")
         await desk.compared()
         assert desk.requests() == []
     desk.close()

@@ -91,9 +91,9 @@ async def test_special_files_are_named_and_left_out(
 
 async def test_a_folder_without_git_is_copied_whole(tmp_path: Path) -> None:
     folder = tmp_path / "plain"
-    (folder / "node_modules/x").mkdir(parents=True)
+    (folder / "modules/x").mkdir(parents=True)
     (folder / "empty/deep").mkdir(parents=True)
-    (folder / "node_modules/x/index.js").write_text("1")
+    (folder / "modules/x/index.js").write_text("1")
     (folder / os.fsdecode(b"caf\xe9\n")).write_text("x")
     report = await make_copy(folder, tmp_path / "s/merged")
     assert not report.is_git
