@@ -22,6 +22,11 @@ class Client:
         self.port = port
         self._token = token
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that each call carries."""
+        return {"Authorization": f"Bearer {self._token}"}
+
     def get(self, path: str, **query: Any) -> Any:
         """GET; the JSON answer."""
         given = {name: value for name, value in query.items() if value is not None}
@@ -42,7 +47,7 @@ class Client:
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None, within_s: float | None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=within_s)
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        headers = self.authorization | {"Content-Type": "application/json"}
         try:
             connection.connect()
         except OSError as error:

@@ -19,6 +19,8 @@ from supervisor.settings import Settings
 from supervisor.telling import CopyTeller, say, say_url
 
 FOLLOW_EVERY_S = 0.3
+# A program that waits for its terminal shouldn't wait long.
+SOON_S = 0.05
 # By the setting's name: the field of the call that carries it, and the field of `Settings` that has it.
 _OF_SESSION = {
     "MAX_UPTIME": ("max_uptime_s", "max_uptime_s"),
@@ -79,12 +81,24 @@ def _program(command: tuple[str, ...]) -> list[str]:
     return list(command)
 
 
+def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[str, Any]:
+    """What the agent printed from there on; nothing where the terminal is its own, and shows it as it comes."""
+    nothing = {"text": "", "next_offset": offset}
+    part: dict[str, Any] = client.get(f"{path}/output", offset=offset) if is_shown else nothing
+    return part
+
+
 def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
     """Start a session there, print its output here, end it at ^C."""
+    from supervisor import own_terminal
+
+    if wanted["tty"]:
+        own_terminal.must_be_one()
     session = client.post("/api/sessions", **wanted)
     path = f"/api/sessions/{session['id']}"
     say_url(client.post("/api/login-token")["url"], open_from)
     offset, told, copying = 0, set[str](), CopyTeller(RealClock())
+    has_terminal = not wanted["tty"]
     try:
         while True:
             session = client.get(path)
@@ -93,14 +107,18 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
                 if notice not in told:
                     told.add(notice)
                     say(notice)
-            part = client.get(f"{path}/output", offset=offset)
+            if not has_terminal and session["started_at"] is not None:
+                own_terminal.give_to(client, session["id"])
+                has_terminal = True
+                continue
+            part = _output(client, path, offset, is_shown=not wanted["tty"])
             offset = part["next_offset"]
             sys.stdout.write(part["text"])
             sys.stdout.flush()
             if session["state"] == "ended" and not part["text"]:
                 break
             if not part["text"]:
-                time.sleep(FOLLOW_EVERY_S)
+                time.sleep(FOLLOW_EVERY_S if has_terminal else SOON_S)
     except KeyboardInterrupt:
         client.post(f"{path}/stop", reason="^C in the terminal that started it")
         say("stopping the session")

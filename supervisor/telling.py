@@ -34,7 +34,7 @@ class CopyTeller:
 
 
 def say(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # nobody reads it any more, or the terminal hung up
         print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr, flush=True)
 
 

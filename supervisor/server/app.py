@@ -36,6 +36,7 @@ from supervisor.server.door import AgentDoor, OperatorDoor
 from supervisor.server.errors import HANDLERS, ErrorPage
 from supervisor.server.live import Live
 from supervisor.server.parts import Parts
+from supervisor.server.terminals import Terminals
 from supervisor.settings import ROOT
 
 STATIC_DIR = ROOT / "web" / "static"
@@ -70,6 +71,7 @@ def build_operator_app(
             *spend_page.api_handlers(),
             *quiet_page.api_handlers(),
             live.handler(),
+            Terminals(parts).handler(),
             *page_handlers,
             *_static(),
         ],

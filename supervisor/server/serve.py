@@ -79,6 +79,11 @@ class _WebSockets(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
             self.handshake_complete = True
 
+    def schedule_ping(self) -> None:
+        """Not for terminals: one that stands still answers no ping, and the connection is of this machine."""
+        if not self.scope["path"].endswith("/terminal"):
+            super().schedule_ping()
+
     async def run_asgi(self) -> None:
         try:
             await super().run_asgi()

@@ -23,6 +23,7 @@ from supervisor.gate import Gate, Refused
 from supervisor.kill_switch import KillSwitch
 from supervisor.network_log import NetworkLog
 from supervisor.policy_files import PolicyFiles
+from supervisor.sandbox.base import Running
 from supervisor.server.auth import OperatorAuth
 from supervisor.session_manager import StartSession
 from supervisor.settings import Settings, from_environment
@@ -56,6 +57,7 @@ class FakeSessions:
         self.tokens: dict[str, str] = {}
         self.outputs: dict[str, bytes] = {}
         self.stopped: list[tuple[str, str, str]] = []
+        self.sandboxes: dict[str, Running] = {}
         self.switched: list[tuple[str, bool, str]] = []
         self.reviews: dict[str, dict[str, Any]] = {}
         self._on_change: list[Callable[[Session], None]] = []
@@ -137,6 +139,9 @@ class FakeSessions:
 
     def progress(self, session_id: str) -> dict[str, int] | None:
         return None
+
+    def running(self, session_id: str) -> Running | None:
+        return self.sandboxes.get(session_id)
 
     def on_change(self, callback: Callable[[Session], None]) -> None:
         self._on_change.append(callback)
