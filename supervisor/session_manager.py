@@ -263,7 +263,8 @@ class SessionManager:
             line = f"session {session.id} on {session.workspace} had no recorded end: the supervisor died; its agent was ended with it"
             if killed:
                 line += " (its sandbox still ran, and was killed now)"
-            self._audit.record("session_found_dead", session=session.id, killed=killed)
+            policy = self._surroundings.policy_on_record(session)
+            self._audit.record("session_found_dead", session=session.id, killed=killed, **policy)
             live = self._live[session.id] = _Live()
             self._surroundings.open(session)
             notices = (

@@ -128,6 +128,22 @@ def test_what_a_supervisor_has_for_all_its_sessions_is_refused_before_anything_s
         product.end()
 
 
+def test_the_shell_that_a_session_is_started_in_counts_not_the_supervisors(product: Gatehouse, tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    program = tmp_path / "tools/only-here"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf \'%s %s %s\' "$TZ" "$ANTHROPIC_MODEL" "$SECRET_OF_THE_SHELL"\n')
+    program.chmod(0o755)
+    up(product, tmp_path, TZ="Asia/Tokyo")
+    try:
+        path = f"{program.parent}:{product.environment['PATH']}"
+        shell = {"PATH": path, "TZ": "Europe/Berlin", "ANTHROPIC_MODEL": "a-model", "SECRET_OF_THE_SHELL": "hidden"}
+        done = product.run("run", "--workspace", str(tmp_path / "workspace"), "--", "only-here", **shell)
+        assert (done.returncode, done.stdout) == (0, "Europe/Berlin a-model ")
+    finally:
+        product.end()
+
+
 def test_always_is_saved_beside_the_policy_that_the_session_runs_under(product: Gatehouse, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("version: 1\n")

@@ -60,8 +60,7 @@ async def closed_with(socket: Any) -> int:
         while True:
             await asyncio.wait_for(socket.recv(), PATIENCE_S)
     except ConnectionClosed as closed:
-        assert closed.rcvd is not None
-        return int(closed.rcvd.code)
+        return 0 if closed.rcvd is None else int(closed.rcvd.code)
 
 
 @pytest.mark.parametrize(
