@@ -119,6 +119,8 @@ def test_what_a_supervisor_has_for_all_its_sessions_is_refused_before_anything_s
             assert done.stderr.count("\n") == 1, done.stderr
             assert f"another {name}" in done.stderr
             assert "stop it first" in done.stderr
+        too_long = product.run(*words, GATEHOUSE_HOLD="2h")
+        assert (too_long.returncode, "holds nothing longer than 1h" in too_long.stderr) == (1, True), too_long
         for more, said in ((("--policy", str(broken)), "broken.yaml:2"), (("--port", "1"), "runs on")):
             done = product.run("run", *more, *words[1:])
             assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr

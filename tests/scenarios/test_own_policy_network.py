@@ -85,3 +85,19 @@ async def test_commands_and_files_are_judged_by_the_sessions_own_policy(
         assert (await said(running))[0] == "used"
         assert (await said(running, policy=own))[0] == "denied"
         assert (await said(running))[0] == "used"
+
+
+async def test_a_host_is_looked_into_for_the_session_whose_policy_speaks_of_its_paths(
+    start_supervisor: StartSupervisor, workspace: Path, site: Site, upstream_ca: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    allowed = [f"network(GET {site.https('site.test', '/public/**')})", f"network(127.0.0.1:{site.https_port})"]
+    own.write_text(f"version: 1\nmodes: {{network: deny}}\nallow: {allowed}\n")
+    script = " ".join(
+        f"curl -s -o /dev/null -w '%{{http_code}} ' {site.https('site.test', path)};" for path in ("/public/a", "/b")
+    )
+    async with start_supervisor(permissive(site), names=NAMES, upstream_ca=upstream_ca) as running:
+        for _ in range(2):
+            _, ours = await running.run(workspace, "sh", "-c", script)
+            _, theirs = await running.run(workspace, "sh", "-c", script, policy=own)
+            assert (ours, theirs) == ("404 404 ", "404 403 ")  # the site has neither: a 404 is its own
