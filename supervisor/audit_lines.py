@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core import url_secrets
+from supervisor.core import command_secrets
 from supervisor.core.actions import Action, Network, category_of, fingerprint
 from supervisor.core.approvals import Request
+from supervisor.core.redact import hidden
 from supervisor.core.verdicts import Rule, Verdict
 from supervisor.grants import Grant
 
@@ -15,7 +16,7 @@ LONG_CHARS = 500
 
 def judged(action: Action, verdict: Verdict, session_id: str, by: str | None = None) -> dict[str, Any]:
     """`verdict_given`; `by` is who refused, where no rules were asked. Like all of a line it passes the redactor when it is written."""
-    recorded = url_secrets.hidden(action) if isinstance(action, Network) else action
+    recorded, known = hidden(action), () if isinstance(action, Network) else command_secrets.secrets_in(action)
     fields = {
         "session": session_id,
         "category": category_of(action),
@@ -23,7 +24,7 @@ def judged(action: Action, verdict: Verdict, session_id: str, by: str | None = N
         "fingerprint": fingerprint(action),
         "verdict": verdict.decision,
         "rule": verdict.rule,
-        "why": verdict.why,
+        "why": command_secrets.without(verdict.why, known),
     }
     return fields if by is None else fields | {"by": by}
 

@@ -23,6 +23,7 @@ from supervisor import audit_lines
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.clock import Clock
+from supervisor.core import command_secrets
 from supervisor.core.actions import Action, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.redact import Redactor
@@ -239,7 +240,7 @@ class Gate:
 
     def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
         """Answer those that are pending still, as one step: what is approved together is offered together. Those answered."""
-        said = self.redactor.text(reason)[:2000]
+        said = self.redactor.said(reason)[:2000]
         return self._answer_all([_Answering(one, answer, said) for one in request_ids], by)
 
     def rejudge_pending(self, by: str) -> list[Request]:
@@ -335,7 +336,7 @@ class Gate:
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
         """`settle` for each, in one write to the record and one to the database."""
-        facts = [(grant, self.redactor.data({"ok": said == "done", **detail})) for grant, said, detail in settled]
+        facts = [(grant, self._outcome(grant, said, detail)) for grant, said, detail in settled]
         self._unwritten.settle({grant.request_id: fact for grant, fact in facts if grant.request_id is not None})
         for grant, _ in facts:
             self._actions.pop(grant.request_id or "", None)
@@ -343,6 +344,15 @@ class Gate:
             self.audit.record_all([("effect_settled", audit_lines.settled(grant, fact)) for grant, fact in facts])
         except StorageError as error:
             log.error("effects not recorded", error=str(error), requests=[grant.request_id for grant, _ in facts])
+
+    def _outcome(self, grant: Grant, said: Outcome, detail: dict[str, Any]) -> dict[str, Any]:
+        """What came of an effect, without secrets: those of its own command, which programs say again, too."""
+        action = self._actions.get(grant.request_id or "")
+        known = () if action is None else command_secrets.secrets_in(action)
+        texts = {name: command_secrets.without(one, known) for name, one in detail.items() if isinstance(one, str)}
+        shown = {name: self.redactor.printed(one) for name, one in texts.items()}
+        facts: dict[str, Any] = self.redactor.data({"ok": said == "done", **detail, **shown})
+        return facts
 
     def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
         """Say with requests, by id, that the operator took back what they did; None: it is in force again."""

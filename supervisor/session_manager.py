@@ -26,6 +26,7 @@ from supervisor import session_output, whole_files
 from supervisor.audit import Audit
 from supervisor.clock import Clock
 from supervisor.core.actions import content_hash
+from supervisor.core.command_secrets import words_without_secrets
 from supervisor.core.copy_progress import progress
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.sessions import Session, SessionId, as_started
@@ -198,6 +199,8 @@ class SessionManager:
             deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
             **facts,
         )
+        # What is kept and shown; the agent is started with the words that were given.
+        session = msgspec.structs.replace(session, command=words_without_secrets(session.command))
         self._audit.record("session_started", **as_started(session), **self._surroundings.policy_on_record(session))
         with self._engine.begin() as connection:
             store.add(connection, session)
@@ -318,7 +321,8 @@ class SessionManager:
             session = self._change(session.id, notices=(*session.notices, *notes))
         if live.wanted_stop.is_set():
             return session
-        spec = self._surroundings.spec(session, token, tty=wanted.tty)
+        given = msgspec.structs.replace(session, command=wanted.command or session.command)
+        spec = self._surroundings.spec(given, token, tty=wanted.tty)
         live.running = await self._sandbox.start(
             spec,
             on_output=lambda data: self._keep_output(session.id, data),

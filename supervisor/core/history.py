@@ -18,16 +18,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import Action, Effect, fingerprint
+from supervisor.core.actions import Action, Effect, Network, fingerprint
 from supervisor.core.approvals import Answer
 from supervisor.core.refusals import is_by_policy
 from supervisor.core.token_shapes import MARK
+from supervisor.core.url_secrets import MARK as HIDDEN
 from supervisor.errors import UserError
 
 _SESSIONS, _VERDICTS, _ANSWERS = ("session_started",), ("verdict_given", "request_asked"), ("request_answered",)
 # How the `by` of an answer begins that rules gave when they changed, or a newer request: no operator is called so.
 _NO_PERSON = ("rule ", "the removal of rule ", "a change of the policy", "gatehouse")
-_MARK = MARK.encode()
+_MARKS = (MARK.encode(), HIDDEN[:-1].encode())
 _REMEDY = "give an audit.log as Gatehouse wrote it, of no newer version than this"
 
 
@@ -95,9 +96,12 @@ def is_by_person(by: str | None) -> bool:
 def is_redacted(action: Action, mark: str) -> bool:
     """Whether a secret was cut out of a stored action. `mark` is the fingerprint of the action as it was judged.
 
-    Both are looked at: an agent can write the mark of redaction itself, and a later version may compute other fingerprints.
+    Both are looked at: an agent can write the mark of redaction itself, and a later version may compute other fingerprints. Of an
+    address a query's values are hidden, and no rule compares these.
     """
-    return MARK in str(msgspec.structs.astuple(action)) and fingerprint(action) != mark
+    text = str(msgspec.structs.astuple(action))
+    has_mark = MARK in text or (HIDDEN[:-1] in text and not isinstance(action, Network))
+    return has_mark and fingerprint(action) != mark
 
 
 def read_history(lines: Iterable[bytes], source: str) -> tuple[Past, ...]:
@@ -189,7 +193,7 @@ class _Reader:
         if only is not None and event not in only:
             return None
         if event in _VERDICTS:
-            return self._past(self._decode(raw, _Judged), may_be_redacted=_MARK in raw)
+            return self._past(self._decode(raw, _Judged), may_be_redacted=any(mark in raw for mark in _MARKS))
         if event in _ANSWERS:
             answer = self._decode(raw, _Answer)
             self.answers.setdefault(answer.request, Answered(answer.answer, answer.by))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core import url_secrets
+from supervisor.core import command_secrets, url_secrets
 from supervisor.core.actions import Action, Network
 from supervisor.core.secret_forms import SHORTEST_SECRET, SecretForms
 from supervisor.core.token_shapes import MARK, PARTS, without_tokens
@@ -43,6 +43,17 @@ class Redactor:
         if self._forms.is_in(written):
             value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode("utf-8", "replace")
         return without_tokens(value)
+
+    def said(self, value: str, action: Action | None = None) -> str:
+        """What somebody says, of commands too, and of `action` that has secrets of its own: `value` without secrets."""
+        value = command_secrets.without_secrets(value)
+        return self.text(
+            value if action is None else command_secrets.without(value, command_secrets.secrets_in(action))
+        )
+
+    def printed(self, value: str) -> str:
+        """What a program printed, without secrets."""
+        return self.text(command_secrets.without_secrets(value, is_command=False))
 
     def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
         """What a body begins with, without known secrets, and without what of one it may end with; shapes are `text`'s. `mark` stands for them."""
@@ -105,9 +116,14 @@ def _texts(value: Any) -> list[str]:
     return texts
 
 
+def hidden(action: Action) -> Action:
+    """The action without what authenticates by where it stands: in an address, or on a command line."""
+    return url_secrets.hidden(action) if isinstance(action, Network) else command_secrets.hidden(action)
+
+
 def redacted(action: Action, redactor: Redactor) -> Action:
     """The action as it may be stored and shown."""
-    action = url_secrets.hidden(action) if isinstance(action, Network) else action
+    action = hidden(action)
     if redactor.is_clean(action):
         return action
     # Each text by itself: in an encoded one the `n` of a line break would stand right before a token, and hide where it begins.

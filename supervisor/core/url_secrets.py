@@ -74,7 +74,7 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
         end = ends.search(text, found.end())
         value = text[found.end() : end.start() if end is not None else len(text)]
         if value and authenticates(found[1], value):
-            parts += [text[done : found.end()], _mark(value)]
+            parts += [text[done : found.end()], mark_for(value)]
             done = found.end() + len(value)
     return "".join([*parts, text[done:]])
 
@@ -100,7 +100,8 @@ def _kind(name: str) -> str:
     return ""
 
 
-def _mark(value: str) -> str:
+def mark_for(value: str) -> str:
+    """What stands in the place of a value."""
     if value.startswith(MARK[:-1]) and value.endswith("]"):
         return value  # it passed here before
     return MARK if len(value) <= LONG_CHARS else f"[hidden: {len(value):,} characters]"

@@ -16,6 +16,7 @@ from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.display import visible
 from supervisor.core.duration import FORMS, parse_duration
 from supervisor.core.policy_text import merge, parse_policy, parse_rule
+from supervisor.core.redact import hidden
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
 from supervisor.errors import GatehouseError, StorageError, UserError
@@ -112,7 +113,7 @@ def _denied_unseen(action: Action, session_id: str, why: str, by: str) -> dict[s
     return {
         "session": session_id,
         "category": category_of(action),
-        "action": msgspec.to_builtins(action),
+        "action": msgspec.to_builtins(hidden(action)),
         "fingerprint": fingerprint(action),
         "verdict": "deny",
         "rule": None,
@@ -155,9 +156,9 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
         raise UserError(f"`{rule}` matches everything", "name what it is about, or add it on the Rules page")
     if named != category:
         raise UserError(f"`{rule}` is not about {category}", "choose a rule that matches the request")
-    if parts.redactor.text(rule) != rule:
-        raise UserError("the rule holds a secret", "write one without it")
     action = parts.gate.action_of(request)
+    if parts.redactor.said(rule, action) != rule:
+        raise UserError("the rule holds a secret", "write one without it")
     verdict = parts.gate.rulings.under(_with_rule(parts, request, effect, rule), action, request.session_id)
     if verdict.decision != effect or verdict.rule is None:
         raise UserError(
@@ -213,18 +214,19 @@ def add_rule(
     `policies` is the set that it is saved in, the supervisor's where none is named.
     `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be kept or recorded.
     """
-    if parts.redactor.text(rule) != rule:
+    if parts.redactor.said(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
     waiting = [request.id for request in parts.queue.pending()]
     policies = policies or parts.policies
     try:
-        rule_id = policies.add_rule(effect, rule, why=parts.redactor.text(why), by=by, until=holds)
+        said = parts.redactor.said(why)
+        rule_id = policies.add_rule(effect, rule, why=said, by=by, until=holds)
     except OSError as error:
         raise StorageError(f"the rule can't be saved: {error.strerror}", "free or repair the data folder") from error
     try:
         facts = {"until": holds.at, "for_session": holds.session_id, "saved_in": str(policies.saved_file)}
         parts.audit.record(
-            "rule_added", rule_id=rule_id, effect=effect, rule=rule, why=why, by=by, request=request_id, **facts
+            "rule_added", rule_id=rule_id, effect=effect, rule=rule, why=said, by=by, request=request_id, **facts
         )
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force

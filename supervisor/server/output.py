@@ -22,7 +22,7 @@ def complete_part(data: bytes, *, is_final: bool) -> bytes:
 def as_text(data: bytes, redactor: Redactor) -> str:
     """Output as a person may see it."""
     text = _CONTROL.sub("", data.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "\n")
-    return visible(redactor.text(text))
+    return visible(redactor.printed(text))
 
 
 def _whole_characters(data: bytes) -> int:

@@ -289,7 +289,7 @@ def test_an_action_with_a_secret_is_marked(parts: FakeParts) -> None:
     asked, judged, typed, clean = history(parts)
     assert asked.is_redacted
     assert judged.is_redacted
-    assert MARK in asked.action.command  # type: ignore[union-attr]
+    assert SECRET not in asked.action.command  # type: ignore[union-attr]
     assert not typed.is_redacted  # an agent can't hide what it asks by writing the mark itself
     assert not clean.is_redacted
 
