@@ -231,8 +231,11 @@ def _leave_no_core_dump() -> None:
 
 
 def _in_loop(main: Any) -> int:
+    from supervisor.server.crowds import raise_descriptor_limit
+
     _set_up_logs()
     _leave_no_core_dump()
+    raise_descriptor_limit()
     try:
         # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then the number may be that of a file in one of our threads.
         with asyncio.Runner() as runner:

@@ -16,6 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
+from supervisor.server import crowds
+
 OPERATOR_CONNECTIONS = 256
 # An agent parks a few waits at a time; its own tools share the door.
 AGENT_CONNECTIONS = 64
@@ -35,6 +37,8 @@ class _Http(H11Protocol):
     """h11 with a bound on connections and on the time until a request is there."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    idle_since: float | None = None
+    has_asked = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -42,13 +46,27 @@ class _Http(H11Protocol):
         # algorithm on, the second of two small writes waits up to 40 ms for the peer's delayed acknowledgement.
         with contextlib.suppress(OSError):  # not TCP
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > (self.limit_concurrency or OPERATOR_CONNECTIONS):
+        if not self._has_room():
             transport.abort()
             return
         self._arm()
 
+    def _has_room(self) -> bool:
+        if self.limit_concurrency is not None:
+            return len(self.connections) <= self.limit_concurrency and crowds.admit_agent(self)
+        # The operator comes in: who only sits there goes.
+        others = (one for one in self.connections if isinstance(one, _Http) and one is not self)
+        return len(self.connections) <= OPERATOR_CONNECTIONS or crowds.make_room(others)
+
+    def give_way(self) -> None:
+        """Somebody else needs the place."""
+        self.connections.discard(self)
+        self.idle_since = None
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        crowds.forget_agent(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -58,13 +76,22 @@ class _Http(H11Protocol):
         elif self.cycle is None or self.cycle.response_complete:
             self._arm()
         else:
+            self.has_asked = True
             self._disarm()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle is None or self.cycle.response_complete:
+            self.idle_since = self.loop.time()
+
     def _arm(self) -> None:
+        if self.idle_since is None:
+            self.idle_since = self.loop.time()
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
 
     def _disarm(self) -> None:
+        self.idle_since = None
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -160,6 +187,7 @@ def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
 
 
 def _config(app: Litestar, **more: Any) -> uvicorn.Config:
+    crowds.count_lines()
     return uvicorn.Config(
         app,
         http=_Http,
