@@ -345,3 +345,17 @@ def test_the_keys_of_the_data_are_stable() -> None:
     assert list(data["suggestions"][0]) == ["part", "rule", "label", "explains"]
     assert data["not_looked_at"] == {"git": 1}
     assert json.loads(json.dumps(data)) == data
+
+
+def test_a_get_with_a_body_is_told_which_rules_cover_one() -> None:
+    read = Network(
+        operation="request", host="a.example.com", port=443, scheme="https", method="GET", path="/a/b", has_body=True
+    )
+    rule = "network(GET https://a.example.com/a/**)"
+    found = told(read, rule)
+    assert (found.outcome, found.distance) == ("missed", 1)
+    assert found.why == "names the host, but no list of methods covers a GET with a body; `*` or the host alone does"
+    seen = explain(policy_from_data({"allow": [rule]}), read, **ARGUMENTS)
+    assert ("method", "GET with a body") in seen.facts
+    assert (seen.verdict.decision, seen.basis) == ("deny", "forced")
+    assert "network(* https://a.example.com/a/**)" in [one.rule for one in seen.suggestions]
