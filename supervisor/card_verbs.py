@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.core.display import visible
 from supervisor.errors import UserError
-from supervisor.terminal import approval_lines, changes_answered_line
+from supervisor.terminal import approval_lines, changes_answered_line, rule_preview_lines
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -113,6 +113,8 @@ def request_text(seen: dict[str, Any]) -> str:
     """A request with what it would change, for a person."""
     request, card = seen["request"], seen["card"]
     lines = [approval_lines(request), f"    status: {request['status']}"]
+    if seen.get("preview") is not None:
+        lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if card is None:
         facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
         return "\n".join([*lines, *(f"    {name}: {_one(str(value))}" for name, value in facts)])

@@ -21,6 +21,8 @@ def approval_lines(request: dict[str, Any]) -> str:
         f"{request['id']}  {request['category']:<10}  {_one(request['title'])}",
         f"    asked because: {_one(request['why'])}",
     ]
+    if request.get("width"):
+        lines.append(f"    how wide: {_one(request['width'])}")
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {_one(request['reason'])}")

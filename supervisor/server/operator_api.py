@@ -171,7 +171,9 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     if isinstance(card, ChangeCard):
         card = without_secrets(card, parts)
     return RequestDetail(
-        request=operator_request(found, parts.redactor), card=shown_data(msgspec.to_builtins(card), parts.redactor)
+        request=operator_request(found, parts.redactor),
+        card=shown_data(msgspec.to_builtins(card), parts.redactor),
+        preview=rule_previews.of_proposal(parts, found),
     )
 
 

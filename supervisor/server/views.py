@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Category, Effect, category_of, title
+from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
 from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
 from supervisor.core.display import visible
+from supervisor.core.policy_text import parse_rule
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
+from supervisor.errors import PolicyError
 from supervisor.server.spend_views import SpendView
 
 
@@ -41,7 +43,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
 
-    `may_always`: whether a rule may be made of the answer (law 9). Times are seconds since the epoch.
+    `may_always`: whether a rule may be made of the answer (law 9). `width`: of a proposed rule how wide it is, in words; else empty. Times
+    are seconds since the epoch.
     """
 
     id: str
@@ -58,6 +61,7 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     reason: str
     may_always: bool
+    width: str
     asked_at: float
     asked_times: int
     hold_until: float | None
@@ -106,6 +110,18 @@ def may_always(request: Request) -> bool:
     return status(request) == "pending" and not request.sticky and category_of(request.action) != "sandbox"
 
 
+def width_of(action: Action) -> str:
+    """How wide a proposed rule is, in words; empty for everything else, and for what is no rule."""
+    if not isinstance(action, Proposal):
+        return ""
+    from supervisor.core.rule_width import width
+
+    try:
+        return width(parse_rule(action.rule, action.effect))
+    except PolicyError:
+        return ""
+
+
 def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     """For the agent's door."""
     current = status(request)
@@ -145,6 +161,7 @@ def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
         remedy=shown(request.remedy, redactor),
         reason=shown(request.reason, redactor),
         may_always=may_always(request),
+        width=shown(width_of(request.action), redactor),
         asked_at=request.asked_at,
         asked_times=request.asked_times,
         hold_until=request.hold_until,

@@ -151,6 +151,9 @@ async def test_nothing_that_must_be_asked_offers_always(site: Site, page: Page) 
         await expect(shown.get_by_role("button", name="Approve", exact=True)).to_be_visible()
         await expect(shown.get_by_role("button", name="Always")).to_have_count(0)
         await expect(shown).to_contain_text("Asked every time:")
+    await expect(page.locator(f"#request-{proposal.id}")).to_contain_text(
+        "how wide: any command that begins with pytest"
+    )
 
 
 async def test_all_of_a_category_are_those_that_were_shown(site: Site, page: Page) -> None:
