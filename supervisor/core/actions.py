@@ -31,12 +31,21 @@ def content_hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+class ShownScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A script that a command names, as it was when the command was asked for. `hash` is `content_hash` of it."""
+
+    path: str
+    hash: str
+
+
 class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="category", forbid_unknown_fields=True):
-    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root."""
+    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root. `scripts`: those that it names in the
+    private copy (`exec_operands`)."""
 
     command: str
     cwd: str = "."
     timeout_s: float = 120.0
+    scripts: tuple[ShownScript, ...] = ()
 
 
 class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -166,6 +175,7 @@ class BudgetRaise(
     by: int
 
 
+_SCRIPTS = Exec.__struct_fields__.index("scripts")
 _RESOLVED = Network.__struct_fields__.index("resolved")
 _HAS_BODY = Network.__struct_fields__.index("has_body")
 _TO_B64 = FileChange.__struct_fields__.index("to_b64")
@@ -192,7 +202,7 @@ def fingerprint(action: Action) -> str:
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
     led to is evidence for the rules, checked anew each time; what a person approves is the name. And `Network.has_body` where there is
-    none, `FileChange.to_b64` where it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
+    none, `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
     fields still is: a field less is another encoding, the first of them is a text, and of the lists `steps` comes first.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
@@ -200,6 +210,9 @@ def fingerprint(action: Action) -> str:
         if not action.has_body:
             del fields[_HAS_BODY]
         del fields[_RESOLVED]
+    elif isinstance(action, Exec):
+        if not action.scripts:
+            del fields[_SCRIPTS]
     elif isinstance(action, FileChange):
         if not action.folders:
             del fields[_FOLDERS]
@@ -223,6 +236,8 @@ def subject(action: Action) -> str:
             if action.to is None
             else MOVES + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
         )
+    if isinstance(action, Exec) and action.scripts:  # the same command with another script takes the older one's place
+        action = msgspec.structs.replace(action, scripts=())
     return f"{category_of(action)}:{fingerprint(action)}"
 
 

@@ -67,7 +67,9 @@ async def test_nor_does_a_head(place: Setting, https: Origin) -> None:
     assert not https.received
 
 
-@pytest.mark.parametrize("what", ["origin.test:{}", "* https://origin.test:{}/read/**"], ids=["the host", "every method"])
+@pytest.mark.parametrize(
+    "what", ["origin.test:{}", "* https://origin.test:{}/read/**"], ids=["the host", "every method"]
+)
 async def test_a_rule_for_the_host_or_for_every_method_lets_it_go(place: Setting, https: Origin, what: str) -> None:
     rules(place, https, what.format(https.port), mode="deny")
     for name in ("a length", "chunks"):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
-from supervisor.core.actions import FileChange, content_hash
+from supervisor.core.actions import Exec, FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
 from supervisor.core.conflict_card import ConflictCard
@@ -179,6 +179,9 @@ class FakeWorkspace:
         same = content_hash(b"old")
         action = FileChange(operation="rename", path=path, to=to, before=same, after=same)
         return self._gate.ask(action, session_id=self._session_id, reason=reason)
+
+    async def with_scripts(self, action: Exec) -> Exec:
+        return action
 
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
