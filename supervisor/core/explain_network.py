@@ -189,7 +189,9 @@ def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> Look:
         exact = " (methods are compared exactly)" if method.upper() in pattern.methods else ""
         return miss(f"{host}, but {','.join(sorted(pattern.methods))}; here the method is {method}{exact}", far or 1)
     if not broad and pattern.methods is not None and target.is_read_with_body:
-        return miss(f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone does", far or 1)
+        return miss(
+            f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone does", far or 1
+        )
     if not broad and target.path.has_empty_segments:
         return miss(f"{host}, but no allow rule covers a path with empty segments (`//`)", far or 1)
     glob = pattern.glob.text if pattern.glob is not None else ""

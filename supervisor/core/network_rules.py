@@ -32,7 +32,9 @@ _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _EVERY_PATH = "**"
 _SCHEMES = frozenset(DEFAULT_PORTS)
 _SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
-_BODY_REMEDY = "send it without a body or by POST, or ask the operator for a rule that names the host or every method (`*`)"
+_BODY_REMEDY = (
+    "send it without a body or by POST, or ask the operator for a rule that names the host or every method (`*`)"
+)
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
 
 
@@ -369,7 +371,9 @@ def target_of(action: Network) -> Target:
     if not action.method or not _METHOD.match(action.method) or action.scheme not in ("http", "https"):
         raise ValueError("a request needs a method, and http or https")
     path = normalise_path(action.path or "/")
-    return Target(host, as_address(host), action.port, action.method, action.scheme, path, resolved, is_read_with_body(action))
+    return Target(
+        host, as_address(host), action.port, action.method, action.scheme, path, resolved, is_read_with_body(action)
+    )
 
 
 def _address(text: str) -> Address:

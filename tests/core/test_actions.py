@@ -101,9 +101,7 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
             "GET http://h:8080/x",
         ),
         (
-            Network(
-                operation="request", host="h", port=443, scheme="https", method="GET", path="/x", has_body=True
-            ),
+            Network(operation="request", host="h", port=443, scheme="https", method="GET", path="/x", has_body=True),
             "GET https://h/x (with a body)",
         ),
         (Git(operation="push", remote="origin", refspecs=("main",), force=True), "git push origin main (forces)"),

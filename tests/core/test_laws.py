@@ -209,7 +209,9 @@ def test_a_naive_evaluator_agrees_on_hosts(
     if method is None:
         action = Network(operation="connect", host=host, port=port)
     else:
-        action = Network(operation="request", host=host, port=port, scheme="https", method=method.rstrip("+"), path=path)
+        action = Network(
+            operation="request", host=host, port=port, scheme="https", method=method.rstrip("+"), path=path
+        )
         action = msgspec.structs.replace(action, has_body=method.endswith("+"))
     verdict = judge(policy, action)
     assert verdict.decision == naive_verdict("network", lists, mode, (host, port, method, path)), verdict

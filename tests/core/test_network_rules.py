@@ -126,7 +126,9 @@ def test_a_get_with_a_body_is_refused_where_a_rule_lets_one_without_go(mode: str
         assert verdict(read(method, has_body=False), allow=[READING], modes={"network": mode}).decision == "allow"
 
 
-@pytest.mark.parametrize("rule", ["network(api.example.com)", "network(* https://api.example.com/a/**)", "network(*.example.com)"])
+@pytest.mark.parametrize(
+    "rule", ["network(api.example.com)", "network(* https://api.example.com/a/**)", "network(*.example.com)"]
+)
 def test_a_rule_for_the_host_or_for_every_method_covers_a_get_with_a_body(rule: str) -> None:
     assert verdict(read(), allow=[READING, rule]).decision == "allow"
     assert verdict(read(), allow=[READING], ask=[rule]).decision == "ask"
