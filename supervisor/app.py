@@ -202,11 +202,9 @@ class Parts:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
 
         run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts)
-        recorded = RecordedBroker(self.gate)
+        RecordedBroker(self.gate).register()
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
-        self.gate.handlers.on_ready("git", "agent_api", recorded.carry_out)
-        self.gate.handlers.on_ready("packages", "agent_api", recorded.carry_out)
         self.gate.handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         self.gate.handlers.on_ready("filesystem", "agent_api", self._apply_change)
         self.gate.handlers.on_ready("filesystem", "workspace", self._apply_change)

@@ -239,8 +239,16 @@ class Gate:
         return answered[0]
 
     def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
-        """Answer those that are pending still, as one step: what is approved together is offered together. Those answered."""
+        """Answer those that are pending still, as one step: what is approved together is offered together. Those answered.
+
+        `UserError` where a yes to one of them would come to nothing; then none is answered.
+        """
         said = self.redactor.said(reason)[:2000]
+        request_ids = list(request_ids)
+        if answer == "approved":
+            for request in self.queue.get_all(request_ids):
+                if why := self.handlers.why_impossible(request):
+                    raise UserError(f"this can't be approved: {why}", "deny it, or do it yourself outside of Gatehouse")
         return self._answer_all([_Answering(one, answer, said) for one in request_ids], by)
 
     def rejudge_pending(self, by: str) -> list[Request]:

@@ -28,15 +28,29 @@ class Handlers:
         self._settle = settle
         self._each: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._together: dict[tuple[Category, Origin], GroupHandler] = {}
+        self._impossible: dict[tuple[Category, Origin], str] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
         """What carries out requests of this kind once they are allowed or approved."""
         self._each[category, origin] = handler
+        self._impossible.pop((category, origin), None)
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
         """What carries out several requests of one session that became ready at once, as all or nothing."""
         self._together[category, origin] = handler
+
+    def cannot(self, category: Category, origin: Origin, why: str) -> None:
+        """No channel carries out requests of this kind, until one is registered."""
+        self._impossible[category, origin] = why
+
+    def why_impossible(self, request: Request) -> str:
+        """Why a yes to this request would come to nothing; empty where a channel carries it out. The one place that says so."""
+        return self.why_not(category_of(request.action), request.origin)
+
+    def why_not(self, category: Category, origin: Origin) -> str:
+        """The same of all requests of a kind."""
+        return self._impossible.get((category, origin), "")
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
         """The task group that they run in; before it is known, what is ready waits for `Gate.offer_ready`."""

@@ -157,7 +157,7 @@ def list_requests(
         found = parts.queue.ready(session_id)
     else:
         found = parts.queue.newest(limit) if session_id is None else parts.queue.of_session(session_id, limit)
-    return [operator_request(one, parts.redactor) for one in found[:limit]]
+    return [operator_request(one, parts) for one in found[:limit]]
 
 
 @get("/api/requests/{request_id:str}", sync_to_thread=False)
@@ -171,7 +171,7 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     if isinstance(card, ChangeCard):
         card = without_secrets(card, parts)
     return RequestDetail(
-        request=operator_request(found, parts.redactor),
+        request=operator_request(found, parts),
         card=shown_data(msgspec.to_builtins(card), parts.redactor),
         preview=rule_previews.of_proposal(parts, found),
     )
@@ -204,10 +204,10 @@ def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBod
     if done.rule_id is not None:
         live_of(request).policy_changed()
     return AnsweredView(
-        request=operator_request(done.request, parts.redactor),
+        request=operator_request(done.request, parts),
         rule_id=done.rule_id,
         saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
-        also=[operator_request(one, parts.redactor) for one in done.also],
+        also=[operator_request(one, parts) for one in done.also],
     )
 
 
@@ -226,7 +226,7 @@ def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]
     answered = decisions.answer_category(
         parts, data.category, data.answer, by=caller(request).name, ids=data.ids, reason=data.reason
     )
-    return [operator_request(one, parts.redactor) for one in answered]
+    return [operator_request(one, parts) for one in answered]
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
         parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
     )
     live_of(request).policy_changed()
-    return RuleSaved(id=rule_id, also=[operator_request(one, parts.redactor) for one in also])
+    return RuleSaved(id=rule_id, also=[operator_request(one, parts) for one in also])
 
 
 @get("/api/rules/preview", sync_to_thread=False)

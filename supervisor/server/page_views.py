@@ -73,6 +73,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "reason": "" if _problems(request, redact) else redact(request.reason),
         "rule": redact(request.rule or ""),
         "may_always": may_always(request),
+        "impossible": parts.gate.handlers.why_impossible(request),
         "sticky_why": _sticky_why(request),
         "asked_times": request.asked_times,
         "asked_at": request.asked_at,
@@ -100,7 +101,12 @@ def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     for request in requests[:MOST_CARDS]:
         cards[category_of(request.action)].append(card(parts, request, budget))
     return [
-        {"category": category, "label": action_words.LABELS[category], "cards": found}
+        {
+            "category": category,
+            "label": action_words.LABELS[category],
+            "cards": found,
+            "may_approve": not parts.gate.handlers.why_not(category, "agent_api"),
+        }
         for category, found in cards.items()
     ]
 

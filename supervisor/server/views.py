@@ -14,6 +14,7 @@ from supervisor.core.policy_text import parse_rule
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
 from supervisor.errors import PolicyError
+from supervisor.server.parts import Parts
 from supervisor.server.spend_views import SpendView
 
 
@@ -43,8 +44,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
 
-    `may_always`: whether a rule may be made of the answer (law 9). `width`: of a proposed rule how wide it is, in words; else empty. Times
-    are seconds since the epoch.
+    `may_always`: whether a rule may be made of the answer (law 9). `width`: of a proposed rule how wide it is, in words; else empty. `impossible`:
+    why it can't be approved, empty where it can. Times are seconds since the epoch.
     """
 
     id: str
@@ -62,6 +63,7 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     may_always: bool
     width: str
+    impossible: str
     asked_at: float
     asked_times: int
     hold_until: float | None
@@ -144,8 +146,9 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     )
 
 
-def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
+def operator_request(request: Request, parts: Parts) -> OperatorRequest:
     """For the operator's door."""
+    redactor = parts.redactor
     return OperatorRequest(
         id=request.id,
         session_id=request.session_id,
@@ -162,6 +165,7 @@ def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
         reason=shown(request.reason, redactor),
         may_always=may_always(request),
         width=shown(width_of(request.action), redactor),
+        impossible=parts.gate.handlers.why_impossible(request),
         asked_at=request.asked_at,
         asked_times=request.asked_times,
         hold_until=request.hold_until,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
+from supervisor.brokers.recorded import RecordedBroker
 from supervisor.core.actions import Exec, FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
@@ -251,6 +252,7 @@ class FakeParts:
                 self.sessions.add(name)
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
+        RecordedBroker(self.gate).register()
 
     def _open(self, session: Session) -> None:
         self.gate.rulings.open_session(session)
