@@ -102,7 +102,7 @@ class AgentCalls:
         return self._ask(git_action(data), data.reason)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
-        if self.parts.redactor.text(data.rule) != data.rule:
+        if self.parts.redactor.said(data.rule) != data.rule:
             raise UserError("the proposed rule holds a secret", "propose one without it")
         return self._ask(Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
 
