@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.content_flags import Flags, flags_of
+from supervisor.core.content_flags import Flags, Layout, flags_of, layout_of
 from supervisor.core.content_types import Image, image_of, type_of
 from supervisor.core.new_folders import notes as notes_of_folders
 from supervisor.core.redact import Redactor
@@ -43,7 +43,7 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_stale`: the host isn't as it was when this was asked, so an approval would not be carried out. Types say what the
     content is by its first bytes, images are set where it may be shown as one. `may_choose`: hunks can be approved alone.
-    `flags.names` keep it from being approved along with others, unseen.
+    `flags.names` keep it from being approved along with others, unseen; `layout` only tells what is odd.
     """
 
     path: str
@@ -67,6 +67,7 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     new_image: Image | None = None
     may_choose: bool = False
     flags: Flags = Flags()
+    layout: Layout = Layout()
     # Of a swap: what goes and comes below the path, each as a card; how many more there are that aren't read here.
     below: tuple["ChangeCard", ...] = ()
     more_below: int = 0
@@ -108,6 +109,7 @@ def make_card(
         new_image=_image(new) if is_bytes else None,
         may_choose=_may_choose(action, compared, is_stale),
         flags=_flags(shown_old, new, redactor or Redactor(), is_text=content == "text"),
+        layout=_layout(shown_old, new) if content == "text" else Layout(),
     )
 
 
@@ -123,6 +125,11 @@ def _flags(old: Side | None, new: Side | None, redactor: Redactor, *, is_text: b
     data = new.data if new is not None else None
     before = (old.data if old is not None else None) or b""
     return Flags() if data is None else flags_of(before, data, redactor, is_text=is_text)
+
+
+def _layout(old: Side | None, new: Side | None) -> Layout:
+    data = new.data if new is not None else None
+    return Layout() if data is None else layout_of((old.data if old is not None else None) or b"", data)
 
 
 def _type(side: Side | None) -> str:

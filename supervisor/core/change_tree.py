@@ -14,6 +14,7 @@ import msgspec
 
 from supervisor.core.actions import FileChange, title
 from supervisor.core.change_card import HAZARD_NOTES
+from supervisor.core.folding import LINE, is_folded
 
 # More changed files of a session than this are shown as one card.
 FEW_CHANGES = 10
@@ -26,6 +27,7 @@ FLAG_NOTES = {
     "hidden": "its new content has characters that don't show",
     "unread": "its new content could not be looked at",
 }
+LONG_NAME = "its name is too long to be shown whole in a list"
 
 What = Literal["created", "changed", "deleted", "renamed"]
 WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
@@ -233,6 +235,7 @@ def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str,
     notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
     # Together with it nothing would be carried out once more: it is left out unless somebody says otherwise.
     notes += [one.problem] if one.problem else []
+    notes += [LONG_NAME] if is_folded(title(one.action), LINE) else []
     if one.sticky and sticky_tells and not notes:
         notes.append("a rule asks for it every time, or it is protected")
     return tuple(notes)

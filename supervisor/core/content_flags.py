@@ -1,9 +1,11 @@
-"""What a person must not overlook in a file's new text: what looks like a secret, and characters that don't show. Pure.
+"""What a person must not overlook in a file's new text: what looks like a secret, characters that don't show, odd layout. Pure.
 
 It is separate from the card because whoever answers many changes at once asks only this. It looks at what is new: a secret
 or an odd character that the old text had, too, is no news. It must never hold a secret: only the numbers of lines.
 """
 
+import re
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -15,6 +17,10 @@ FlagName = Literal["secret", "hidden"]
 MOST_LINES = 20
 # Controls that are part of ordinary text: tab, form feed, and the carriage return of CRLF.
 _ORDINARY = frozenset("\t\n\r\f")
+# A longer line than anybody writes by hand, and a run of blanks or of empty lines that pushes what follows out of sight.
+LONG_LINE_CHARS = 500
+_BLANK_RUN = re.compile(r"[ \t]{40}|\t{10}")
+_MOST_EMPTY_LINES = 40
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -31,6 +37,40 @@ class Flags(msgspec.Struct, frozen=True):
         if self.hidden:
             found.append("hidden")
         return tuple(found)
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Lines of the new text that could hide others, counted from 1, at most MOST_LINES of each: those that are `long`, and those
+    in which a run of `blank`s begins. No hazard, so they keep nothing from being approved with others."""
+
+    long: tuple[int, ...] = ()
+    blank: tuple[int, ...] = ()
+
+
+def layout_of(old: bytes, new: bytes) -> Layout:
+    """What is odd in the layout of the new text's lines that the old one hasn't."""
+    if old == new:
+        return Layout()
+    before, after = old.decode(errors="replace"), new.decode(errors="replace")
+    known = set(before.split("\n"))
+    lines = after.split("\n")
+    fresh = [(number, line) for number, line in enumerate(lines, 1) if line not in known]
+    long = [number for number, line in fresh if len(line) > LONG_LINE_CHARS]
+    blank = {number for number, line in fresh if _BLANK_RUN.search(line)}
+    if not _empty_runs(before.split("\n")):
+        blank |= _empty_runs(lines)
+    return Layout(tuple(long[:MOST_LINES]), tuple(sorted(blank)[:MOST_LINES]))
+
+
+def _empty_runs(lines: list[str]) -> set[int]:
+    """Where runs of very many lines begin that show nothing."""
+    found, at = set(), 1
+    for is_empty, run in groupby(lines, key=lambda line: not line.strip()):
+        length = len(list(run))
+        if is_empty and length >= _MOST_EMPTY_LINES:
+            found.add(at)
+        at += length
+    return found
 
 
 def flags_of(old: bytes, new: bytes, redactor: Redactor, *, is_text: bool = True) -> Flags:

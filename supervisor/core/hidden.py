@@ -10,8 +10,9 @@ import unicodedata
 
 _ASCII = re.compile(r"[\x00-\x1f\x7f]")
 _CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})
-# Zero-width characters that Unicode doesn't class as format characters: fillers, joiners, variation selectors for text.
-_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\U000e0100-\U000e01ef]")
+# Characters that show nothing and that Unicode doesn't class as format characters: fillers, joiners, variation selectors for text,
+# the braille pattern without dots.
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]")
 
 
 def first_hidden(text: str, *, kept: str = "") -> str | None:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, fingerprint
-from supervisor.core.change_tree import FLAG_NOTES, HELD_UP, MOST_LISTED, ChangeSet, Waiting, digest, problem_of
+from supervisor.core.change_tree import (
+    FLAG_NOTES,
+    HELD_UP,
+    LONG_NAME,
+    MOST_LISTED,
+    ChangeSet,
+    Waiting,
+    digest,
+    problem_of,
+)
 
 
 def waiting(path: str, *, at: float = 1.0, sticky: bool = False, **fields: object) -> Waiting:
@@ -37,6 +46,11 @@ def test_what_was_in_the_way_before_needs_a_look_of_its_own() -> None:
     why = problem_of(f"{HELD_UP}`a.txt` is a folder on the host", "workspace")
     found = ChangeSet([TREE[0]._replace(problem=why), *TREE[1:]], {})
     assert [(leaf.path, leaf.notes) for leaf in found.careful()] == [("a.txt", (why,))]
+
+
+def test_a_name_that_a_list_folds_needs_a_look_of_its_own() -> None:
+    found = ChangeSet([waiting("a.py"), waiting("x" * 230 + "/b.py"), waiting("漢" * 120)], {})
+    assert [leaf.notes for leaf in found.careful()] == [(LONG_NAME,), (LONG_NAME,)]
 
 
 @pytest.mark.parametrize(("reason", "origin"), [("changed in the copy", "workspace"), (f"{HELD_UP}x", "agent_api")])

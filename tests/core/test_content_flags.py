@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.content_flags import MOST_LINES, Flags, flags_of
+from supervisor.core.content_flags import MOST_LINES, Flags, Layout, flags_of, layout_of
 from supervisor.core.redact import Redactor
 
 KEY = "ghp_" + "a1B2" * 9
@@ -60,3 +60,22 @@ def test_bytes_that_are_no_text_are_searched_for_secrets_only() -> None:
 def test_there_is_an_end_to_it() -> None:
     assert len(flags_of(b"", "\u200b\n".encode() * 1000, Redactor()).hidden) == MOST_LINES
     assert len(flags_of(b"", f"{KEY}\n".encode() * 1000, Redactor()).secret) == MOST_LINES
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "layout"),
+    [
+        ("a\n", "a\nb = 1\n", Layout()),
+        ("a\n", "a\n", Layout()),
+        ("", f"a\n{'x' * 501}\n", Layout(long=(2,))),
+        (f"{'x' * 501}\n", f"a\n{'x' * 501}\n", Layout()),  # it was there before
+        ("", f"ok(){' ' * 40}; evil()\n", Layout(blank=(1,))),
+        ("", f"a\nok(){chr(9) * 10}; evil()\n", Layout(blank=(2,))),
+        ("", "a" + "\n" * 60 + "evil()\n", Layout(blank=(2,))),
+        ("", "a\n" + "  \n" * 60 + "evil()\n", Layout(blank=(2,))),
+        ("b" + "\n" * 60 + "c", "a" + "\n" * 60 + "evil()\n", Layout()),
+        ("", "\n".join(["x" * 501] * 30), Layout(long=tuple(range(1, MOST_LINES + 1)))),
+    ],
+)
+def test_lines_that_could_hide_others_are_told(old: str, new: str, layout: Layout) -> None:
+    assert layout_of(old.encode(), new.encode()) == layout

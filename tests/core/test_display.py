@@ -20,6 +20,10 @@ from supervisor.core.display import visible
         ("\u2028", "\\u{2028}"),
         ("\x00", "\\u{0}"),
         ("\ud800", "\\u{d800}"),
+        ("a\x1b[2J\n\tb", "a\\u{1b}[2J\n\tb"),
+        ("a\u2800\u034f\U000e0101b", "a\\u{2800}\\u{34f}\\u{e0101}b"),
+        ("e\u0301" * 3, "e\u0301" * 3),
+        ("e" + "\u0301" * 6 + "x", "e" + "\u0301" * 4 + "\\u{301}\\u{301}x"),
     ],
 )
 def test_visible(text: str, shown: str) -> None:
