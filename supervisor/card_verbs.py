@@ -1,21 +1,30 @@
 """What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for many files at once.
 
 A change within a file is named by the number that `show` prints. It is separate from `cli` because it reads cards; `terminal`
-has what is one line. What is printed was written by an agent: each line of it goes through `visible`.
+has what is one line. What is printed was written by an agent: each line of it goes through `visible` or `folding`. `show` prints
+all of a request; one that lists fold is approved with the word that `show` ends in, which names what was read.
 """
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
 from supervisor.core.display import visible
+from supervisor.core.folding import line
 from supervisor.errors import UserError
-from supervisor.terminal import approval_lines, changes_answered_line, rule_preview_lines
+from supervisor.terminal import approval_lines, changes_answered_line, has_folds, rule_preview_lines, whole
 
 if TYPE_CHECKING:
     from supervisor.client import Client
 
 _MARKS = {"added": "+", "removed": "-", "context": " ", "note": ""}
-_SAID = {"secret": "adds something that looks like a secret", "hidden": "has characters that don't show"}
+_SAID = {
+    "secret": "adds something that looks like a secret",
+    "hidden": "has characters that don't show",
+    "long": "has very long lines",
+    "blank": "has runs of blanks, with what follows far off",
+}
+# Of a request's fingerprint: what a person copies from `show` to `approve`.
+_SEEN_CHARS = 12
 
 
 def show(client: "Client", request_id: str) -> int:
@@ -41,11 +50,13 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
             )
         rule = candidates[0]["rule"]
     shown = client.get(path)["request"]
+    if verb == "approve":
+        _must_be_seen(shown, options.seen)
     lasts = options.lasts or "always"
     done = client.post(
         f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=shown["fingerprint"]
     )
-    print(f"{done['request']['status']}: {done['request']['title']}")
+    print(f"{done['request']['status']}: {line(done['request']['title'])}")
     if rule is not None:
         span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
         also = f"{len(done['also'])} other waiting requests answered by it"
@@ -57,7 +68,7 @@ def lift(client: "Client", request_id: str) -> int:
     """Let what was denied be asked again at once."""
     lifted = client.post(f"/api/requests/{request_id}/lift")
     for one in lifted:
-        print(f"may be asked again: {visible(one['title'], one_line=True)}")
+        print(f"may be asked again: {line(one['title'])}")
     return 0
 
 
@@ -70,12 +81,13 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
         raise UserError("--hunks answers for one file, once", "leave out --always, --for, --rule and --changes")
     path = f"/api/requests/{request_id}"
     seen = client.get(path)
+    _must_be_seen(seen["request"], options.seen)
     ids = chosen_ids(seen["card"], numbers)
     rest = "drop" if drop_rest else "pending"
     done = client.post(f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest)
     left = "" if done["taken"] == done["hunks"] else "; the rest is denied" if drop_rest else "; the rest waits"
     outcome = done["request"]["outcome"] or {}
-    failed = "" if outcome.get("ok") else f", but not applied: {visible(str(outcome.get('error', '')), one_line=True)}"
+    failed = "" if outcome.get("ok") else f", but not applied: {_one(str(outcome.get('error', '')))}"
     print(f"approved{failed}: {done['taken']} of {done['hunks']} changes of {_one(seen['card']['path'])}{left}")
     return 0
 
@@ -112,12 +124,14 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
 def request_text(seen: dict[str, Any]) -> str:
     """A request with what it would change, for a person."""
     request, card = seen["request"], seen["card"]
-    lines = [approval_lines(request), f"    status: {request['status']}"]
+    lines = [approval_lines(request, is_whole=True), f"    status: {request['status']}"]
     if seen.get("preview") is not None:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if card is None:
         facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
-        return "\n".join([*lines, *(f"    {name}: {_one(str(value))}" for name, value in facts)])
+        return "\n".join(
+            [*lines, *(f"    {name}: {whole(str(value))}" for name, value in facts), *_approved_by(request)]
+        )
     lines += [f"    {fact}" for fact in _facts(card)]
     for number, hunk in enumerate(card["diff"]["hunks"], 1):
         cut = "" if hunk["is_whole"] else "  (too long to be shown whole: it can't be chosen)"
@@ -127,13 +141,30 @@ def request_text(seen: dict[str, Any]) -> str:
         lines += [f"     {_MARKS[line['kind']]}{_text(line)}" for line in hunk["lines"]]
     if card["may_choose"] and request["status"] == "pending":
         lines.append(f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_approved_by(request)])
+
+
+def _approved_by(request: dict[str, Any]) -> list[str]:
+    """How a request is approved that lists fold."""
+    if request["status"] != "pending" or not has_folds(request):
+        return []
+    seen = request["fingerprint"][:_SEEN_CHARS]
+    return [f"lists fold this; once you have read all of it: gatehouse approve {request['id']} --seen {seen}"]
+
+
+def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
+    """`UserError` where a request that lists fold is approved without what `show` said, or is another one than was shown."""
+    look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
+    if seen is None and has_folds(request):
+        raise UserError("some of this request is folded in lists, so it has to be shown whole first", look)
+    if seen is not None and (len(seen) < _SEEN_CHARS or not request["fingerprint"].startswith(seen)):
+        raise UserError(f"`{line(seen)}` is not this request as it is now", look)
 
 
 def _facts(card: dict[str, Any]) -> list[str]:
     """What isn't text: notes, types, sizes, hashes, modes."""
     found = [_one(note) for note in card["notes"]]
-    for name, lines in card["flags"].items():
+    for name, lines in (card["flags"] | card["layout"]).items():
         if lines:
             found.append(f"warning: {_SAID[name]}, in line {', '.join(map(str, lines))}")
     if card["content"] in ("binary", "large"):
@@ -155,4 +186,4 @@ def _text(line: dict[str, Any]) -> str:
 
 
 def _one(text: str) -> str:
-    return visible(text, one_line=True)
+    return line(text)

@@ -122,6 +122,7 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     verb("show", verbs.show).add_argument("id", metavar="ID", help="of a request")
     approving, denying = verb("approve", verbs.approve), verb("deny", verbs.deny)
     approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")
+    approving.add_argument("--seen", metavar="WORD", help="what `show` ended in: a folded request was read whole")
     approving.add_argument("--drop-rest", action="store_true", help="with --hunks: deny the others (they wait on)")
     denying.add_argument("--lift", action="store_true", help="the reverse: what was denied may be asked again at once")
     for parser in (approving, denying):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from supervisor.clock import Clock
 from supervisor.core.copy_progress import left
-from supervisor.core.display import visible
+from supervisor.core.folding import TERMINAL, line
 from supervisor.settings import inherited
 
 TELL_EVERY_S = 1.0
@@ -35,7 +35,7 @@ class CopyTeller:
 
 def say(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more, or the terminal hung up
-        print(f"gatehouse: {visible(text, one_line=True)}", file=sys.stderr, flush=True)
+        print(f"gatehouse: {line(text, TERMINAL)}", file=sys.stderr, flush=True)
 
 
 def say_url(url: str, open_from: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""What the CLI prints: one function per shape. All of it is escaped by `display.visible`; ids and words come first, to be cut by tools."""
+"""What the CLI prints: one function per shape. All of it is shown by `folding`; ids and words come first, to be cut by tools."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
+from supervisor.core.folding import TERMINAL, is_folded, line, marked
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 
 
-def approval_lines(request: dict[str, Any]) -> str:
-    """A waiting request: id, category, exact action, why, the agent's reason, or what was noticed without the agent's word."""
+def approval_lines(request: dict[str, Any], *, is_whole: bool = False) -> str:
+    """A waiting request: id, category, exact action, why, the agent's reason, or what was noticed without the agent's word.
+
+    What is long is folded, and says where all of it is; with `is_whole` nothing is.
+    """
+    shown = whole if is_whole else _in_list
     lines = [
-        f"{request['id']}  {request['category']:<10}  {_one(request['title'])}",
-        f"    asked because: {_one(request['why'])}",
+        f"{request['id']}  {request['category']:<10}  {shown(request['title'])}",
+        f"    asked because: {shown(request['why'])}",
     ]
     if request.get("impossible"):
         lines.append(f"    can't be approved: {_one(request['impossible'])}")
@@ -27,8 +32,25 @@ def approval_lines(request: dict[str, Any]) -> str:
         lines.append(f"    how wide: {_one(request['width'])}")
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
-        lines.append(f"    {whose}: {_one(request['reason'])}")
+        lines.append(f"    {whose}: {shown(request['reason'])}")
+    if not is_whole and has_folds(request):
+        lines.append(f"    all of it, before it can be approved: gatehouse show {request['id']}")
     return "\n".join(lines)
+
+
+def has_folds(request: dict[str, Any]) -> bool:
+    """Whether a list leaves out some of what a request says."""
+    return any(is_folded(request[name], TERMINAL) for name in ("title", "why", "reason"))
+
+
+def whole(text: str) -> str:
+    """All of a text. Its further lines begin with a bar, so that none passes for a line of ours."""
+    first, *rest = (visible(one, one_line=True) for one in marked(text).split("\n"))
+    return "\n    | ".join([first, *rest])
+
+
+def _in_list(text: str) -> str:
+    return line(text, TERMINAL)
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -86,7 +108,7 @@ def _spent(spend: dict[str, Any]) -> str:
 def rule_line(rule: dict[str, Any]) -> str:
     """A rule: id, effect, text, source, matches."""
     hits = f"{rule['hits']} matches" if rule["hits"] else "never matched"
-    return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_one(rule['rule'])}  ({_one(rule['source'])}; {hits})"
+    return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_all(rule['rule'])}  ({_one(rule['source'])}; {hits})"
 
 
 def rule_preview_lines(seen: dict[str, Any]) -> str:
@@ -104,7 +126,7 @@ def audit_line(record: dict[str, Any]) -> str:
     """An audit record for people: time, event, and the fields that say most."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
     said = [
-        f"{name}={_one(_text(record[name]))}"
+        f"{name}={_all(_text(record[name]))}"
         for name in record
         if name not in ("seq", "at", "event", "prev", "fingerprint")
     ]
@@ -155,7 +177,12 @@ def _print_audit_from(path: Path, offset: int, as_json: bool) -> int:
 
 
 def _one(text: str) -> str:
-    return visible(text, one_line=True)
+    return line(text)
+
+
+def _all(text: str) -> str:
+    """All of a text on one line."""
+    return marked(text, one_line=True)
 
 
 def _text(value: Any) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from supervisor.clock import RealClock
 from supervisor.core.display import visible
+from supervisor.core.folding import marked
 from supervisor.core.moments import parse_moment
 from supervisor.errors import RefusedError, UserError
 from supervisor.settings import Settings
@@ -60,7 +61,7 @@ def undo(
 def preview_text(seen: dict[str, Any]) -> str:
     """What would be done: every path, then the differences."""
     lines = [
-        f"session {seen['session_id']} on {visible(seen['workspace'], one_line=True)}",
+        f"session {seen['session_id']} on {marked(seen['workspace'], one_line=True)}",
         f"taking back {seen['what']}:",
     ]
     if seen["forgotten"]:
@@ -68,11 +69,11 @@ def preview_text(seen: dict[str, Any]) -> str:
     for file in seen["files"]:
         what = "can't be undone" if file["problem"] else _WORDS.get(file["doing"], file["doing"])
         counts = f"  +{file['added']} -{file['removed']}" if file["added"] or file["removed"] else ""
-        why = f"  ({visible(file['problem'], one_line=True)})" if file["problem"] else ""
-        lines.append(f"  {what:<18}  {visible(file['path'], one_line=True)}{counts}{why}")
+        why = f"  ({marked(file['problem'], one_line=True)})" if file["problem"] else ""
+        lines.append(f"  {what:<18}  {marked(file['path'], one_line=True)}{counts}{why}")
     for file in seen["files"]:
         if file["diff"] or file["notes"]:
-            lines += ["", f"--- {visible(file['path'], one_line=True)}"]
+            lines += ["", f"--- {marked(file['path'], one_line=True)}"]
             lines += [visible(text, one_line=True) for text in (*file["notes"], *file["diff"])]
     if len(lines) > MOST_SHOWN_LINES:
         lines = [*lines[:MOST_SHOWN_LINES], f"... {len(lines) - MOST_SHOWN_LINES} more lines"]
