@@ -15,7 +15,7 @@ from supervisor.core.actions import FileChange, FileStep
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import HAZARD_NOTES, ChangeCard
 from supervisor.core.changes import is_content
-from supervisor.core.content_flags import MOST_LINES, Flags
+from supervisor.core.content_flags import LONG_LINE_CHARS, MOST_LINES, Flags, Layout
 from supervisor.core.content_types import Image
 from supervisor.core.text_diff import Hunk, TextDiff
 from supervisor.server.parts import Parts
@@ -43,9 +43,7 @@ def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, 
     below = [_below(parts, request.id, one, most_lines) for one in shown.below]
     # As many of them as are read have their contents here; the rest is named.
     rest = request.action.steps[len(below) :]
-    return (
-        made | {"may_choose": shown.may_choose, "warnings": _warnings(shown.flags)} | _swap(parts, shown, below, rest)
-    )
+    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown)} | _swap(parts, shown, below, rest)
 
 
 def _swap(parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
@@ -93,7 +91,7 @@ def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | No
     return made | {
         "is_gone": is_gone,
         "facts": parts.redactor.text(text),
-        "warnings": [*hazards, *_warnings(shown.flags)],
+        "warnings": [*hazards, *_warnings(shown)],
     }
 
 
@@ -115,6 +113,7 @@ def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines:
         "hunks": hunks,
         "number": len(shown.diff.hunks),
         "lines": lines,
+        "chars": sum(len(line.text) for hunk in shown.diff.hunks for line in hunk.lines),
         "hidden": hidden,
     }
 
@@ -171,10 +170,23 @@ def _no_change(request: Request) -> dict[str, Any]:
     note = "what this would change can't be shown: deny it, or look at the workspace yourself"
     facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
     facts |= {"notes": [note], "warnings": [], "sides": [], "may_choose": False}
-    return facts | {"hunks": [], "number": 0, "lines": 0, "hidden": 0}
+    return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0}
 
 
-def _warnings(flags: Flags) -> list[tuple[str, str]]:
+def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:
+    return [*_of_flags(shown.flags), *_of_layout(shown.layout)]
+
+
+def _of_layout(layout: Layout) -> list[tuple[str, str]]:
+    found = []
+    if layout.long:
+        found.append(("very long lines", f"{_lines(layout.long)}, of more than {LONG_LINE_CHARS} characters"))
+    if layout.blank:
+        found.append(("runs of blanks", f"from {_lines(layout.blank)} on, with what follows far off"))
+    return found
+
+
+def _of_flags(flags: Flags) -> list[tuple[str, str]]:
     found = []
     if flags.secret:
         found.append(("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})"))

@@ -36,7 +36,8 @@ def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str,
         "badge_class": "good" if badge in _GOOD else "bad" if badge in _BAD else "warn",
         "said": redactor.text(" · ".join([*said, *_outcome(record)])),
         "session": str(record.get("session") or ""),
-        "whole": whole[:MOST_RECORD_CHARS] + ("\n… (cut; the file has all of it)" if len(whole) > MOST_RECORD_CHARS else ""),
+        "whole": whole[:MOST_RECORD_CHARS],
+        "left_out": max(0, len(whole) - MOST_RECORD_CHARS),
     }  # fmt: skip
 
 

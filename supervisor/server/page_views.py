@@ -23,7 +23,6 @@ from supervisor.server.views import may_always, width_of
 MOST_CARDS = 60
 MOST_ODD_LETTERS = 4
 DIFFS_S = 0.2
-_LONG_LINES, _LONG_CHARS = 14, 1200
 _STATUS_CLASS = {"approved": "good", "used": "good", "allowed": "good", "denied": "bad", "expired": "bad"}
 # Scripts that nobody mistakes for Latin, however many of their letters a text has.
 _PLAIN_SCRIPTS = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI")
@@ -168,15 +167,7 @@ def _proposed(parts: Parts, request: Request, budget: Budget | None) -> list[tup
 
 
 def _text_warnings(text: str) -> list[tuple[str, str]]:
-    found = []
-    lines = text.count("\n") + 1
-    if lines > _LONG_LINES or len(text) > _LONG_CHARS:
-        found.append(
-            ("long", f"{lines:,} line{'' if lines == 1 else 's'}, {len(text):,} characters: scroll to read all of it")
-        )
-    if odd := odd_letters(text):
-        found.append(("letters that can pass for others", odd))
-    return found
+    return [("letters that can pass for others", odd)] if (odd := odd_letters(text)) else []
 
 
 def _sticky_why(request: Request) -> str:

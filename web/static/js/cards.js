@@ -6,13 +6,13 @@ import { whenReleased } from "./hand.js";
 import { takePlace } from "./hunks.js";
 import { isInSet, waitingInSets } from "./changes.js";
 import { $, say } from "./say.js";
+import { STEADY_MS, cameByItself, looksNew } from "./steady.js";
 import { now, tick } from "./time.js";
 
 const MOST_CARDS = 60; // as many as the server starts a page with
 const FEW_CARDS = 20;
 const MOST_ANSWERED = 5;
 const AT_ONCE = 40;
-const STEADY_MS = 400;
 const NEWER_MS = 1500;
 const LOOK_MS = 1000;
 
@@ -148,6 +148,7 @@ function place(html) {
       if (before) before.after(card);
       else inPlace(section, card);
       card.classList.add("fresh");
+      looksNew(card);
     }
     htmx.process(card);
   }
@@ -156,8 +157,9 @@ function place(html) {
 
 const waits = (card) => Boolean(card) && card.dataset.status === "pending";
 
-// The newer version of a card. Nobody can have looked at it yet: for a moment no click and no key answers it.
+// The newer version of a card. Nobody can have looked at it yet.
 function takeOver(old, card) {
+  looksNew(card);
   const { had, kept } = takePlace(old, card);
   if (old.id === card.id) return;
   const note = document.createElement("p");
@@ -165,13 +167,7 @@ function takeOver(old, card) {
   note.dataset.role = "newer";
   note.textContent = `The agent changed this again: this is the newer version.${had ? ` Of your ${had} ${had === 1 ? "tick" : "ticks"} ${kept} still ${kept === 1 ? "stands" : "stand"}.` : ""}`;
   card.querySelector(".body").prepend(note);
-  settle(card);
   say(`A newer version took the place of ${card.getAttribute("aria-label")}`);
-}
-
-function settle(card) {
-  card.dataset.settling = "1";
-  setTimeout(() => { delete card.dataset.settling; }, STEADY_MS);
 }
 
 // -- those that somebody waits for come first, each in the order of asking ---------------------------------------------------
@@ -269,14 +265,11 @@ function steady() {
 
 // -- own answers ----------------------------------------------------------------------------------------------------------
 
-// Whether a key may answer a card: not in the instant after the focus went on to it by itself.
-export const isArmed = (card) => !card.dataset.settling;
-
 function goOn(card, byPointer) {
   const cards = [...document.querySelectorAll(".card")];
   const after = cards.slice(cards.indexOf(card) + 1).find((one) => one.dataset.status === "pending");
   const next = after || waitingCards()[0];
-  if (next) settle(next);
+  if (next) cameByItself(next);
   say(`${card.getAttribute("aria-label")}. ${next ? `${waitingCards().length} wait.` : "Nothing else waits."}`);
   (next || $("main")).focus({ preventScroll: byPointer });
   if (next && !byPointer) next.scrollIntoView({ block: "nearest" });
@@ -309,6 +302,7 @@ export function watchCards() {
       pending.delete(id);
       goOn(card, byPointer);
     } else if (card) {
+      looksNew(card);
       if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
       else if (!pending.has(id)) want(id); // what came back was lost, and news told meanwhile that it counted
       if (!card.contains(document.activeElement)) card.focus({ preventScroll: true });

@@ -4,6 +4,7 @@ import { pending } from "./cards.js";
 import { get } from "./get.js";
 import { whenReleased } from "./hand.js";
 import { $ } from "./say.js";
+import { looksNew } from "./steady.js";
 
 // How many changed files wait, by session; only of the sessions that are shown as one card.
 const sets = new Map();
@@ -62,6 +63,7 @@ function place(session, html) {
     if (!one.contains(document.activeElement)) one.remove();
   }
   htmx.process(card);
+  looksNew(card);
 }
 
 export function watchChanges() {

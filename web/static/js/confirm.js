@@ -1,10 +1,10 @@
 // A question before what can't be taken back. "All of a category" means the cards that are listed in the question: one that arrives
-// while a person reads it isn't answered with them.
+// while a person reads it isn't answered with them, and one whose text is folded isn't approved with them.
 import { waitingCards } from "./cards.js";
-import { $, toast } from "./say.js";
+import { hasFolds, shownText } from "./folds.js";
+import { $, quietly, toast } from "./say.js";
 
 const MOST_LISTED = 12;
-const MOST_CHARS = 200;
 
 // What a person is being asked about: its part of the page stays as it is until they answer.
 let asked = null;
@@ -17,12 +17,14 @@ export function watchConfirmations() {
     if (!event.detail.question) return;
     event.preventDefault();
     const button = event.detail.elt;
+    const list = listed(button);
+    if (!list) return;
     asked = button;
     $("confirm-title").textContent = button.dataset.title || "Really?";
     $("confirm-text").textContent = event.detail.question;
     $("confirm-yes").textContent = button.dataset.yes || "Yes";
     $("confirm-yes").className = "danger" in button.dataset ? "danger" : "good";
-    $("confirm-list").replaceChildren(...listed(button));
+    $("confirm-list").replaceChildren(...list);
     go = () => event.detail.issueRequest(true);
     dialog.returnValue = "no";
     dialog.showModal();
@@ -40,17 +42,24 @@ export function watchConfirmations() {
   });
 }
 
+// The lines of the question; null where nothing is left to ask about.
 function listed(button) {
   if (!("bulk" in button.dataset)) return [];
-  const cards = waitingCards(button.closest("section"));
+  const all = waitingCards(button.closest("section"));
+  const cards = "approves" in button.dataset ? all.filter((card) => !hasFolds(card)) : all;
+  const folded = all.length - cards.length;
+  if (!cards.length) {
+    quietly("The text of each is folded. Show all of it, and approve them one by one.");
+    return null;
+  }
   button.dataset.ids = cards.map((card) => card.dataset.request).join(",");
   const items = cards.slice(0, MOST_LISTED).map((card) => {
-    const text = card.querySelector('[data-role="action"]').textContent;
-    const item = line("li", text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text);
-    for (const warning of card.querySelectorAll('[data-role="warning"]')) item.append(line("span", warning.textContent));
+    const item = line("li", shownText(card.querySelector('[data-role="action"]')));
+    for (const warning of card.querySelectorAll('[data-role="warning"]')) item.append(line("span", shownText(warning)));
     return item;
   });
   if (cards.length > MOST_LISTED) items.push(line("li", `and ${cards.length - MOST_LISTED} more, as shown on the page`));
+  if (folded) items.push(line("li", `${folded} ${folded === 1 ? "is" : "are"} left out: the text is folded, and has to be shown whole first`));
   return items;
 }
 

@@ -1,8 +1,9 @@
 // The keyboard: j and k walk through the waiting cards, a key of a card presses what carries it in `data-key`, and a number ticks
 // that change of its file.
-import { closeForm, isArmed } from "./cards.js";
+import { closeForm } from "./cards.js";
 import { tickNumber } from "./hunks.js";
 import { $ } from "./say.js";
+import { mayAnswer } from "./steady.js";
 
 export function watchKeys() {
   document.addEventListener("keydown", (event) => {
@@ -19,8 +20,8 @@ export function watchKeys() {
       return;
     }
     if (event.key === "j" || event.key === "k") walk(event, card);
-    else if (card && /^[1-9]$/.test(event.key) && tickNumber(card, event.key)) event.preventDefault();
-    else if (card && /^[adrtsATSDmg]$/.test(event.key) && (isArmed(card) || event.key === "r")) press(event, card, event.key);
+    else if (card && /^[1-9]$/.test(event.key)) tick(event, card);
+    else if (card && /^[adrtsATSDmg]$/.test(event.key)) press(event, card, event.key);
   });
 }
 
@@ -40,5 +41,9 @@ function press(event, card, key) {
   if (!found) return;
   event.preventDefault();
   if (found.tagName === "INPUT") found.focus();
-  else found.click();
+  else if (mayAnswer(card, event)) found.click();
+}
+
+function tick(event, card) {
+  if (card.querySelector("input[data-hunk]") && mayAnswer(card, event) && tickNumber(card, event.key)) event.preventDefault();
 }

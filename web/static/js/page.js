@@ -3,6 +3,7 @@
 import { watchCards } from "./cards.js";
 import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
+import { watchFolds } from "./folds.js";
 import { watchHand } from "./hand.js";
 import { watchHosts } from "./hosts.js";
 import { watchKeys } from "./keys.js";
@@ -12,13 +13,17 @@ import { watchParts } from "./parts.js";
 import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
 import { watchOpened } from "./opened.js";
+import { watchOverflow } from "./overflow.js";
 import { watchPlaces } from "./places.js";
+import { watchSteadiness } from "./steady.js";
 import { watchTime } from "./time.js";
 
 watchHand();
 watchParts();
 watchTime();
 watchErrors();
+watchSteadiness();
+watchFolds();
 watchConfirmations();
 watchCards();
 watchChanges();
@@ -28,6 +33,7 @@ watchOpened();
 watchHosts();
 watchPlaces(); // last: it looks where things are once all else is as it was
 watchRules();
+watchOverflow();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;
   if (form.id === "add-rule" && $("rules-said").querySelector(".good")) form.reset();

@@ -11,6 +11,16 @@ export function toast(text) {
   box.hidden = false;
 }
 
+// What a person should see and need not act on: beside the page, for a while.
+const QUIET_MS = 6000;
+let quietTimer = 0;
+export function quietly(text) {
+  const box = $("quietly");
+  clearTimeout(quietTimer);
+  box.textContent = text;
+  quietTimer = setTimeout(() => { box.textContent = ""; }, QUIET_MS);
+}
+
 export function watchErrors() {
   $("toast").querySelector("button").addEventListener("click", () => { $("toast").hidden = true; });
   document.addEventListener("htmx:responseError", (event) => {

@@ -1,0 +1,294 @@
+"""No page hides the end of what an agent wrote: in each field, it is in view or what is folded says how much, and nothing is approved
+before all of it was shown. Measured in the browser, in a wide window and on a phone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Locator, Page, expect
+
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
+from supervisor.core.approvals import Request, status
+from tests.browser.conftest import PATIENCE_S, SHOWN, opened
+from tests.browser.operator_site import Site
+from tests.browser.test_change_sets import ask as ask_many
+from tests.browser.test_change_sets import change
+
+# What pushes the end away. `{end}` is the end: another one in each field.
+HOSTILE = {
+    "spaces": "ls" + " " * 3000 + "{end}",
+    "tabs": "ls" + "\t" * 600 + "{end}",
+    "blank lines": "ls" + "\n" * 900 + "{end}",
+    "lines of blanks": "ls" + "\n   " * 300 + "{end}",
+    "short lines": "ls\n" + "x\n" * 400 + "{end}",
+    "wide characters": "漢" * 1500 + "{end}",
+    "one long word": "x" * 4000 + "{end}",
+    "short words": ". " * 1500 + "{end}",
+    "odd spaces": "ls" + "\u2003" * 600 + "{end}",
+    "letters that are blank": "ls" + "\u2800\u3164" * 300 + "{end}",
+    "stacked marks": "e" + "\u0301" * 1500 + "{end}",
+    "widest letters": "\ufdfd" * 500 + "{end}",
+    "marks of its own": "ls⟨2 spaces⟩" + " " * 500 + "{end}",
+}
+WINDOWS = {"wide": {"width": 1300, "height": 900}, "phone": {"width": 390, "height": 800}}
+FIELDS: dict[str, Callable[[str], Action]] = {
+    "command": lambda text: Exec(command=f"echo {text}"),
+    "folder": lambda text: Exec(command="make", cwd=text),
+    "link": lambda text: FileChange(operation="symlink", path="a", link_target=text, after="symlink:x", hazards=("symlink",)),
+    "new name": lambda text: FileChange(operation="rename", path="b", to=text, before="x" * 64, after="x" * 64),
+    "path": lambda text: FileChange(operation="mkdir", path=f"src/{text}", after="dir"),
+    "request": lambda text: Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path=f"/{text}"),
+    "host header": lambda text: Network(operation="request", host="b.example.org", port=443, scheme="https", method="GET", path="/", host_header=text),
+    "TLS name": lambda text: Network(operation="connect", host="c.example.org", port=443, sni=text),
+    "refs": lambda text: Git(operation="push", remote="origin", refspecs=(text,)),
+    "remote": lambda text: Git(operation="push", remote=text, refspecs=("main",)),
+    "git options": lambda text: Git(operation="push", remote="origin", flags=(text,)),
+    "packages": lambda text: Packages(manager="pip", operation="install", names=(text,)),
+    "package options": lambda text: Packages(manager="pip", operation="install", names=("six",), flags=(text,)),
+    "proposal": lambda text: Proposal(effect="allow", rule=f"exec({text})"),
+    "its why": lambda text: Proposal(effect="allow", rule="exec(make *)", why=text),
+    "reason": lambda text: Exec(command="make all"),
+}  # fmt: skip
+# Where an end is on the page, and whether a person sees it: no box cuts it off but one that says so, and no edge of the window.
+SEES = """(ends) => {
+    const isCutOff = (node, range) => {
+        const places = [...range.getClientRects()];
+        if (!places.length) return true;
+        for (let box = node.parentElement; box; box = box.parentElement) {
+            const style = getComputedStyle(box);
+            if (style.visibility !== "visible" || Number(style.opacity) === 0) return true;
+            if (style.overflow === "visible" || box === document.body || box === document.documentElement || "more" in box.dataset) continue;
+            const edge = box.getBoundingClientRect();
+            if (places.some((one) => one.bottom > edge.bottom + 1 || one.right > edge.right + 1 || one.left < edge.left - 1)) return true;
+        }
+        return places.some((one) => one.right > document.documentElement.clientWidth + 1 || one.left < -1);
+    };
+    const found = new Set();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode;
+        if (node.parentElement.closest(".unseen")) continue;
+        for (const end of ends) {
+            const at = node.data.indexOf(end);
+            if (at < 0) continue;
+            const range = document.createRange();
+            range.setStart(node, at);
+            range.setEnd(node, at + end.length);
+            if (!isCutOff(node, range)) found.add(end);
+        }
+    }
+    return ends.filter((end) => !found.has(end));
+}"""
+# What reaches over an edge: the page over the window, or text over a box that neither grows nor says that there is more.
+OVERFLOWS = """() => [...document.querySelectorAll("body, body *")].filter((one) => {
+    if (one.matches(".unseen, .skip, input, select, textarea, option, svg *, svg") || one.closest(".unseen") || !one.checkVisibility()) return false;
+    const page = document.documentElement;
+    if (page.scrollWidth > page.clientWidth && one.getBoundingClientRect().right > page.clientWidth + 1) return true;
+    if (getComputedStyle(one).overflow === "visible" || "more" in one.dataset) return false;
+    const isAtItsEnd = one.scrollHeight - one.clientHeight - one.scrollTop <= 2; // as a terminal is
+    return !isAtItsEnd || one.scrollWidth > one.clientWidth + 2;
+}).map((one) => one.outerHTML.slice(0, 160))"""
+
+
+def ask(site: Site, text: str) -> dict[str, Request]:
+    """A request for each field, in a session of its own, so that none is in the other's way; those that wait, by the end of the field."""
+    asked = {}
+    for number, (field, make) in enumerate(FIELDS.items()):
+        site.parts.sessions.add(f"s{number}")
+        end = f"end-{number}-of-it"
+        hiding = text.replace("{end}", end)
+        reason = hiding[-1900:] if field == "reason" else ""  # the agent's door takes 2,000 characters
+        request = site.ask(
+            make(hiding), session_id=f"s{number}", reason=reason, origin="workspace" if field == "path" else "agent_api"
+        )
+        if status(request) == "pending":
+            asked[end] = request
+    return asked  # fmt: skip
+
+
+async def nothing_is_cut_off(page: Page, ends: list[str]) -> None:
+    await page.evaluate(SHOWN)
+    assert await page.evaluate(SEES, ends) == []
+    assert await page.evaluate(OVERFLOWS) == []
+
+
+async def steady(card: Locator) -> None:
+    await expect(card).not_to_have_attribute("data-settling", "all")
+    await expect(card).not_to_have_attribute("data-settling", "keys")
+
+
+async def press_approve(site: Site, page: Page, request: Request) -> bool:
+    """Press Approve of a card; whether that unfolded its text, with nothing answered, instead of approving it."""
+    card = page.locator(f"#request-{request.id}")
+    folds = await card.locator("[data-unfold]").all()
+    for button in folds:
+        assert "more" in await button.inner_text()
+    await steady(card)
+    await card.locator("footer [data-key=a]:visible").click()
+    if not folds:
+        assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
+        return False
+    await expect(card.locator("[data-folded]")).to_have_count(0)
+    await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
+    assert status(site.parts.gate.get(request.id)) == "pending"
+    return True
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+async def test_each_end_is_in_view_and_what_is_folded_is_unfolded_first(
+    site: Site, context: BrowserContext, how: str
+) -> None:
+    asked = ask(site, HOSTILE[how])
+    assert len(asked) >= 10
+    page = await opened(context, site)
+    for window in WINDOWS.values():
+        await page.set_viewport_size(window)  # type: ignore[arg-type]
+        await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(asked))
+        await nothing_is_cut_off(page, list(asked))
+    await press_approve(site, page, next(iter(asked.values())))
+    await nothing_is_cut_off(page, [])
+
+
+async def test_whichever_field_is_folded_the_first_press_shows_it(site: Site, page: Page) -> None:
+    asked = ask(site, HOSTILE["short lines"])
+    await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(asked))
+    for request in asked.values():
+        assert await press_approve(site, page, request), request.action
+        assert not await press_approve(site, page, request)
+    await nothing_is_cut_off(page, [])
+
+
+async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
+    request = site.ask(Exec(command="make" + " x" * 1500 + " the-end"))
+    card = page.locator(f"#request-{request.id}")
+    await expect(card).to_be_visible()
+    await page.keyboard.press("j")
+    for key in ("A", "t", "a"):
+        await steady(card)
+        await page.keyboard.press(key)
+        if key != "a":  # a rule is looked at first; nothing was answered
+            await expect(card.locator("form.rule-form")).to_be_visible()
+            await steady(card)
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
+            await page.reload()
+            await page.keyboard.press("j")
+    await expect(card.locator("[data-folded]")).to_have_count(0)
+    await expect(card.locator("[data-role=action]")).to_contain_text(" x" * 1500)
+    assert status(site.parts.gate.get(request.id)) == "pending"
+    await steady(card)
+    await page.keyboard.press("a")
+    assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
+
+
+async def test_a_folded_text_is_not_approved_with_all_of_its_kind(site: Site, page: Page) -> None:
+    plain, other, long = (site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 5000 + " the-end"))
+    section = page.locator('section[data-category="exec"]')
+    await expect(section.locator(".card")).to_have_count(3)
+    await section.get_by_role("button", name="Approve all").click()
+    await expect(page.locator("#confirm-list li")).to_have_count(3)
+    await expect(page.locator("#confirm-list")).to_contain_text("1 is left out: the text is folded")
+    await page.locator("#confirm-yes").click()
+    for request in (plain, other):
+        assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
+    assert status(site.parts.gate.get(long.id)) == "pending"
+
+
+async def test_all_of_a_kind_are_left_out_where_each_is_folded(site: Site, page: Page) -> None:
+    requests = [site.ask(Exec(command=f"make {one} " + "x" * 5000)) for one in ("a", "b")]
+    section = page.locator('section[data-category="exec"]')
+    await expect(section.locator(".card")).to_have_count(2)
+    await section.get_by_role("button", name="Approve all").click()
+    await expect(page.locator("#quietly")).to_contain_text("The text of each is folded")
+    await expect(page.locator("dialog")).not_to_be_visible()
+    assert {status(site.parts.gate.get(one.id)) for one in requests} == {"pending"}
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+async def test_long_names_among_many_files_are_answered_on_their_own(
+    site: Site, context: BrowserContext, window: str
+) -> None:
+    site.parts.gate.handlers.on_ready("filesystem", "workspace", site._apply)
+    ordinary = ask_many(site, [change(site, f"src/{number}.py") for number in range(20)])
+    folder = "漢" * 80 + " " * 40
+    long = [f"{folder}/{'x' * 200}{number}/{'y' * 100}end-{number}-of-it.py" for number in range(2)]
+    hidden = ask_many(site, [change(site, path) for path in long])
+    page = await opened(context, site)
+    await page.set_viewport_size(WINDOWS[window])  # type: ignore[arg-type]
+    card = page.locator("#changes-one")
+    await expect(card.locator("[data-role=sum]")).to_have_text("22 files changed")
+    await expect(card.locator(".careful")).to_contain_text("too long to be shown whole in a list")
+    await nothing_is_cut_off(page, ["end-0-of-it", "end-1-of-it"])
+    # A tick needs the whole name.
+    await steady(card)
+    tick = card.locator(f'[data-tick^="{hidden[0].id}"]')
+    await tick.click()
+    await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
+    await expect(tick).not_to_be_checked()
+    await card.get_by_role("button", name="Approve all").click()
+    await page.locator("#confirm-yes").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("2 files changed")
+    assert {status(site.parts.gate.get(one.id)) for one in ordinary} == {"used"}
+    row = card.locator(f'.careful details[data-file="{hidden[1].id}"]')
+    await row.locator("summary").click(position={"x": 5, "y": 5})
+    await steady(card)
+    await row.get_by_role("button", name="Approve this").click()
+    await expect(row.locator("summary [data-folded]")).to_have_count(0)
+    assert {status(site.parts.gate.get(one.id)) for one in hidden} == {"pending"}
+    await nothing_is_cut_off(page, [])
+    await steady(card)
+    await row.get_by_role("button", name="Approve this").click()
+    assert status(await site.parts.gate.wait(hidden[1].id, PATIENCE_S)) == "used"
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+async def test_no_other_page_cuts_anything_off(site: Site, context: BrowserContext, how: str) -> None:
+    asked = ask(site, HOSTILE[how])
+    text = HOSTILE[how].replace("{end}", "end-of-it")
+    rule = f"exec(ls {'x' * 1500}end-of-it)"
+    site.parts.policies.add_rule("deny", rule, why=text, by="the agent")
+    sessions = site.parts.sessions
+    sessions.add(
+        "evil", "/tmp/project", command=("sh", "-c", text), notices=(text,), model=text[:200], base=text, kind="review"
+    )
+    finding = dict.fromkeys(("severity", "title", "path", "body", "suggestion"), text)
+    sessions.record_review("evil", {"verdict": text, "summary": text, "model": text, "findings": [finding]})
+    sessions.say("evil", text.encode() + b"\n")
+    answered = site.ask(Exec(command=f"echo {text}"), session_id="evil", reason=text[-1900:])
+    site.parts.gate.resolve(answered.id, "denied", by="operator (cli)", reason=text[-1900:])
+    for request in asked.values():
+        site.parts.gate.resolve(request.id, "denied", by="operator (cli)")
+    site.ask(Exec(command=f"echo {text}"), session_id="evil")  # denied again, without a card
+    for path in ("/", "/sessions", "/sessions/evil", "/rules", "/history", "/network"):
+        page = await opened(context, site, path)
+        await page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        if path == "/sessions/evil":
+            await expect(page.locator("#output")).to_contain_text("end-of-it")
+        ends = {"/history": list(asked)}.get(path, []) + (["end-of-it"] if path != "/network" else [])
+        for window in WINDOWS.values():
+            await page.set_viewport_size(window)  # type: ignore[arg-type]
+            await nothing_is_cut_off(page, ends)
+        await page.close()
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+async def test_a_diff_says_its_size_and_what_is_odd(site: Site, context: BrowserContext, window: str) -> None:
+    lines: dict[str, Any] = {
+        "a": "x = 1",
+        "b": "y = 2" + " " * 300 + "; evil()",
+        "c": "z" * 900,
+        "d": "\n" * 60 + "evil()",
+    }
+    request = site.ask_change("a.py", b"x = 0\n", "\n".join(lines.values()).encode() + b"\n")
+    page = await opened(context, site)
+    await page.set_viewport_size(WINDOWS[window])  # type: ignore[arg-type]
+    card = page.locator(f"#request-{request.id}")
+    await expect(card.locator("[data-role=size]")).to_contain_text("lines, 1,")
+    await expect(card).to_contain_text("very long lines: line 3")
+    await expect(card).to_contain_text("runs of blanks: from lines 2, 4 on")
+    # A box that scrolls says so until its end is in view.
+    diff = card.locator(".diff")
+    await expect(diff).to_have_attribute("data-more", "")
+    await nothing_is_cut_off(page, [])
+    await diff.evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
+    await expect(diff).not_to_have_attribute("data-more", "")

@@ -1,0 +1,63 @@
+// Folded text. A press on what is left out shows all of it. Nothing is approved whose text is folded still: the first press on
+// Approve, or its key, unfolds it and says so.
+import { looksNew } from "./steady.js";
+import { quietly } from "./say.js";
+
+const foldsIn = (root) => [...root.querySelectorAll("[data-folded]")];
+export const hasFolds = (root) => root.querySelector("[data-folded]") !== null;
+
+function unfold(fold) {
+  fold.querySelector("[data-short]").remove();
+  fold.querySelector("[data-whole]").hidden = false;
+  delete fold.dataset.folded;
+}
+
+// What a button answers for: a changed file of many, the name of a folder of them, or a card. The whole of many files is no text:
+// what is folded among them isn't approved with the rest.
+function answeredBy(button) {
+  const row = button.closest("details[data-file], details[data-folder]");
+  if (row) return "file" in row.dataset ? row : row.querySelector(":scope > summary");
+  return button.closest(".card:not(.changes), li.tickable");
+}
+
+// Whether there was something to unfold, which a person has to read before they approve.
+function unfoldFirst(button) {
+  const about = answeredBy(button);
+  const folds = about ? foldsIn(about) : [];
+  if (!folds.length) return false;
+  for (const fold of folds) unfold(fold);
+  const card = about.closest(".card");
+  looksNew(card);
+  folds[0].scrollIntoView({ block: "start" });
+  quietly("All of its text is shown now. Read it, then approve.");
+  return true;
+}
+
+// The text of an element as it is shown.
+export function shownText(element) {
+  const copy = element.cloneNode(true);
+  for (const whole of copy.querySelectorAll("[data-whole][hidden]")) whole.remove();
+  return copy.textContent;
+}
+
+export function watchFolds() {
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-unfold]");
+    if (!button) return;
+    event.preventDefault(); // in a line that opens and closes, it does neither
+    const fold = button.closest("[data-folded]");
+    const card = fold.closest(".card");
+    const hadFocus = document.activeElement === button;
+    unfold(fold);
+    if (card) looksNew(card);
+    if (card && hadFocus) card.focus({ preventScroll: true });
+  });
+  document.addEventListener("htmx:confirm", (event) => {
+    if (!("approves" in event.detail.elt.dataset) || !unfoldFirst(event.detail.elt)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  }, true);
+  document.addEventListener("change", ({ target }) => {
+    if (target.matches("[data-tick]") && target.checked && unfoldFirst(target)) target.checked = false;
+  });
+}

@@ -1,0 +1,29 @@
+// Boxes that scroll say so at their lower edge while there is more below: a bar that only shows while it is used is overlooked.
+const BOXES = ".diff, .output, details.record pre, #confirm-list";
+const NEARLY_PX = 2;
+
+function show(box) {
+  box.toggleAttribute("data-more", box.scrollHeight - box.clientHeight - box.scrollTop > NEARLY_PX);
+}
+
+export function watchOverflow() {
+  const seen = new WeakSet();
+  const sizes = new ResizeObserver((entries) => { for (const { target } of entries) show(target); });
+  const find = () => {
+    for (const box of document.querySelectorAll(BOXES)) {
+      if (!seen.has(box)) {
+        seen.add(box);
+        sizes.observe(box);
+        box.addEventListener("scroll", () => show(box), { passive: true });
+      }
+      show(box);
+    }
+  };
+  let isWaiting = false;
+  new MutationObserver(() => {
+    if (isWaiting) return;
+    isWaiting = true;
+    requestAnimationFrame(() => { isWaiting = false; find(); });
+  }).observe(document.body, { childList: true, subtree: true });
+  find();
+}
