@@ -41,7 +41,7 @@ export function mayAnswer(card, event) {
 export function watchSteadiness() {
   for (const card of document.querySelectorAll('.card[data-status="pending"]')) looksNew(card);
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-answer], [data-hunk], [data-tick]");
+    const button = event.target.closest("[data-answer]");
     const card = button && button.closest(".card");
     if (!card || mayAnswer(card, event)) return;
     event.preventDefault();
