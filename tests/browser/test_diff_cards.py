@@ -141,6 +141,7 @@ async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None
     card = cards(page)
     await expect(card).to_have_count(1)
     await page.keyboard.press("j")
+    await expect(page.locator(".card[data-settling]")).to_have_count(0)
     await page.keyboard.press("1")
     await page.keyboard.press("3")
     await page.keyboard.press("3")

@@ -56,6 +56,7 @@ async def test_an_answer_lasts_as_long_as_was_said(
     button = shown.get_by_role("button", name=name, exact=True)
     if key:
         await shown.focus()
+        await expect(page.locator(".card[data-settling]")).to_have_count(0)
         await page.keyboard.press(pressed)
     else:
         await button.click()
@@ -68,6 +69,7 @@ async def test_an_answer_lasts_as_long_as_was_said(
         await expect(button).to_be_focused()
         await page.keyboard.press("Enter")
         await expect(form.locator("input[type=radio]:checked")).to_be_focused()
+    await expect(page.locator(".card[data-settling]")).to_have_count(0)
     await page.keyboard.press("Enter")
     assert await answered(site, request) == ("approved" if effect == "allow" else "denied")
     rule = saved(site)
@@ -90,6 +92,7 @@ async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page
 async def test_the_rules_page_counts_down(site: Site, page: Page, context: BrowserContext) -> None:
     site.ask(connect("api.example.org"), origin="egress")
     await page.locator(".card.network").focus()
+    await expect(page.locator(".card[data-settling]")).to_have_count(0)
     await page.keyboard.press("t")
     await page.get_by_role("button", name="Save the rule and approve").click()
     await expect(page.locator(".card.network [data-role=status]")).to_have_text("approved")
