@@ -38,6 +38,10 @@ class Handlers:
         """What carries out several requests of one session that became ready at once, as all or nothing."""
         self._together[category, origin] = handler
 
+    def is_together(self, request: Request) -> bool:
+        """Whether such requests are carried out as all or nothing where several became ready at once."""
+        return (category_of(request.action), request.origin) in self._together
+
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
         """The task group that they run in; before it is known, what is ready waits for `Gate.offer_ready`."""
         self._tasks = tasks

@@ -11,6 +11,7 @@ from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.change_tree import FEW_CHANGES
 from supervisor.core.file_rules import built_in as protected_names
+from supervisor.errors import ChangedError, GatehouseError
 from supervisor.policy_files import PolicyFiles
 from supervisor.server import rules_view
 from supervisor.server.history_views import record_data
@@ -45,9 +46,11 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
     }
 
 
-def html(template: str, **values: Any) -> Response[str]:
-    """An answer of HTML: what a template makes of these values."""
-    return Response(render(template, **values), media_type=MediaType.HTML)
+def html(template: str, refused: GatehouseError | None = None, /, **values: Any) -> Response[str]:
+    """An answer of HTML: what a template makes of these values. `refused`: what it tells of, since an answer to what wasn't
+    shown is 409 on a page, too; htmx is told to show that (base.html), and only that."""
+    status = 409 if isinstance(refused, ChangedError) else 200
+    return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
 def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from supervisor.core.approvals import IN_PART, Request, explanation, status
 from supervisor.core.changes import PERMISSIONS, name_of
 from supervisor.core.hunks import choose, pieces
 from supervisor.core.text_diff import MOST_TEXT_BYTES, diff
-from supervisor.errors import RefusedError, UserError
+from supervisor.errors import ChangedError, RefusedError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import read_file
@@ -154,9 +154,9 @@ class PartialAnswers:
         if request.session_id != self._session_id:
             raise UserError("this request is another session's", "reload the inbox")
         if fingerprint != request.fingerprint:
-            raise UserError("this is not the request that was shown", "reload the inbox and look again")
+            raise ChangedError.other()
         if status(request) != "pending":
-            raise UserError(f"this request was already {status(request)}", "reload the inbox")
+            raise ChangedError.already(status(request))
         return request, self._effects.action_of(request)
 
     # -- contents (in a thread) ---------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class PartialAnswers:
         old, mode = self._host_file(action)
         shown = {hunk.id: hunk.is_whole for hunk in diff(old, new).hunks}
         if not hunks <= shown.keys():
-            raise UserError("these are not the changes that were shown", "reload the inbox and look again")
+            raise ChangedError("these are not the changes that were shown", "look at the card again, then answer")
         if not all(shown[hunk] for hunk in hunks):
             raise UserError("a change that is too long to be shown can't be chosen", "approve or deny all of them")
         content, redactor = choose(old, new, hunks), self._gate.redactor

@@ -36,14 +36,14 @@ export function watchConfirmations() {
   });
   document.addEventListener("htmx:configRequest", (event) => {
     const button = event.detail.elt;
-    if ("bulk" in button.dataset) event.detail.parameters.ids = button.dataset.ids || "";
+    if ("bulk" in button.dataset) event.detail.parameters.shown = button.dataset.shown || "";
   });
 }
 
 function listed(button) {
   if (!("bulk" in button.dataset)) return [];
   const cards = waitingCards(button.closest("section"));
-  button.dataset.ids = cards.map((card) => card.dataset.request).join(",");
+  button.dataset.shown = cards.map((card) => `${card.dataset.request}:${card.dataset.fingerprint}`).join(",");
   const items = cards.slice(0, MOST_LISTED).map((card) => {
     const text = card.querySelector('[data-role="action"]').textContent;
     const item = line("li", text.length > MOST_CHARS ? `${text.slice(0, MOST_CHARS)}…` : text);
