@@ -143,11 +143,12 @@ async def our_rounds(
             await page.recv()
             asks.append((time.perf_counter() - start) * 1000)
             request_id = json.loads(await posted)["id"]
+            shown = json.dumps({"fingerprint": parts.gate.get(request_id).fingerprint}).encode()
             parked = asyncio.ensure_future(waiter.call("GET", f"/v1/requests/{request_id}?wait=60"))
             while request_id not in parts.queue._waiters:
                 await asyncio.sleep(0)
             start = time.perf_counter()
-            posted = asyncio.ensure_future(operator.call("POST", f"/api/requests/{request_id}/deny", b"{}"))
+            posted = asyncio.ensure_future(operator.call("POST", f"/api/requests/{request_id}/deny", shown))
             await parked
             answers.append((time.perf_counter() - start) * 1000)
             await posted

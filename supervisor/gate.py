@@ -361,8 +361,20 @@ class Gate:
     def _refused(self, request: Request) -> Refused:
         if status(request) == "used":
             return taken(request)
-        remedy = self.repeats.remedy_of(request)
+        remedy = self.remedy_of(request)
         return Refused(why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id)
+
+    def remedy_of(self, request: Request) -> str:
+        """What an agent may do about a request. What rules deny by now (`deny --always`) may not be asked again, whoever denied it."""
+        ruled = self.ruled_out(request)
+        return self.repeats.remedy_of(request) if ruled is None else ruled.remedy
+
+    def ruled_out(self, request: Request) -> Verdict | None:
+        """What the rules say of a request that a person denied, where they deny it, too."""
+        if request.answer != "denied":
+            return None
+        verdict = self.rulings.verdict(self.action_of(request), request.session_id)
+        return verdict if verdict.decision == "deny" else None
 
     def unsettled(self, session_id: str) -> list[Request]:
         """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""

@@ -77,7 +77,11 @@ class ExecBroker:
         except asyncio.CancelledError:
             self._gate.settle(grant, "failed", {"error": "the session ended while the command ran; it was killed"})
             raise
-        self._gate.settle(grant, "done", _outcome(result))
+        problem = _problem(result)
+        if problem:
+            self._gate.settle(grant, "failed", {"error": problem} | _outcome(result))
+        else:
+            self._gate.settle(grant, "done", _outcome(result))
 
     async def _in_tool_sandbox(self, session_id: str, action: Exec) -> ToolResult:
         lent: list[GiveBack] = []
@@ -92,6 +96,11 @@ class ExecBroker:
         finally:
             for give_back in lent:
                 await give_back()
+
+
+def _problem(result: ToolResult) -> str:
+    """Why the command counts as failed; empty where it went well."""
+    return result.killed_why or (f"exit code {result.exit_code}" if result.exit_code else "")
 
 
 def _outcome(result: ToolResult) -> dict[str, object]:

@@ -171,7 +171,7 @@ class AgentCalls:
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
-        remedy = self.parts.gate.repeats.remedy_of(request)
+        remedy = self.parts.gate.remedy_of(request)
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:

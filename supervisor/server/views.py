@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Category, Effect, category_of, title
-from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
+from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, failure, is_settled, status
 from supervisor.core.display import visible
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
+from supervisor.server.action_words import delivery
 from supervisor.server.spend_views import SpendView
 
 
@@ -41,7 +42,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
 
-    `may_always`: whether a rule may be made of the answer (law 9). Times are seconds since the epoch.
+    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what came of
+    a yes, `failure`: why that failed. Times are seconds since the epoch.
     """
 
     id: str
@@ -68,6 +70,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     superseded_by: str | None
     settled: bool
     outcome: dict[str, Any] | None
+    delivery: str
+    failure: str
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +159,8 @@ def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
         superseded_by=request.superseded_by,
         settled=is_settled(request),
         outcome=shown_data(request.outcome, redactor),
+        delivery=shown(delivery(request), redactor),
+        failure=shown(failure(request), redactor),
     )
 
 
