@@ -249,8 +249,7 @@ class Gate:
     async def resolve_as_one(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
-        """Answer all of them in one transaction, and offer together what is approved. `ChangedError`, and nothing was
-        answered, where one isn't pending any more."""
+        """Answer all in one transaction, and offer together what is approved. `ChangedError` where one isn't pending any more."""
         return await self._answers.as_one(self._said(request_ids, answer, reason), by, all_of_them=True)
 
     def _said(self, request_ids: Iterable[str], answer: Answer, reason: str) -> list[Answering]:
@@ -284,9 +283,8 @@ class Gate:
         if status(request) != "pending" or not self.rulings.is_open(request.session_id):
             return None
         verdict = self.rulings.verdict(self.action_of(request), request.session_id)
-        if verdict.decision == "ask":
-            return None
-        return Answering(request.id, "approved" if verdict.decision == "allow" else "denied", verdict.why, verdict.rule)
+        said: Answer = "approved" if verdict.decision == "allow" else "denied"
+        return None if verdict.decision == "ask" else Answering(request.id, said, verdict.why, verdict.rule)
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
@@ -440,8 +438,7 @@ class Gate:
     def _begin_all(
         self, requests: Sequence[Request], *, resumed: bool, lines: Mapping[str, Encoded | None] = NO_LINES
     ) -> dict[str, Grant | Refused]:
-        """Record that effects begin, then give their grants out: a kill in between leaves a line, and no effect. `lines`: those of
-        the record that were encoded before, by id."""
+        """Record that effects begin, then give grants out: a kill between leaves a line, and no effect. `lines`: encoded before."""
         try:
             self.audit.record_all(
                 [("effect_started", lines.get(one.id) or audit_lines.begun(one, resumed=resumed)) for one in requests]
