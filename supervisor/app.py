@@ -201,16 +201,18 @@ class Parts:
         def tool_spec(session_id: str, action: Exec) -> Spec:
             return self.surroundings.tool_spec(self.sessions.get(session_id), action)
 
-        run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy)
-        recorded = RecordedBroker(self.gate)
+        run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts)
+        RecordedBroker(self.gate).register()
         self.surroundings.exec_broker = run
         self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
-        self.gate.handlers.on_ready("git", "agent_api", recorded.carry_out)
-        self.gate.handlers.on_ready("packages", "agent_api", recorded.carry_out)
         self.gate.handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         self.gate.handlers.on_ready("filesystem", "agent_api", self._apply_change)
         self.gate.handlers.on_ready("filesystem", "workspace", self._apply_change)
         self.gate.handlers.on_ready_together("filesystem", "workspace", self._apply_changes)
+
+    async def _with_scripts(self, session_id: str, action: Exec) -> Exec:
+        channel = self.workspace_of(session_id)
+        return action if channel is None else await channel.with_scripts(action)
 
     async def _apply_change(self, request: Request) -> None:
         channel = self.workspace_of(request.session_id)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from supervisor.clock import RealClock
 from supervisor.core.display import visible
 from supervisor.errors import UserError
-from supervisor.terminal import approval_lines, change_lines, changes_answered_line, is_under_way, outcome_line
+from supervisor.terminal import (
+    approval_lines,
+    change_lines,
+    changes_answered_line,
+    is_under_way,
+    outcome_line,
+    rule_preview_lines,
+)
 
 if TYPE_CHECKING:
     from supervisor.client import Client
@@ -151,6 +158,8 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     """A request with what it would change and what became of it, for a person; `with_ways`: and how to approve some of it."""
     request, card = seen["request"], seen["card"]
     lines = [approval_lines(request), f"    status: {outcome_line(request)}"]
+    if seen.get("preview") is not None:
+        lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if card is None:
         facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
         return "\n".join([*lines, *(f"    {name}: {_one(str(value))}" for name, value in facts)])

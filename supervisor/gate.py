@@ -3,8 +3,7 @@
     ask      kill switch -> rules (pure) -> audit record -> Request: allowed, denied or pending
     resolve  the operator's answer to a pending request (never the agent's: no agent route leads here)
     claim    allowed or approved -> Grant, once
-    Grant.use(action)   right before the effect: the action, built anew from what is about to be done, must be the one
-                        that was judged
+    Grant.use(action)   right before the effect: the action, built anew from what would be done, must be the judged one
     settle   what came of it -> audit record
 
 Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries nothing out itself: what became
@@ -83,8 +82,7 @@ class Gate:
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def judge(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What the rules say, recorded. `is_running`: it is part of what was allowed, and no use of its own. Never raises, never
-        asks anybody."""
+        """What the rules say, recorded; asks nobody, never raises. `is_running`: part of what was allowed, no use of its own."""
         verdict = self.rulings.verdict(action, session_id, is_running=is_running)
         return self._on_record(action, session_id, verdict, is_use=not is_running)
 
@@ -253,7 +251,9 @@ class Gate:
         return await self._answers.as_one(self._said(request_ids, answer, reason), by, all_of_them=True)
 
     def _said(self, request_ids: Iterable[str], answer: Answer, reason: str) -> list[Answering]:
-        said = self.redactor.said(reason)[:2000]
+        """`UserError` where a yes to one of them would come to nothing; then none is answered."""
+        said, request_ids = self.redactor.said(reason)[:2000], list(request_ids)
+        self.handlers.check_possible(self.queue.get_all(request_ids) if answer == "approved" else ())
         return [Answering(one, answer, said) for one in request_ids]
 
     async def rejudge_pending(self, by: str) -> list[Request]:

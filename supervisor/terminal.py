@@ -26,6 +26,10 @@ def approval_lines(request: dict[str, Any], left_s: Mapping[str, float] = NOBODY
         f"{request['id']}  {request['category']:<10}  {_one(request['title'])}",
         f"    asked because: {_one(request['why'])}",
     ]
+    if request.get("impossible"):
+        lines.append(f"    can't be approved: {_one(request['impossible'])}")
+    if request.get("width"):
+        lines.append(f"    how wide: {_one(request['width'])}")
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {_one(request['reason'])}")

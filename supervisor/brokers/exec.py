@@ -22,17 +22,22 @@ KEPT_BYTES = 64 * 1024
 
 type SpecFor = Callable[[str, Exec], Spec]
 type GiveBack = Callable[[], Awaitable[None]]
+type WithScripts = Callable[[str, Exec], Awaitable[Exec]]
 type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack]]
 
 
 class ExecBroker:
-    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening sockets served by egress."""
+    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening sockets served by egress; `with_scripts` gives
+    the action with the scripts that it names as they are now."""
 
-    def __init__(self, gate: Gate, sandbox: Sandbox, spec_for: SpecFor, lend_proxy: LendProxy) -> None:
+    def __init__(
+        self, gate: Gate, sandbox: Sandbox, spec_for: SpecFor, lend_proxy: LendProxy, with_scripts: WithScripts
+    ) -> None:
         self._gate = gate
         self._sandbox = sandbox
         self._spec_for = spec_for
         self._lend_proxy = lend_proxy
+        self._with_scripts = with_scripts
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_AT_ONCE))
         self._running: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
 
@@ -47,7 +52,7 @@ class ExecBroker:
                 raise TypeError(f"the exec broker was given {type(action).__name__}")
             # A task of its own, so that the end of the session can cancel it and nothing else.
             async with asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(self._run(grant, action), name=f"exec-{request.id}")
+                running = tasks.create_task(self._run(grant, action, request), name=f"exec-{request.id}")
                 self._running[request.session_id].add(running)
                 running.add_done_callback(self._running[request.session_id].discard)
 
@@ -67,8 +72,11 @@ class ExecBroker:
         self._turns.pop(session_id, None)
         self._running.pop(session_id, None)
 
-    async def _run(self, grant: Grant, action: Exec) -> None:
+    async def _run(self, grant: Grant, action: Exec, request: Request) -> None:
         try:
+            if request.decision == "ask" and (changed := await self._changed(action, request)):
+                self._gate.settle(grant, "failed", changed)
+                return
             grant.use(action)
             result = await self._in_tool_sandbox(grant.session_id, action)
         except GatehouseError as error:
@@ -82,6 +90,16 @@ class ExecBroker:
             self._gate.settle(grant, "failed", {"error": problem} | _outcome(result))
         else:
             self._gate.settle(grant, "done", _outcome(result))
+
+    async def _changed(self, action: Exec, request: Request) -> dict[str, object]:
+        """Of a command that a person was shown: what came of it instead where one of its scripts is another by now. It is asked again."""
+        now = await self._with_scripts(request.session_id, action)
+        if now == action:
+            return {}
+        names = sorted({one.path for one in set(now.scripts) ^ set(action.scripts)})
+        again = self._gate.ask(now, session_id=request.session_id, reason=request.reason, origin=request.origin)
+        said = f"`{'`, `'.join(names)}` changed since the command was shown, so it is asked again as {again.id}"
+        return {"error": said, "asked_again": again.id}
 
     async def _in_tool_sandbox(self, session_id: str, action: Exec) -> ToolResult:
         lent: list[GiveBack] = []

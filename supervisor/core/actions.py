@@ -23,6 +23,7 @@ FileOperation = Literal[PathOperation, "swap"]
 Effect = Literal["allow", "ask", "deny"]
 # What the subject of a move begins with, and of nothing else.
 MOVES = "filesystem-move:"
+_READS = ("GET", "HEAD")
 
 
 def content_hash(data: bytes) -> str:
@@ -30,12 +31,21 @@ def content_hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+class ShownScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A script that a command names, as it was when the command was asked for. `hash` is `content_hash` of it."""
+
+    path: str
+    hash: str
+
+
 class Exec(msgspec.Struct, frozen=True, kw_only=True, tag="exec", tag_field="category", forbid_unknown_fields=True):
-    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root."""
+    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root. `scripts`: those that it names in the
+    private copy (`exec_operands`)."""
 
     command: str
     cwd: str = "."
     timeout_s: float = 120.0
+    scripts: tuple[ShownScript, ...] = ()
 
 
 class FileStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -94,7 +104,8 @@ class Network(
     """Open a connection (`connect`: host and port only) or send one request (`request`: method, scheme, path too).
 
     `host` is as the client wrote it; the engine canonicalises it. `path` includes the query. `sni`, `host_header` and
-    `resolved` are what was seen of them, None or empty where nothing was. `body_hash` is `content_hash` of the body.
+    `resolved` are what was seen of them, None or empty where nothing was. `body_hash` is `content_hash` of the body. `has_body`: more
+    follows the head, or may.
     """
 
     operation: Literal["connect", "request"]
@@ -107,6 +118,7 @@ class Network(
     host_header: str | None = None
     resolved: tuple[str, ...] = ()
     body_hash: str | None = None
+    has_body: bool = False
 
 
 class Git(msgspec.Struct, frozen=True, kw_only=True, tag="git", tag_field="category", forbid_unknown_fields=True):
@@ -163,12 +175,19 @@ class BudgetRaise(
     by: int
 
 
+_SCRIPTS = Exec.__struct_fields__.index("scripts")
 _RESOLVED = Network.__struct_fields__.index("resolved")
+_HAS_BODY = Network.__struct_fields__.index("has_body")
 _TO_B64 = FileChange.__struct_fields__.index("to_b64")
 _STEPS = FileChange.__struct_fields__.index("steps")
 _FOLDERS = FileChange.__struct_fields__.index("folders")
 
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
+
+
+def is_read_with_body(action: Network) -> bool:
+    """Whether it is a GET or HEAD that carries a body: nobody who allows reading expects one."""
+    return action.has_body and (action.method or "").upper() in _READS
 
 
 def category_of(action: Action) -> Category:
@@ -182,13 +201,18 @@ def fingerprint(action: Action) -> str:
 
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
-    led to is evidence for the rules, checked anew each time; what a person approves is the name. And `FileChange.to_b64` where
-    it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
+    led to is evidence for the rules, checked anew each time; what a person approves is the name. And `Network.has_body` where there is
+    none, `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
     fields still is: a field less is another encoding, the first of them is a text, and of the lists `steps` comes first.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
+        if not action.has_body:
+            del fields[_HAS_BODY]
         del fields[_RESOLVED]
+    elif isinstance(action, Exec):
+        if not action.scripts:
+            del fields[_SCRIPTS]
     elif isinstance(action, FileChange):
         if not action.folders:
             del fields[_FOLDERS]
@@ -212,6 +236,8 @@ def subject(action: Action) -> str:
             if action.to is None
             else MOVES + msgspec.json.encode((path, _subject_of(action.to_b64 or action.to))).decode()
         )
+    if isinstance(action, Exec) and action.scripts:  # the same command with another script takes the older one's place
+        action = msgspec.structs.replace(action, scripts=())
     return f"{category_of(action)}:{fingerprint(action)}"
 
 
@@ -244,7 +270,8 @@ def title(action: Action) -> str:
         case Network():
             default = {"http": 80, "https": 443}.get(action.scheme)
             port = "" if action.port == default else f":{action.port}"
-            return f"{action.method} {action.scheme}://{action.host}{port}{action.path}"
+            body = " (with a body)" if is_read_with_body(action) else ""
+            return f"{action.method} {action.scheme}://{action.host}{port}{action.path}{body}"
         case Git():
             words = ["git", action.operation, *action.flags, action.remote or "", *action.refspecs]
             notes = [note for note, is_so in (("forces", action.force), ("deletes", action.delete)) if is_so]

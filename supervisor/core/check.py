@@ -28,7 +28,7 @@ _COMMON = frozenset({"id", "category", "policy", "workspace"})
 _KEYS: dict[str, frozenset[str]] = {
     "exec": frozenset({"command", "cwd", "timeout_s"}),
     "filesystem": frozenset({"operation", "path", "path_b64", "to", "to_b64", "mode", "link_target", "hazards"}),
-    "network": frozenset({"method", "url", "connect", "sni", "host_header", "resolved"}),
+    "network": frozenset({"method", "url", "has_body", "connect", "sni", "host_header", "resolved"}),
     "git": frozenset(
         {"command", "cwd", "operation", "remote", "ref", "refspecs", "force", "delete", "flags", "remotes"}
     ),
@@ -243,7 +243,14 @@ def _network(fields: Mapping[str, Any]) -> Action:
     scheme = cast("Literal['http', 'https']", url.scheme)
     method = _get(fields, "method", str)
     return Network(
-        operation="request", host=url.host, port=url.port, scheme=scheme, method=method, path=url.path, **seen
+        operation="request",
+        host=url.host,
+        port=url.port,
+        scheme=scheme,
+        method=method,
+        path=url.path,
+        has_body=_get(fields, "has_body", bool, False),
+        **seen,
     )
 
 

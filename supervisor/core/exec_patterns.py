@@ -211,8 +211,8 @@ def _covers_word(wanted: PatternWord, word: Word) -> bool:
         return wanted.matches(word.text)
     if word.is_many:
         return word.globs and not word.splits and word.raw != "" and wanted.raw == word.raw
-    if wanted.literal is not None:
-        return False
+    if wanted.literal is not None or "/" in wanted.parts[0]:
+        return False  # below which folder it stays isn't known
     return len(wanted.parts) == 2 and not wanted.parts[1] and word.prefix.startswith(wanted.parts[0])
 
 

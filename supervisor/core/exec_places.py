@@ -77,11 +77,11 @@ def within(path: str, roots: Sequence[str]) -> bool:
 
 
 # Commands that change the folder, and those that run one of them in the same shell.
-_MOVES = frozenset({"cd", "pushd", "popd"})
+MOVES = frozenset({"cd", "pushd", "popd"})
 _SAME_SHELL = frozenset({"command", "builtin", "time", "noglob"})
 
 
-_MAY_MOVE = _MOVES | _SAME_SHELL
+_MAY_MOVE = MOVES | _SAME_SHELL
 
 
 def may_move(commands: Iterable[Command]) -> bool:
@@ -118,7 +118,7 @@ class Places:
         """Whether the command is a `cd` that surely stays inside; where it leads is noted."""
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
-            if words[0].text in _MOVES or (words[0].text in _SAME_SHELL and any(word.text in _MOVES for word in words)):
+            if words[0].text in MOVES or (words[0].text in _SAME_SHELL and any(word.text in MOVES for word in words)):
                 self.get_lost()
             return False
         self.before(command)
@@ -131,8 +131,13 @@ class Places:
             self.get_lost()
             return False
         places = {join(place, target.text) for place in self.sure}
-        if len(places) + len(self.maybe) > 50 or not all(within(place, self.roots) for place in places):
+        if len(places) + len(self.maybe) > 50:
             self.get_lost()
+            return False
+        if not all(within(place, self.roots) for place in places):
+            self.get_lost()
+            self.maybe |= places
+            self.sure |= places
             return False
         self.maybe |= places
         self.sure = places

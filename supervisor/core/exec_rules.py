@@ -20,7 +20,7 @@ import msgspec
 from supervisor.core.exec_commands import ExecCommand, Line, show
 from supervisor.core.exec_index import Entry, ExecRule, Rules
 from supervisor.core.exec_patterns import ExecPattern, compile_pattern, could_touch, covers, might_touch, touches
-from supervisor.core.exec_places import Places, join, normal, outside_words, path_from_root, within
+from supervisor.core.exec_places import MOVES, Places, join, normal, outside_words, path_from_root, within
 from supervisor.core.exec_tables import basename, is_shell_state, program_name, runs_input
 from supervisor.core.exec_wrappers import Payload, Unwrapped
 from supervisor.core.shell import parse
@@ -159,6 +159,8 @@ class LineJudge[K: Hashable]:
                 continue
             places.before(place)
             self.here = frozenset(places.sure)
+            if command.name not in MOVES and not all(within(one, self.roots) for one in self.here):
+                self.problem("a command in a folder that may lie outside of the workspace")
             is_allowed = self.command(command, line, depth, ()) and is_allowed
         self.here = outside
         return is_allowed
@@ -374,10 +376,18 @@ class LineJudge[K: Hashable]:
             self.hold(command, rules, self.denied, "denied")
         if rules := self.ask.touching(command):
             self.hold(command, rules, self.asked, "asked")
-        if command.has_path and (seen := self.from_root(command)) is not None and seen is not command:
+        seen = self.from_root(command) if command.has_path else command
+        if seen is not None and seen is not command:
             # `cd scripts && ./x` is what a rule calls `./scripts/x`.
             self.hold(seen, self.deny.touching(seen), self.denied, "denied")
             self.hold(seen, self.ask.touching(seen), self.asked, "asked")
+        elif command.has_path and seen is None:
+            # `cd /opt/tools && ./x` is `/opt/tools/x`, whatever else it may be.
+            for place in sorted(self.here):
+                there = msgspec.structs.replace(command.words[0], text=join(place, command.words[0].text))
+                meant = ExecCommand((there, *command.words[1:]))
+                self.hold(meant, self.deny.touching(meant), self.denied, "denied")
+                self.hold(meant, self.ask.touching(meant), self.asked, "asked")
 
     def hold(self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
         words = command.words

@@ -203,12 +203,24 @@ def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     """The positions (from 1) of the words that only a rule which spells them out may cover."""
     if len(words) == 1:
         return frozenset()
+    whatever = secret_words(words) | _climbing_words(words)
     program = tables().programs.get(basename(words[0].text))
     if program is None:
-        return secret_words(words)
+        return whatever
     if program.subcommands or program.known:
-        return _opaque_with_subcommand(program, words) | secret_words(words)
-    return _opaque(program, words, 1) | secret_words(words)
+        return _opaque_with_subcommand(program, words) | whatever
+    return _opaque(program, words, 1) | whatever
+
+
+# A part of a path that leads up, also behind an option's name; `a..b` is none.
+_CLIMBS = re.compile(r"(?:\A|[/=:,])\.\.(?:[/:,]|\Z)")
+
+
+def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
+    """The positions of the words with a `..` in their path: they lead out of whatever folder a wildcard stands in."""
+    if not any(".." in word.text for word in words):
+        return frozenset()
+    return frozenset(i for i, word in enumerate(words) if i and ".." in word.text and _CLIMBS.search(word.text))
 
 
 def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
@@ -316,7 +328,7 @@ def _is_opaque(program: Program, word: Word, *, is_first: bool, options_ended: b
 def _could_match(patterns: Sequence[str], word: Word) -> bool:
     """Whether an expansion could make the word match one of the patterns, as far as the start of both tells."""
     for pattern in patterns:
-        head = re.match(r"\^([A-Za-z0-9_:/]*)(?![*?+{|])", pattern)
+        head = re.match(r"\^([A-Za-z0-9_:/-]*)(?![*?+{|])", pattern)
         start = head[1] if head else ""
         if word.splits or word.prefix.startswith(start) or start.startswith(word.prefix):
             return True

@@ -124,9 +124,13 @@ def _facts(action: Network, target: Target) -> list[tuple[str, str]]:
         facts.append(("resolves to", ", ".join(map(_classified, target.resolved))))
     facts.append(("port", str(target.port)))
     if target.path is not None:
-        facts += [("scheme", str(target.scheme)), ("method", str(target.method)), ("path", _path(action, target))]
+        facts += [("scheme", str(target.scheme)), ("method", _method(target)), ("path", _path(action, target))]
     seen = (("TLS names", action.sni), ("Host header", action.host_header))
     return facts + [(what, text) for what, text in seen if text is not None]
+
+
+def _method(target: Target) -> str:
+    return f"{target.method} with a body" if target.is_read_with_body else str(target.method)
 
 
 def _path(action: Network, target: Target) -> str:
@@ -184,6 +188,10 @@ def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> Look:
     if pattern.methods is not None and (method.upper() if broad else method) not in pattern.methods:
         exact = " (methods are compared exactly)" if method.upper() in pattern.methods else ""
         return miss(f"{host}, but {','.join(sorted(pattern.methods))}; here the method is {method}{exact}", far or 1)
+    if not broad and pattern.methods is not None and target.is_read_with_body:
+        return miss(
+            f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone does", far or 1
+        )
     if not broad and target.path.has_empty_segments:
         return miss(f"{host}, but no allow rule covers a path with empty segments (`//`)", far or 1)
     glob = pattern.glob.text if pattern.glob is not None else ""

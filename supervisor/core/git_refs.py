@@ -66,7 +66,9 @@ _READ_HARMLESS = {
 }
 _DELETES = re.compile(r"\+?:.")
 _GLOBAL_HARMLESS = frozenset({"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"})
-_BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
+# What looks like a blank is in no ref: of two names that look the same one is another branch. U+2800 is Braille's blank.
+_BAD_REF = re.compile(r"[\x00-\x20\x7f\s\u2800~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z")
+_BLANK = re.compile(r"[\x00-\x20\x7f\s\u2800]")
 # Remotes that are no other machine: what they name is run or read here.
 RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
 MAX_ROUGH_WORDS = 500
@@ -301,7 +303,7 @@ def _ref(text: str, action: Git) -> Ref:
     if colon and not source:
         return Ref(_kind(name), name, name, force=force, delete=True)
     if colon and _branch(source) != name:
-        if source != "HEAD" and re.search(r"[\x00-\x20\x7f]", source):
+        if source != "HEAD" and _BLANK.search(source):
             raise ValueError(f"`{text}` is not a valid refspec")
         return Ref("mapping", name, f"{_branch(source)}:{name}", source=_branch(source), force=force)
     return Ref(_kind(name), name, name, force=force, delete=action.delete)

@@ -253,7 +253,8 @@ def _sought(action: Git) -> Iterator[_Sought]:
         texts = {action.operation, action.remote or ""}
         if ref is not None:
             texts |= {*_spellings(ref.name), ref.text}
-        yield _Sought(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), frozenset(texts))
+        folded = frozenset(map(str.casefold, texts))
+        yield _Sought(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), folded)
 
 
 def _rough(action: Git) -> Iterator[_Sought]:
@@ -274,7 +275,7 @@ def _anchor(pattern: GitPattern) -> str:
     """What some text starts with wherever a deny or ask rule touches: the operation, or what the last word names."""
     words = pattern.words
     word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
-    return word.partition("*")[0]
+    return word.partition("*")[0].casefold()
 
 
 def why_unread(action: Git) -> str | None:
@@ -396,10 +397,11 @@ def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[
     if pattern.is_bare:
         return True
     operation, remote = action.operation, action.remote or ""
-    refs = _spellings(ref.name) | {ref.text} if ref is not None else set()
-    words = pattern.words
+    # A file system that folds case takes `MAIN` for `main`, here or at the other end.
+    refs = {one.casefold() for one in (_spellings(ref.name) | {ref.text})} if ref is not None else set()
+    words, last = pattern.words, pattern.words[-1].casefold()
     if len(words) == 1:
-        is_branch = operation == "push" and any(fits(words[0], one) for one in refs)
+        is_branch = operation == "push" and any(fits(last, one) for one in refs)
         return fits(words[0], operation) or is_branch
     if not fits(words[0], operation):
         return False
@@ -408,8 +410,8 @@ def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[
         rest = [word for word in words[1:] if not is_star(word)]
         return all(any(fits(word, one) for one in given) for word in rest)
     if len(words) == 2:
-        return fits(words[1], remote) or is_star(words[1]) or any(fits(words[1], one) for one in refs)
-    return (fits(words[1], remote) or not remote) and (is_star(words[2]) or any(fits(words[2], one) for one in refs))
+        return fits(words[1], remote) or is_star(last) or any(fits(last, one) for one in refs)
+    return (fits(words[1], remote) or not remote) and (is_star(last) or any(fits(last, one) for one in refs))
 
 
 def _spellings(name: str) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from supervisor.core import git_refs, globs
-from supervisor.core.actions import Action, FileChange, Git, Network, Packages
+from supervisor.core.actions import Action, FileChange, Git, Network, Packages, is_read_with_body
 from supervisor.core.hosts import as_address, canonical_host
 from supervisor.core.paths import canonical
 from supervisor.core.suggest import suggest
@@ -80,6 +80,8 @@ def _network(action: Network) -> Iterator[Option]:
         yield Option(f"network({shown}{port})", SPELLED_OUT, 2)
         return
     path = normalise_path(action.path or "/")
+    if is_read_with_body(action):
+        return
     if path.ambiguous or path.has_empty_segments or not _PLAIN_URL_PATH.match(path.text):
         return
     port = "" if action.port == DEFAULT_PORTS.get(action.scheme) else f":{action.port}"

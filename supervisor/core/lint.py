@@ -82,6 +82,14 @@ def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
     return Report(tuple(findings), tuple(notes))
 
 
+def adds_nothing(policy: Policy, rule: Rule, now: float) -> Finding | None:
+    """Why one of the policy's rules says nothing, or nothing new, None where it does."""
+    files = policy.judge_for("filesystem")
+    assert isinstance(files, FileJudge)
+    others = [one for one in policy.rules if one.category == rule.category and not _has_expired(one, now)]
+    return _Superfluous(others, policy, files.protected).finding(rule)
+
+
 def _finding(kind: Kind, rule: Rule, what: str, remedy: str, by: str = "") -> Finding:
     return Finding(
         kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source, line=rule.line, what=what,

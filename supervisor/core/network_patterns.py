@@ -4,7 +4,7 @@
 
 Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists, addresses that need naming, and
 verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 443; no empty path segments), *broad* for deny and ask
-(every port that isn't named otherwise, every reading of a path, in any case).
+(every port that isn't named otherwise, every reading of a path, in any case, with a body or without).
 """
 
 import difflib
@@ -37,7 +37,10 @@ _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port
 
 
 class Target(NamedTuple):
-    """Where an action goes, canonical. `method`, `scheme` and `path` are None for a connection."""
+    """Where an action goes, canonical. `method`, `scheme` and `path` are None for a connection.
+
+    `is_read_with_body`: a GET or HEAD that carries something, which no list of methods covers.
+    """
 
     host: str
     address: Address | None
@@ -46,6 +49,7 @@ class Target(NamedTuple):
     scheme: str | None = None
     path: Path | None = None
     resolved: tuple[Address, ...] = ()
+    is_read_with_body: bool = False
 
 
 class NetworkPattern(NamedTuple):
@@ -100,6 +104,8 @@ class NetworkPattern(NamedTuple):
             return False
         method = target.method or ""
         if self.methods is not None and (method.upper() if broad else method) not in self.methods:
+            return False
+        if not broad and self.methods is not None and target.is_read_with_body:
             return False
         if not broad:
             return not target.path.has_empty_segments and self.glob.matches(target.path.text[1:])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import Action, Effect, Network
+from supervisor.core.actions import Action, Effect, Network, is_read_with_body
 from supervisor.core.hosts import (
     LIFTABLE,
     Address,
@@ -32,6 +32,9 @@ _METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _EVERY_PATH = "**"
 _SCHEMES = frozenset(DEFAULT_PORTS)
 _SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
+_BODY_REMEDY = (
+    "send it without a body or by POST, or ask the operator for a rule that names the host or every method (`*`)"
+)
 _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
 
 
@@ -226,6 +229,8 @@ class NetworkJudge(Judge[_Seen]):
         """The verdict on a connection or a request."""
         target = seen.target
         rules = self._index.matching(target, context)
+        if target.is_read_with_body and not rules:
+            seen = seen._replace(refusal=seen.refusal or self._refusal_of_body(target, context), is_plain=False)
         if seen.is_plain and (rules or target.method is not None):
             return verdict_of(rules, (), "network", mode)
         matches = Matches(rules, seen.forced)
@@ -244,6 +249,14 @@ class NetworkJudge(Judge[_Seen]):
         if target.method is None and not (matches.deny or matches.ask or matches.allow):
             return self._looked_into(target, context) or verdict
         return verdict
+
+    def _refusal_of_body(self, target: Target, context: Context) -> tuple[str, str] | None:
+        """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one without go."""
+        rules = self._index.matching(target._replace(is_read_with_body=False), context)
+        if not rules:
+            return None
+        lead = min(rule.text for rule in rules)
+        return f"{lead} covers a {target.method}, and this one has a body", _BODY_REMEDY
 
     def _looked_into(self, target: Target, context: Context) -> Verdict | None:
         """A connection for which only URL rules exist may be opened: it is decrypted, and each request is judged."""
@@ -358,7 +371,9 @@ def target_of(action: Network) -> Target:
     if not action.method or not _METHOD.match(action.method) or action.scheme not in ("http", "https"):
         raise ValueError("a request needs a method, and http or https")
     path = normalise_path(action.path or "/")
-    return Target(host, as_address(host), action.port, action.method, action.scheme, path, resolved)
+    return Target(
+        host, as_address(host), action.port, action.method, action.scheme, path, resolved, is_read_with_body(action)
+    )
 
 
 def _address(text: str) -> Address:

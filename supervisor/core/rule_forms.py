@@ -13,7 +13,7 @@ from typing import NamedTuple
 from supervisor.core import exec_rules
 from supervisor.core.actions import Effect, Packages
 from supervisor.core.exec_candidates import quote
-from supervisor.core.exec_patterns import ExecPattern, PatternWord, compile_pattern, touches
+from supervisor.core.exec_patterns import ExecPattern, PatternWord
 from supervisor.core.exec_tables import basename, is_shell_state, tables
 from supervisor.core.exec_wrappers import unwrap
 from supervisor.core.file_rules import Protected
@@ -27,7 +27,6 @@ from supervisor.core.packages import items_of, managers, risky_flags
 from supervisor.core.rule_containment import Compiled
 from supervisor.core.shell_words import ASSIGNMENT, Word
 from supervisor.core.tables import table
-from supervisor.core.verdicts import Rule
 from supervisor.core.words import is_star
 
 # A network of more addresses than this has many owners.
@@ -154,7 +153,7 @@ def wide(rule: Compiled) -> Remark | None:
         return None
     match rule.rule.category:
         case "exec":
-            return runs_anything(rule.pattern) or _crosses_folders(rule.rule, rule.pattern)
+            return runs_anything(rule.pattern) or _crosses_folders(rule.pattern)
         case "filesystem":
             return _wide_path(rule.pattern)
         case "network":
@@ -198,28 +197,17 @@ def runs_anything(pattern: ExecPattern) -> Remark | None:
     return None
 
 
-def _crosses_folders(rule: Rule, pattern: ExecPattern) -> Remark | None:
-    """A `*` inside of a word that looks like a path: it crosses `/`, so it reaches other folders, and `..`."""
+def _crosses_folders(pattern: ExecPattern) -> Remark | None:
+    """A `*` behind the beginning of a name: it crosses `/`, so it reaches into other folders. Behind a folder it stays below that."""
     name = basename(pattern.words[0].literal or "")
     if name in table("wide_rules")["not_paths"]:
         return None
     at = next((i for i, word in enumerate(pattern.words) if i and _looks_like_a_path(word)), 0)
-    if not at or _keeps_below(rule, pattern, at):
+    if not at or "/" in pattern.words[at].parts[0]:
         return None
     word = pattern.words[at].raw
     remedy = f"spell the path out, or write `exec({name} *)` where any file will do"
-    if pattern.words[at].parts[0].endswith("/"):
-        remedy = f"add an exception for `{word}..*`, or {remedy}"
-    return Remark(f"has `{word}`, where `*` crosses `/` and `..`: it is no folder's limit", remedy)
-
-
-def _keeps_below(rule: Rule, pattern: ExecPattern, at: int) -> bool:
-    """Whether the word names a folder, and an exception takes the way out of it away."""
-    if not pattern.words[at].parts[0].endswith("/"):
-        return False
-    words = [Word("".join(word.parts) if word.literal is None else word.literal) for word in pattern.words]
-    words[at] = Word("../x".join(pattern.words[at].parts))
-    return any(touches(compile_pattern(one), words) for one in rule.exceptions)
+    return Remark(f"has `{word}`, where `*` crosses `/`: it is no folder's limit", remedy)
 
 
 def _looks_like_a_path(word: PatternWord) -> bool:

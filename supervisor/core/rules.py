@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import Action, Category, Effect, Network, category_of
+from supervisor.core.actions import Action, Category, Effect, Network, Proposal, category_of
 from supervisor.core.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict, by_mode
 
@@ -233,8 +233,10 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
         if policy.is_deny_all:
             return Verdict("deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file")
         category = category_of(action)
-        if category == "sandbox":
-            return Verdict("ask", "a change of the policy is always asked", sticky=True)
+        if isinstance(action, Proposal):
+            from supervisor.core.proposals import judge
+
+            return judge(policy, action, context.now)
         if category == "budget":
             return Verdict("ask", "a limit of the budget is reached", sticky=True)
         return policy.verdict(category, action, context)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core import git_refs, globs, packages
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, is_read_with_body
 from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
 from supervisor.core.paths import canonical
 from supervisor.core.policy_text import policy_from_data
@@ -88,7 +88,8 @@ def _network(action: Network) -> Iterator[Candidate]:
     if action.operation == "request" and action.path is not None:
         rule = _url_rule(action, shown)
         if rule:
-            yield Candidate(label, rule, default=False, explains="only requests of this method below this path")
+            which = "requests of every method" if is_read_with_body(action) else "only requests of this method"
+            yield Candidate(label, rule, default=False, explains=f"{which} below this path")
         label = "narrow"
     yield Candidate(label, f"network({shown}{port})", default=not is_wide, explains=f"everything at {host}")
     if is_wide:
@@ -107,7 +108,8 @@ def _url_rule(action: Network, host: str) -> str:
     folder = path.text.rpartition("/")[0]
     below = f"{folder}/**" if folder else path.text
     port = "" if action.port == DEFAULT_PORTS.get(action.scheme) else f":{action.port}"
-    return f"network({action.method} {action.scheme}://{host}{port}{below})"
+    methods = "*" if is_read_with_body(action) else action.method
+    return f"network({methods} {action.scheme}://{host}{port}{below})"
 
 
 def _filesystem(action: FileChange) -> Iterator[Candidate]:

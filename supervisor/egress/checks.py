@@ -134,6 +134,12 @@ def connect(request: Head, host: str, port: int) -> str | None:
     return why
 
 
+def says_body(fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+    """Whether the headers speak of a body that isn't empty."""
+    said = {name.lower(): value for name, value in fields}
+    return b"transfer-encoding" in said or said.get(b"content-length", b"0").strip(b"0 \t") != b""
+
+
 def head(request: Head) -> str | None:
     """Whether the head can be read in one way only."""
     if not (request.is_http2 or request.http_version in SPOKEN):

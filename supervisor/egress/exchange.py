@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mitmproxy import flow as mitm_flow
+from mitmproxy import http
 
 from supervisor.core.actions import Network
 from supervisor.core.model_errors import ModelError
@@ -32,6 +33,7 @@ class Exchange:
 
     set by `layers`
         authority       how the client wrote the target, which mitmproxy forgets: read by `guard`
+        has_body        whether anything follows its head, by what the head says or by how it ends: read by `guard`
         in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy: read by `guard`
         gave_up         whether its client ended it before its end, or the supervisor as if it had: read by `guard` and `meter`
     set by `guard`
@@ -53,6 +55,7 @@ class Exchange:
     """
 
     authority: str = ""
+    has_body: bool = False
     in_tunnel: bool = False
     gave_up: bool = False
     is_allowed: bool = False
@@ -76,3 +79,8 @@ def of(flow: mitm_flow.Flow) -> Exchange:
     if found is None:
         found = flow.metadata[_KEY] = Exchange()
     return found
+
+
+def is_open_ended(request: http.Request) -> bool:
+    """Whether nothing says how long the body will be."""
+    return "transfer-encoding" in request.headers or (request.is_http2 and "content-length" not in request.headers)

@@ -139,7 +139,7 @@ class Guard:
             self._take_back(flow, state, connection, wrong)
             return
         held = state.must_be_whole or held_bodies.of(flow) is not None
-        if _is_open_ended(flow) and not (held or flow.request.stream):
+        if exchange.is_open_ended(flow.request) and not (held or flow.request.stream):
             # Passed on as it comes: the client may wait for an answer to its first piece (gRPC) before it sends the next.
             flow.request.stream = True
         if connection.session.keep_bodies and not is_upgrade:
@@ -374,6 +374,7 @@ class Guard:
             sni=flow.client_conn.sni if state.in_tunnel else None,
             host_header=(said[0] if said else head.authority)[:255] or None,
             resolved=pin.addresses if pin is not None else (),
+            has_body=state.has_body,
         )
 
     def _let_through(
@@ -474,12 +475,6 @@ def _let_leave(flow: http.HTTPFlow, state: Exchange, connection: Connection) -> 
     state.down.room = connection.down
     if not flow.request.is_http2:  # of which each stream waits by itself (`http2`)
         state.up.room = connection.up
-
-
-def _is_open_ended(flow: http.HTTPFlow) -> bool:
-    """Whether nothing says how long the body will be."""
-    headers = flow.request.headers
-    return "transfer-encoding" in headers or (flow.request.is_http2 and "content-length" not in headers)
 
 
 def _head(flow: http.HTTPFlow, state: Exchange) -> checks.Head:

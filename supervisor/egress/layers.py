@@ -25,6 +25,7 @@ from mitmproxy.proxy.layers.http import DropStream, GetHttpConnection, HttpLayer
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
+    RequestHeaders,
     RequestProtocolError,
     ResponseData,
     ResponseEndOfMessage,
@@ -36,6 +37,7 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.model_errors import ModelError
 from supervisor.egress import exchange, held_bodies
+from supervisor.egress.checks import says_body
 from supervisor.egress.client_hello import HelloError, HelloReader
 from supervisor.egress.ends import MOST_DROPPED_BYTES
 from supervisor.egress.http1 import BoundedHttp1Server
@@ -78,6 +80,7 @@ class GuardedStream(HttpStream):
 
     refused = False
     drained_bytes = 0
+    _has_body = True
 
     def __init__(self, context: Context, stream_id: int) -> None:
         super().__init__(context, stream_id)
@@ -152,6 +155,10 @@ class GuardedStream(HttpStream):
         exchange.of(self.flow).is_cut = True
         yield commands.CloseConnection(self.context.client)
 
+    def state_wait_for_request_headers(self, event: events.Event) -> layer.CommandGenerator[None]:
+        self._has_body = not (isinstance(event, RequestHeaders) and event.end_stream)
+        yield from super().state_wait_for_request_headers(event)
+
     def check_invalid(self, request: bool) -> layer.CommandGenerator[bool]:
         if not request:
             return (yield from self._check_invalid_answer())
@@ -162,6 +169,7 @@ class GuardedStream(HttpStream):
         # mitmproxy forgets right after this how the client wrote the target.
         state = exchange.of(self.flow)
         state.authority = self.flow.request.authority
+        state.has_body = self._has_body or says_body(self.flow.request.headers.fields)
         state.in_tunnel = self.mode is HTTPMode.transparent
         return False
 

@@ -25,7 +25,7 @@ from supervisor.core.model_errors import (
 )
 from supervisor.core.numbers import whole_number
 from supervisor.core.usage import Usage, UsageReader
-from supervisor.egress import exchange, held_bodies
+from supervisor.egress import checks, exchange, held_bodies
 from supervisor.egress.codings import readable_only
 from supervisor.egress.held_bodies import HeldBodies
 from supervisor.egress.looks import Look, look_at, said_by
@@ -191,9 +191,8 @@ class Meter:
 
 def _may_have_body(flow: http.HTTPFlow) -> bool:
     """By its head: in HTTP/2 none has to say so."""
-    headers = flow.request.headers
-    is_unsaid = flow.request.is_http2 and "content-length" not in headers
-    return is_unsaid or "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+    is_unsaid = flow.request.is_http2 and "content-length" not in flow.request.headers
+    return is_unsaid or checks.says_body(flow.request.headers.fields)
 
 
 def _path(flow: http.HTTPFlow) -> str:

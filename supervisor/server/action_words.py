@@ -79,6 +79,8 @@ def details(action: Action) -> list[tuple[str, str]]:
     match action:
         case Exec():
             found = [("runs in", _folder(action.cwd)), ("at most", format_duration(action.timeout_s))]
+            named = ", ".join(one.path for one in action.scripts)
+            found += [("approving covers", f"{named} as it is now: asked again once it changed" if named else "")]
         case Network():
             covers = (
                 "every request of this one connection that no rule speaks of" if action.operation == "connect" else ""

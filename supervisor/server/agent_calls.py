@@ -18,7 +18,7 @@ from supervisor.core.approvals import is_settled, status
 from supervisor.core.changes import name_fields
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import State, remaining_s, state
-from supervisor.errors import NotFoundError, RefusedError
+from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.server.agent_bodies import (
     WORKSPACE,
     DeleteBody,
@@ -91,7 +91,9 @@ class AgentCalls:
             raise TooManyRequestsException("this session asks too often", headers={"Retry-After": "1"})
 
     async def exec(self, data: ExecBody) -> approvals.Request:
-        return self._ask(Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s), data.reason)
+        action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
+        workspace = self.parts.workspace_of(self._session_id)
+        return self._ask(action if workspace is None else await workspace.with_scripts(action), data.reason)
 
     async def packages(self, data: PackagesBody) -> approvals.Request:
         return self._ask(packages_action(data), data.reason)
@@ -100,6 +102,8 @@ class AgentCalls:
         return self._ask(git_action(data), data.reason)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
+        if self.parts.redactor.said(data.rule) != data.rule:
+            raise UserError("the proposed rule holds a secret", "propose one without it")
         return self._ask(Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
 
     async def write(self, data: WriteBody) -> approvals.Request:
@@ -172,6 +176,8 @@ class AgentCalls:
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
         remedy = self.parts.gate.remedy_of(request)
+        if status(request) == "pending" and (why := self.parts.gate.handlers.why_impossible(request)):
+            remedy = f"{why}: do without it, and say in your last words what is left to do"
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:

@@ -56,8 +56,8 @@ async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSO
         request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
     )
     return PartView(
-        request=operator_request(done.part, parts.redactor),
-        rest=None if done.rest is None else operator_request(done.rest, parts.redactor),
+        request=operator_request(done.part, parts),
+        rest=None if done.rest is None else operator_request(done.rest, parts),
         taken=done.taken,
         hunks=done.hunks,
     )

@@ -58,7 +58,7 @@ async def merge(request: AnyRequest, request_id: FromPath[str], data: JSONBody[M
     workspace = _workspace(parts, parts.gate.get(request_id))
     mark = shown_by(data.fingerprint)
     made = await workspace.apply_merge(request_id, data.merged, by=caller(request).name, fingerprint=mark)
-    return operator_request(made, parts.redactor)
+    return operator_request(made, parts)
 
 
 @post("/api/requests/{request_id:str}/give-host", status_code=200)
@@ -67,7 +67,7 @@ async def give_host(request: AnyRequest, request_id: FromPath[str], data: JSONBo
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
     denied = await workspace.give_host(request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint))
-    return operator_request(denied, parts.redactor)
+    return operator_request(denied, parts)
 
 
 # -- parts of the page -------------------------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Suggestio
     request = parts.gate.get(request_id)
     if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
         return []
+    if effect == "allow" and parts.gate.handlers.why_impossible(request):
+        return []
     found = []
     for candidate in suggest(parts.gate.action_of(request)):
         try:
@@ -170,6 +172,8 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
     category = category_of(request.action)
     if category == "sandbox":
         raise UserError("a change of the policy is always asked", "answer it once")
+    if effect == "allow" and (why := parts.gate.handlers.why_impossible(request)):
+        raise UserError(f"a rule that allows this would come to nothing: {why}", "deny it, or leave it")
     named = parse_rule(rule, effect).category
     if is_bare(rule):
         raise UserError(f"`{rule}` matches everything", "name what it is about, or add it on the Rules page")

@@ -191,7 +191,7 @@ class Live:
             status=self.status(),
             pending_ids=queue.pending_ids_but(list(changes), now=now),
             changes=[ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()],
-            requests=[operator_request(request, self._parts.redactor) for request in pending],
+            requests=[operator_request(request, self._parts) for request in pending],
             sessions=[self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)],
         )
 
@@ -306,7 +306,7 @@ class Live:
 
     def _tell_request(self, request: Request) -> None:
         if self._clients:
-            self.publish(RequestChanged(request=operator_request(request, self._parts.redactor)))
+            self.publish(RequestChanged(request=operator_request(request, self._parts)))
             self.status_changed()
 
     def _session_changed(self, session: Session) -> None:

@@ -163,7 +163,7 @@ def list_requests(
         found = parts.queue.ready(session_id)
     else:
         found = parts.queue.newest(limit) if session_id is None else parts.queue.of_session(session_id, limit)
-    return [operator_request(one, parts.redactor) for one in found[:limit]]
+    return [operator_request(one, parts) for one in found[:limit]]
 
 
 @get("/api/requests/{request_id:str}", sync_to_thread=False)
@@ -177,7 +177,9 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     if isinstance(card, ChangeCard):
         card = without_secrets(card, parts)
     return RequestDetail(
-        request=operator_request(found, parts.redactor), card=shown_data(msgspec.to_builtins(card), parts.redactor)
+        request=operator_request(found, parts),
+        card=shown_data(msgspec.to_builtins(card), parts.redactor),
+        preview=rule_previews.of_proposal(parts, found),
     )
 
 
@@ -208,7 +210,7 @@ async def _answer(request: AnyRequest, request_id: str, given: Answer, data: Ans
     if done.rule_id is not None:
         live_of(request).policy_changed()
     return AnsweredView(
-        request=operator_request(done.request, parts.redactor),
+        request=operator_request(done.request, parts),
         rule_id=done.rule_id,
         saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
         also=await _views(parts, done.also[:MOST_ALSO]),
@@ -218,7 +220,7 @@ async def _answer(request: AnyRequest, request_id: str, given: Answer, data: Ans
 
 async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
     """In turns: a view takes a third of a millisecond."""
-    return [operator_request(one, parts.redactor) async for part in slices(requests, IN_TURN) for one in part]
+    return [operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part]
 
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)

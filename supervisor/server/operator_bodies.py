@@ -6,6 +6,7 @@ import msgspec
 
 from supervisor.core.actions import Category, Effect
 from supervisor.core.approvals import Answer
+from supervisor.server.rule_previews import RulePreview
 from supervisor.server.views import OperatorRequest
 
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -69,10 +70,11 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`card` is what the workspace knows of a changed file: its diff, and whether it still applies."""
+    """`card` is what the workspace knows of a changed file: its diff, and whether it still applies. `preview` is of a proposed rule."""
 
     request: OperatorRequest
     card: Any
+    preview: RulePreview | None
 
 
 class HeldDenied(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,9 @@ from supervisor.core.duration import format_duration
 from supervisor.server import action_words
 from supervisor.server.change_views import change
 from supervisor.server.parts import Parts
+from supervisor.server.rule_previews import of_proposal
 from supervisor.server.time_words import clock_text
-from supervisor.server.views import may_always
+from supervisor.server.views import may_always, width_of
 
 # Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
 MOST_CARDS = 60
@@ -47,6 +48,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
     category = category_of(request.action)
     session = parts.sessions.get(request.session_id)
     text = redact(title(request.action))
+    width = width_of(request.action) if current == "pending" else ""
     has_change = current == "pending" and isinstance(request.action, FileChange)
     is_now = has_change and (budget is None or budget.is_left())
     return {
@@ -55,8 +57,14 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "label": action_words.LABELS[category],
         "asks": action_words.asks(request.action),
         "title": text,
-        "warnings": [*action_words.warnings(request.action), *_text_warnings(text), *_problems(request, redact)],
-        "details": [(label, redact(value)) for label, value in action_words.details(request.action)],
+        "warnings": [
+            *action_words.warnings(request.action),
+            *([("how wide", redact(width))] if width else []),
+            *_text_warnings(text),
+            *_problems(request, redact),
+        ],
+        "details": [(label, redact(value)) for label, value in action_words.details(request.action)]
+        + (_proposed(parts, request, budget) if width else []),
         "status": current,
         "status_word": _status_word(request),
         "status_class": "bad" if failure(request) else _STATUS_CLASS.get(current, ""),
@@ -65,6 +73,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         "reason": "" if _problems(request, redact) else redact(request.reason),
         "rule": redact(request.rule or ""),
         "may_always": may_always(request),
+        "impossible": parts.gate.handlers.why_impossible(request),
         "sticky_why": _sticky_why(request),
         "asked_times": request.asked_times,
         "asked_at": request.asked_at,
@@ -92,7 +101,12 @@ def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
     for request in requests[:MOST_CARDS]:
         cards[category_of(request.action)].append(card(parts, request, budget))
     return [
-        {"category": category, "label": action_words.LABELS[category], "cards": found}
+        {
+            "category": category,
+            "label": action_words.LABELS[category],
+            "cards": found,
+            "may_approve": not parts.gate.handlers.why_not(category, "agent_api"),
+        }
         for category, found in cards.items()
     ]
 
@@ -135,6 +149,23 @@ def _about(request: Request) -> str:
 def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str, str]]:
     problem = problem_of(request.reason, request.origin)
     return [("not possible", redact(problem))] if problem else []
+
+
+def _proposed(parts: Parts, request: Request, budget: Budget | None) -> list[tuple[str, str]]:
+    """What a proposed rule would have answered before, and what it would answer now."""
+    if budget is not None and not budget.is_left():
+        return [("on record", "not counted: there are too many cards at once")]
+    seen = of_proposal(parts, request)
+    if seen is None:
+        return []
+    waiting = f"{seen.waiting.count}: {'; '.join(seen.waiting.titles)}" if seen.waiting.count else ""
+    against = "; ".join(seen.against.titles)
+    said = [
+        ("on record", seen.summary),
+        ("of these you had answered otherwise", against),
+        ("waiting, answered by it", waiting),
+    ]
+    return [(label, value) for label, value in said if value]
 
 
 def _text_warnings(text: str) -> list[tuple[str, str]]:

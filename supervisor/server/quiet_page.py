@@ -68,7 +68,7 @@ def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest
     """Let what was denied be asked again at once, in whichever words: the denials that no longer stand. They stay denied themselves."""
     parts = parts_of(request)
     found = decisions.lift_denial(parts, request_id, by=caller(request).name)
-    return [operator_request(one, parts.redactor) for one in found]
+    return [operator_request(one, parts) for one in found]
 
 
 def handlers() -> list[ControllerRouterHandler]:

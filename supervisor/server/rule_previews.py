@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from supervisor.core.actions import Effect, title
+from supervisor.core.actions import Effect, Proposal, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.history import Past, is_redacted
 from supervisor.core.policy_text import merge, parse_rule, policy_from_data
@@ -16,6 +16,7 @@ from supervisor.core.preview import Group, Preview, preview, relevant, sentence
 from supervisor.core.refusals import is_by_policy
 from supervisor.core.rules import Policy, Rule
 from supervisor.core.sessions import Session
+from supervisor.errors import PolicyError
 from supervisor.policy_files import PolicyFiles
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown
@@ -58,6 +59,17 @@ def of_rule(parts: Parts, effect: Effect, text: str, *, leaving_out: str = "") -
         past=past,
         against=past.against,
     )
+
+
+def of_proposal(parts: Parts, request: Request) -> RulePreview | None:
+    """For the rule that a waiting request proposes; None where it proposes none, or one that can't be used any more."""
+    action = request.action
+    if status(request) != "pending" or not isinstance(action, Proposal):
+        return None
+    try:
+        return of_rule(parts, action.effect, action.rule, leaving_out=request.id)
+    except PolicyError:
+        return None
 
 
 def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]:

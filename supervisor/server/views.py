@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Category, Effect, category_of, title
+from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
 from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, failure, is_settled, status
 from supervisor.core.display import visible
+from supervisor.core.policy_text import parse_rule
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
+from supervisor.errors import PolicyError
 from supervisor.server.action_words import delivery
+from supervisor.server.parts import Parts
 from supervisor.server.spend_views import SpendView
 
 
@@ -43,7 +46,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
 
     `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what came of
-    a yes, `failure`: why that failed. Times are seconds since the epoch.
+    a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words; else empty.
+    `impossible`: why it can't be approved, empty where it can. Times are seconds since the epoch.
     """
 
     id: str
@@ -60,6 +64,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
     reason: str
     may_always: bool
+    width: str
+    impossible: str
     asked_at: float
     asked_times: int
     hold_until: float | None
@@ -110,6 +116,18 @@ def may_always(request: Request) -> bool:
     return status(request) == "pending" and not request.sticky and category_of(request.action) != "sandbox"
 
 
+def width_of(action: Action) -> str:
+    """How wide a proposed rule is, in words; empty for everything else, and for what is no rule."""
+    if not isinstance(action, Proposal):
+        return ""
+    from supervisor.core.rule_width import width
+
+    try:
+        return width(parse_rule(action.rule, action.effect))
+    except PolicyError:
+        return ""
+
+
 def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     """For the agent's door."""
     current = status(request)
@@ -132,8 +150,9 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     )
 
 
-def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
+def operator_request(request: Request, parts: Parts) -> OperatorRequest:
     """For the operator's door."""
+    redactor = parts.redactor
     return OperatorRequest(
         id=request.id,
         session_id=request.session_id,
@@ -149,6 +168,8 @@ def operator_request(request: Request, redactor: Redactor) -> OperatorRequest:
         remedy=shown(request.remedy, redactor),
         reason=shown(request.reason, redactor),
         may_always=may_always(request),
+        width=shown(width_of(request.action), redactor),
+        impossible=parts.gate.handlers.why_impossible(request),
         asked_at=request.asked_at,
         asked_times=request.asked_times,
         hold_until=request.hold_until,

@@ -15,14 +15,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import msgspec
 import structlog
 
-from supervisor.core.actions import content_hash
+from supervisor.core.actions import Exec, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.change_card import ChangeCard
 from supervisor.core.changes import name_of
 from supervisor.core.conflict_card import ConflictCard
 from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
+from supervisor.core.exec_operands import operands
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.gate import Gate
 from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
@@ -38,6 +40,7 @@ from supervisor.workspace.large_snapshots import LargeSnapshots
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.overlay_facts import read_facts
 from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
+from supervisor.workspace.scripts import scripts_in
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.undo import Undo
 from supervisor.workspace.watch import Watcher, at_rest_s
@@ -290,6 +293,12 @@ class WorkspaceChannel:
         """See `AgentChanges.move`."""
         async with self._turn:
             return await (await self._open()).agent.move(path, to, reason)
+
+    async def with_scripts(self, action: Exec) -> Exec:
+        """A command with the scripts that it names, as they are in the private copy now."""
+        wanted = operands(action.command, action.cwd)
+        found = await asyncio.to_thread(scripts_in, (await self._open()).sides.copy, wanted) if wanted else ()
+        return msgspec.structs.replace(action, scripts=found)
 
     def card(self, request: Request) -> ChangeCard:
         """See `card_of`."""

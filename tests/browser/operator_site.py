@@ -60,6 +60,9 @@ class SampleWorkspace:
                 return new.data[:limit_bytes]
         return None
 
+    async def with_scripts(self, action: Exec) -> Exec:
+        return action
+
     def card(self, request: Request) -> ChangeCard:
         assert isinstance(request.action, FileChange)
         old, new, is_stale = self.sides[request.fingerprint]

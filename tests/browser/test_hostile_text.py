@@ -1,5 +1,6 @@
 """What an agent writes stays text, wherever a page shows it. `Watch` fails a test for any dialog, error or foreign request."""
 
+import re
 from typing import Any
 
 import pytest
@@ -56,7 +57,9 @@ async def test_requests(site: Site, page: Page, payload: str) -> None:
         site.ask(Git(operation="push", remote="origin", refspecs=(payload,), flags=(payload,)), reason=payload),
         site.ask(Packages(manager="pip", operation="install", names=(payload,), flags=(payload,)), reason=payload),
         site.ask(Proposal(effect="allow", rule=f"exec({payload})", why=payload), reason=payload),
+        site.ask(Proposal(effect="allow", rule=f"filesystem(docs/{re.sub(r'[][*?()/]|[^ -~]', '', payload)})", why=payload), reason=payload),
     ]  # fmt: skip
+    assert status(asked[-1]) == "pending"
     waiting = [request for request in asked if status(request) == "pending"]
     assert waiting
     await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(waiting))

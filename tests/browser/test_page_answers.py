@@ -151,6 +151,9 @@ async def test_nothing_that_must_be_asked_offers_always(site: Site, page: Page) 
         await expect(shown.get_by_role("button", name="Approve", exact=True)).to_be_visible()
         await expect(shown.get_by_role("button", name="Always")).to_have_count(0)
         await expect(shown).to_contain_text("Asked every time:")
+    await expect(page.locator(f"#request-{proposal.id}")).to_contain_text(
+        "how wide: any command that begins with pytest"
+    )
 
 
 async def test_all_of_a_category_are_those_that_were_shown(site: Site, page: Page) -> None:
@@ -258,12 +261,14 @@ async def test_asked_again_is_counted_and_typed_text_stays(site: Site, page: Pag
     assert await shown.get_by_label("Reason for denying").input_value() == "use ninja"
 
 
-async def test_one_of_each_kind_is_shown_and_can_be_approved(site: Site, page: Page) -> None:
+async def test_one_of_each_kind_is_shown_and_can_be_answered(site: Site, page: Page) -> None:
+    """Approved where something carries it out, else denied."""
     requests = fill(site)
     for request in requests:
         shown = page.locator(f"#request-{request.id}")
-        await shown.get_by_role("button", name="Approve", exact=True).click()
-        assert status(await answered(site, request)) in ("approved", "used")
+        is_possible = not site.parts.gate.handlers.why_impossible(request)
+        await shown.get_by_role("button", name="Approve" if is_possible else "Deny", exact=True).click()
+        assert status(await answered(site, request)) in (("approved", "used") if is_possible else ("denied",))
     await expect(page.locator("#nothing")).to_be_visible()
 
 
@@ -299,6 +304,27 @@ async def test_an_audit_log_that_cannot_be_written_is_said(site: Site, page: Pag
     site.app.state["live"].status_changed()
     await expect(page.locator("#banner")).to_contain_text("Nothing is allowed: the audit log can't be written")
     site.parts.audit.failure = None
+
+
+async def test_what_cannot_be_carried_out_has_no_approve_and_no_key(site: Site, page: Page) -> None:
+    push = site.ask(Git(operation="push", remote="origin", refspecs=("feature/x",)))
+    installs = [site.ask(Packages(manager="pip", operation="install", names=(name,))) for name in ("six", "attrs")]
+    for request, why in ((push, "doesn't carry out pushes"), (installs[0], "doesn't carry out installs")):
+        shown = page.locator(f"#request-{request.id}")
+        await expect(shown.locator("[data-role=impossible]")).to_contain_text(why)
+        await expect(shown.get_by_role("button", name="Approve")).to_have_count(0)
+        await expect(shown.get_by_role("button", name="Deny", exact=True)).to_be_visible()
+        await expect(shown.get_by_role("group", name="Allow by a rule that lasts")).to_have_count(0)
+        await expect(shown.get_by_role("group", name="Deny by a rule that lasts")).to_be_visible()
+        await shown.focus()
+        for key in ("a", "A", "t", "s"):
+            await page.keyboard.press(key)
+    section = page.locator('section[data-category="packages"]')
+    await expect(section.get_by_role("button", name="Approve all")).to_have_count(0)
+    await section.get_by_role("button", name="Deny all").click()
+    await page.locator("#confirm-yes").click()
+    assert status(await answered(site, installs[1])) == "denied"
+    assert status(site.parts.gate.get(push.id)) == "pending"
 
 
 async def test_a_dangerous_push_is_marked(site: Site, page: Page) -> None:

@@ -48,6 +48,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
         method=_some,
         path=_some,
         body_hash=_some,
+        has_body=st.booleans(),
     ),
     st.builds(
         Git, operation=_words, remote=_some, refspecs=_tuples, force=st.booleans(), delete=st.booleans(), flags=_tuples
@@ -99,6 +100,10 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
             Network(operation="request", host="h", port=8080, scheme="http", method="GET", path="/x"),
             "GET http://h:8080/x",
         ),
+        (
+            Network(operation="request", host="h", port=443, scheme="https", method="GET", path="/x", has_body=True),
+            "GET https://h/x (with a body)",
+        ),
         (Git(operation="push", remote="origin", refspecs=("main",), force=True), "git push origin main (forces)"),
         (Packages(manager="npm", operation="install", names=("a",), flags=("-D",)), "npm install -D a"),
         (Proposal(effect="allow", rule="exec(ls)"), "allow exec(ls)"),
@@ -122,6 +127,12 @@ def test_an_action_from_before_renames_had_other_names_is_the_same_still() -> No
     move = FileChange(operation="rename", path="a", to="b", before="x", after="x")
     assert fingerprint(move) == "207185ea65e608a2255e376372d3910a26607672d0955f34b2ac025d165f4e2d"
     assert fingerprint(msgspec.structs.replace(move, to_b64="Yg==")) != fingerprint(move)
+
+
+def test_a_request_from_before_bodies_were_told_is_the_same_still() -> None:
+    get = Network(operation="request", host="a.example", port=443, scheme="https", method="GET", path="/")
+    assert fingerprint(get) == "e7418e24a2740d2a631fcfbd32d74489d672583bd3114318d1edff51655cffa7"
+    assert fingerprint(msgspec.structs.replace(get, has_body=True)) != fingerprint(get)
 
 
 def test_a_move_is_about_both_of_its_paths() -> None:

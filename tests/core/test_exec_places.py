@@ -145,3 +145,25 @@ def test_an_opaque_argument_is_not_covered_either() -> None:
 def test_a_program_of_the_workspace_is_not_known_where_execdir_runs_it() -> None:
     assert judged("find . -exec ./run a ';'", "find *", "./run *").decision == "allow"
     assert judged("find . -execdir ./run a ';'", "find *", "./run *").decision is None
+
+
+def test_of_more_folders_than_can_be_told_apart_none_is_known() -> None:
+    many = "; ".join(f"cd d{n}" for n in range(60))
+    assert judged(f"{many}; rm a").decision is None
+    assert judged("cd d0; cd d1; rm a").decision == "allow"
+
+
+def test_a_command_that_runs_elsewhere_is_never_allowed_and_deny_rules_know_where() -> None:
+    found = judged("cd /opt && rm a", "cd *", "rm *")
+    assert (found.decision, found.never_allow) == (None, True)
+    assert "may lie outside of the workspace" in found.why
+    deny = [("tools", compile_pattern("/opt/tools/* *"))]
+    for line in (
+        "cd /opt/tools && ./x y",
+        "cd /opt; cd tools && ./x y",
+        "cd /opt && tools/x y",
+        "cd /opt && tools/../tools/x y",
+    ):
+        told = judge(line, ".", allow=(), ask=(), deny=deny, workspace_roots=("/w",))
+        assert told.decision == "deny", line
+    assert judge("cd /opt/other && ./x y", ".", allow=(), ask=(), deny=deny, workspace_roots=("/w",)).decision is None

@@ -62,7 +62,7 @@ MISSES = [
     (Exec(command="find . -delete"), "exec(find *)", "no wildcard covers `-delete`"),
     (Exec(command="git log $X"), "exec(git log *)", "no wildcard covers `$X`"),
     (Exec(command="ls x$Y z"), "exec(ls * z)", "what it becomes isn't known before it runs"),
-    (Exec(command="rm ../x"), "exec(rm {workspace})", "`../x` may lie outside of the workspace"),
+    (Exec(command="rm ../x"), "exec(rm {workspace})", "no wildcard covers `../x`"),
     (Exec(command="./git log"), "exec(git log *)", "`./git` isn't the system's `git`"),
     (Exec(command="$X log"), "exec(git log *)", "the name of the command holds an expansion"),
     (Exec(command="ls"), "exec(git log *)", "is about another program, `git`"),
@@ -345,3 +345,17 @@ def test_the_keys_of_the_data_are_stable() -> None:
     assert list(data["suggestions"][0]) == ["part", "rule", "label", "explains"]
     assert data["not_looked_at"] == {"git": 1}
     assert json.loads(json.dumps(data)) == data
+
+
+def test_a_get_with_a_body_is_told_which_rules_cover_one() -> None:
+    read = Network(
+        operation="request", host="a.example.com", port=443, scheme="https", method="GET", path="/a/b", has_body=True
+    )
+    rule = "network(GET https://a.example.com/a/**)"
+    found = told(read, rule)
+    assert (found.outcome, found.distance) == ("missed", 1)
+    assert found.why == "names the host, but no list of methods covers a GET with a body; `*` or the host alone does"
+    seen = explain(policy_from_data({"allow": [rule]}), read, **ARGUMENTS)
+    assert ("method", "GET with a body") in seen.facts
+    assert (seen.verdict.decision, seen.basis) == ("deny", "forced")
+    assert "network(* https://a.example.com/a/**)" in [one.rule for one in seen.suggestions]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -197,7 +198,7 @@ def test_a_naive_evaluator_agrees_on_files(lists: dict[str, list[str]], mode: Ef
 
 @given(
     PATTERN_LISTS["network"], st.sampled_from(EFFECTS), HOSTS, st.sampled_from([80, 443, 8443]),
-    st.sampled_from([(None, None), ("GET", "/a/b"), ("POST", "/a"), ("GET", "/"), ("POST", "/a/b/c")]),
+    st.sampled_from([(None, None), ("GET", "/a/b"), ("POST", "/a"), ("GET", "/"), ("POST", "/a/b/c"), ("GET+", "/a/b"), ("POST+", "/a")]),
 )  # fmt: skip
 def test_a_naive_evaluator_agrees_on_hosts(
     lists: dict[str, list[str]], mode: Effect, host: str, port: int, request: tuple[str | None, str | None]
@@ -208,7 +209,10 @@ def test_a_naive_evaluator_agrees_on_hosts(
     if method is None:
         action = Network(operation="connect", host=host, port=port)
     else:
-        action = Network(operation="request", host=host, port=port, scheme="https", method=method, path=path)
+        action = Network(
+            operation="request", host=host, port=port, scheme="https", method=method.rstrip("+"), path=path
+        )
+        action = msgspec.structs.replace(action, has_body=method.endswith("+"))
     verdict = judge(policy, action)
     assert verdict.decision == naive_verdict("network", lists, mode, (host, port, method, path)), verdict
 

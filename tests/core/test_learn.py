@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from supervisor.core import learn as learning
@@ -421,3 +422,8 @@ def test_a_remote_that_a_session_did_not_know_is_no_reason_for_a_rule() -> None:
 def test_git_actions_without_a_remote_are_not_learned() -> None:
     assert rules(approved(*[Git(operation="push", refspecs=("feature/x",))] * 3)) == []
     assert rules(approved(*[Packages(manager="nothing", operation="install", names=("x",))] * 3)) == []
+
+
+def test_no_rule_is_learned_from_a_get_with_a_body() -> None:
+    read = msgspec.structs.replace(request("/simple/x"), has_body=True)
+    assert options(read) == ()

@@ -15,10 +15,12 @@ def connection(host: str, port: int = 443, *resolved: str) -> Target:
     return Target(name, as_address(name), port, resolved=tuple(map(ipaddress.ip_address, resolved)))
 
 
-def request(method: str, url: str) -> Target:
+def request(method: str, url: str, *, body: bool = False) -> Target:
     parts = split_url(url)
     name = canonical_host(parts.host)
-    return Target(name, as_address(name), parts.port, method, parts.scheme, normalise_path(parts.path))
+    is_read = body and method in ("GET", "HEAD")
+    path = normalise_path(parts.path)
+    return Target(name, as_address(name), parts.port, method, parts.scheme, path, is_read_with_body=is_read)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,13 @@ def request(method: str, url: str) -> Target:
         ("GET https://api.example.com/%5Bab]%3f?", request("GET", "https://api.example.com/%5Bab%5D%3Fx"), True, True),
         ("GET https://api.example.com/%5Bab]", request("GET", "https://api.example.com/a"), False, False),
         ("api.example.com", request("GET", "https://api.example.com/a"), True, True),
+        # What is read carries nothing, but where every request may go.
+        ("GET,HEAD https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), False, True),
+        ("GET,HEAD https://api.example.com/**", request("HEAD", "https://api.example.com/a", body=True), False, True),
+        ("POST https://api.example.com/**", request("POST", "https://api.example.com/a", body=True), True, True),
+        ("* https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), True, True),
+        ("https://api.example.com/**", request("GET", "https://api.example.com/a", body=True), True, True),
+        ("api.example.com", request("HEAD", "https://api.example.com/a", body=True), True, True),
     ],
 )
 def test_a_pattern_matches_narrowly_to_allow_and_broadly_to_deny(

@@ -108,6 +108,40 @@ def test_an_ambiguous_path_is_asked_under_any_rule() -> None:
     assert "an encoded slash" in found.why
 
 
+def read(method: str = "GET", path: str = "/a/x", **seen: Any) -> Network:
+    whole = {"scheme": "https", "has_body": True, **seen}
+    return Network(operation="request", host="api.example.com", port=443, method=method, path=path, **whole)
+
+
+READING = "network(GET,HEAD https://api.example.com/a/**)"
+
+
+@pytest.mark.parametrize("mode", ["ask", "allow", "deny"])
+def test_a_get_with_a_body_is_refused_where_a_rule_lets_one_without_go(mode: str) -> None:
+    for method in ("GET", "HEAD"):
+        found = verdict(read(method), allow=[READING], modes={"network": mode})
+        assert (found.decision, found.rule) == ("deny", None)
+        assert found.why == f"{READING} covers a {method}, and this one has a body"
+        assert "by POST" in found.remedy
+        assert verdict(read(method, has_body=False), allow=[READING], modes={"network": mode}).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "rule", ["network(api.example.com)", "network(* https://api.example.com/a/**)", "network(*.example.com)"]
+)
+def test_a_rule_for_the_host_or_for_every_method_covers_a_get_with_a_body(rule: str) -> None:
+    assert verdict(read(), allow=[READING, rule]).decision == "allow"
+    assert verdict(read(), allow=[READING], ask=[rule]).decision == "ask"
+    assert verdict(read(), allow=[READING, rule], deny=[READING]).decision == "deny"
+
+
+def test_a_get_with_a_body_of_which_no_rule_speaks_is_up_to_the_mode() -> None:
+    for path, action in (("/b", read(path="/b")), ("PURGE", read("PURGE"))):
+        assert verdict(action, allow=[READING]).decision == "ask", path
+    private = read(resolved=("10.0.0.5",))
+    assert verdict(private, allow=[READING]).why == f"{READING} covers a GET, and this one has a body"
+
+
 CLOSING = st.sampled_from(
     ["* https://{}/**", "* *://{}/**", "GET https://{}/**", "* https://{}/a/**", "{}", "{}:8443", "* https://{}:443/**"]
 )

@@ -22,8 +22,6 @@ WIDE = [
     ("exec(ls*)", "any program"),
     ("exec(py* *)", "any program"),
     ("exec(cat src*)", "`*` crosses `/`"),
-    ("exec(cat src/*)", "`*` crosses `/`"),
-    ("exec(bash scripts/* *)", "`*` crosses `/`"),
     ("filesystem(**)", "every file"),
     ("filesystem(*)", "every file"),
     ("filesystem(**/*)", "every file"),
@@ -51,6 +49,7 @@ def test_a_rule_that_is_wider_than_it_looks_is_named(rule: str, why: str) -> Non
 
 
 NARROW = [
+    "exec(cat src/*)", "exec(bash scripts/* *)", "exec(pytest tests/unit_* -q)",
     "exec(git *)", "exec(npm run *)", "exec(find *)", "exec(ls *)", "exec(pytest *)", "exec(python -m pytest *)", "exec(make test)",
     "exec(bash scripts/build.sh)", "exec(* --version)", "exec(./scripts/* *)", "exec(npm run test:*)",
     "exec(git push origin feature/*)", "exec(make docker-*)", "exec(ls --color=*)", "exec(rm {workspace})", "exec(node server.js *)",
@@ -101,15 +100,6 @@ def test_a_rule_for_a_shell_is_not_wide_as_it_lets_nothing_run_that_could_not_wi
 @pytest.mark.parametrize("rule", [rule for rule, _ in WIDE])
 def test_a_stricter_rule_may_be_as_wide_as_it_likes(effect: str, rule: str) -> None:
     assert lint(policy_from_data({effect: [rule]}), None, 0.0).findings == ()
-
-
-def test_an_exception_may_keep_a_wildcard_below_its_folder() -> None:
-    kept = {"rule": "exec(cat src/*)", "except": ["exec(cat src/*..*)"]}
-    assert lint(policy_from_data({"allow": [kept]}), None, 0.0).findings == ()
-    other = {"rule": "exec(cat src/*)", "except": ["exec(cat src/secret)"]}
-    assert len(lint(policy_from_data({"allow": [other]}), None, 0.0).findings) == 1
-    sibling = {"rule": "exec(cat src*)", "except": ["exec(cat src*..*)"]}
-    assert len(lint(policy_from_data({"allow": [sibling]}), None, 0.0).findings) == 1, "`src-secret` isn't below `src`"
 
 
 @pytest.mark.parametrize("rule", ["exec(*)", "packages(*)"])

@@ -1,5 +1,6 @@
 """Which rules "always" offers, and when it offers none."""
 
+import msgspec
 import pytest
 
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
@@ -38,6 +39,10 @@ def write(path: str) -> FileChange:
         (
             request("/repos/me/x?y=1"),
             ["network(*.example.com)", "network(GET https://api.example.com/repos/me/**)", "network(api.example.com)"],
+        ),
+        (
+            msgspec.structs.replace(request("/x/y"), has_body=True),
+            ["network(*.example.com)", "network(* https://api.example.com/x/**)", "network(api.example.com)"],
         ),
         (request("/", "example.com"), ["network(example.com)", "network(GET https://example.com/)"]),
         (request("/a b/c", "example.com"), ["network(example.com)"]),

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 
 def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject: object) -> str:
-    """`subject`: a path, or (host, port, method, path) with method None for a connection."""
+    """`subject`: a path, or (host, port, method, path) with method None for a connection; behind a method a `+` says that there is a body."""
     if category == "network" and _is_closed(lists.get("deny", []), subject):
         return "deny"
     for effect in ("deny", "ask", "allow"):
@@ -22,6 +22,10 @@ def naive_verdict(category: str, lists: dict[str, list[str]], mode: str, subject
                 hit = _network(pattern, subject, broad=effect != "allow")
             if hit:
                 return effect
+    if category == "network" and (subject[2] or "").endswith("+"):  # type: ignore[index]
+        host, port, method, path = subject  # type: ignore[misc]
+        if naive_verdict(category, lists, "ask", (host, port, method.rstrip("+"), path)) == "allow":
+            return "deny"
     if category == "network" and subject[2] is None:  # type: ignore[index]
         host, port, _, _ = subject  # type: ignore[misc]
         if any(
@@ -58,6 +62,10 @@ def _network(pattern: str, subject: tuple[str, int, str | None, str | None], *, 
         return False
     if not methods:
         return True
+    if method is not None and method.endswith("+"):
+        method = method.rstrip("+")
+        if not broad and method == "GET" and methods != "*":
+            return False
     if method is None or (methods != "*" and method not in methods.split(",") and path is not None):
         return False
     return path is None or _path(glob.split("/"), path[1:].split("/"))

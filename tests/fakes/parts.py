@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
-from supervisor.core.actions import FileChange, content_hash
+from supervisor.brokers.recorded import RecordedBroker
+from supervisor.core.actions import Exec, FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
 from supervisor.core.conflict_card import ConflictCard
@@ -180,6 +181,9 @@ class FakeWorkspace:
         action = FileChange(operation="rename", path=path, to=to, before=same, after=same)
         return self._gate.ask(action, session_id=self._session_id, reason=reason)
 
+    async def with_scripts(self, action: Exec) -> Exec:
+        return action
+
     def card(self, request: Request) -> Any:
         return {"diff": "-old\n+new\n"}
 
@@ -248,6 +252,7 @@ class FakeParts:
                 self.sessions.add(name)
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
+        RecordedBroker(self.gate).register()
 
     def _open(self, session: Session) -> None:
         self.gate.rulings.open_session(session)

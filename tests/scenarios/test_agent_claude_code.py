@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
+from supervisor.core.policy_text import parse_policy
 from supervisor.core.sessions import Session
+from supervisor.settings import ROOT
 from tests.fakes.claude_code import FINAL_WORDS, claude_binary, claude_command, claude_script
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.supervised import StartSupervisor, Supervised
@@ -145,3 +147,32 @@ async def test_a_denied_edit_stays_away_from_the_host(
         assert {"src/app.py", "ran.txt"} <= {request.action.path for request in denied}  # type: ignore[union-attr]
         merged = running.parts.settings.sessions_dir / session.id / "merged"
         assert not merged.exists() or (merged / "src/app.py").read_text() == NEW_TEXT
+
+
+# The session tells the CLI to keep to itself; here it may try what it likes.
+TALKATIVE = ("--settings", json.dumps({"env": {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": ""}}))
+
+
+async def test_it_runs_well_where_its_telemetry_is_denied(
+    start_supervisor: StartSupervisor, model: MessagesServer, workspace: Path
+) -> None:
+    """By the rules that are shipped, and without a question."""
+    default = parse_policy((ROOT / "policy/default.yaml").read_text(), "default")
+    denied = [rule.text for rule in default.of("network", "deny")]
+    rules = "  - filesystem(src/*)\ndeny:\n  - filesystem(ran.txt)\n" + "".join(f'  - "{text}"\n' for text in denied)
+    opened = "  - network(POST https://api.anthropic.com/v1/messages)\n  - network(127.0.0.1:443)\n"
+    text = policy(model, opened + rules)
+    async with start_supervisor(
+        text,
+        names={MODEL_HOST: ("127.0.0.1",), "api.anthropic.com": ("127.0.0.1",)},
+        anthropic_api_key=KEY,
+        anthropic_base_url=f"http://{MODEL_HOST}:{model.port}",
+    ) as running:
+        session = await running.start(workspace, *claude_command(str(BINARY)), *TALKATIVE)
+        session = await running.ended(session)
+        check_the_work(running, model, session)
+        assert (workspace / "src/app.py").read_text() == NEW_TEXT
+        tried = running.audit("verdict_given", session=session.id, category="network", verdict="deny")
+        print("TRIED", [(r["action"], r["rule"]) for r in tried], [r.action for r in running.requests(session)])
+        assert {record["rule"] for record in tried} & set(denied)
+        assert not [one for one in running.requests(session) if one.origin == "egress"], "nobody was asked"

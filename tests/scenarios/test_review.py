@@ -70,7 +70,9 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         assert all(request.reason for kind, found in waiting.items() for request in found if kind != "network")
         running.approve(waiting["sandbox"][0])
         running.approve(waiting["filesystem"][0])
-        running.approve(waiting["packages"][0])
+        with pytest.raises(UserError, match="doesn't carry out installs"):
+            running.approve(waiting["packages"][0])
+        running.deny(waiting["packages"][0], "do it by hand")
         running.deny(waiting["git"][0], "not today")
         running.deny(waiting["network"][0])
         log, python = sorted(waiting["exec"], key=lambda request: "python3" in request.action.command)  # type: ignore[union-attr]
@@ -82,7 +84,7 @@ async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_whe
         assert session.exit_code == 0, running.story()
         assert "second" in (await running.done(log))["stdout"]
         assert "hello from the tool sandbox" in (await running.done(python))["stdout"]
-        assert (await running.done(waiting["packages"][0]))["carried_out"] is False
+        assert status(running.parts.gate.get(waiting["packages"][0].id)) == "denied"
         assert status(running.parts.gate.get(waiting["git"][0].id)) == "denied"
         assert "exec(git log *)" in (running.parts.settings.data_dir / "policy.yaml").read_text()
         notes = (changed / "REVIEW_NOTES.md").read_text()
