@@ -132,7 +132,7 @@ def request_text(seen: dict[str, Any]) -> str:
 
 def _facts(card: dict[str, Any]) -> list[str]:
     """What isn't text: notes, types, sizes, hashes, modes."""
-    found = [_one(note) for note in card["notes"]]
+    found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
     for name, lines in card["flags"].items():
         if lines:
             found.append(f"warning: {_SAID[name]}, in line {', '.join(map(str, lines))}")

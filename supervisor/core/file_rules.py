@@ -6,7 +6,7 @@ wildcard, and a hazard (a link, a device, a set-uid or newly executable bit, a n
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,8 +16,8 @@ from supervisor.core.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.globs import check as check_glob
 from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.prefixes import FEW, Prefixes
+from supervisor.core.protected_names import built_in
 from supervisor.core.repositories import LEAVE_APART, WORKSPACE_ITSELF
-from supervisor.core.tables import table
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine, verdict_of
 from supervisor.errors import PolicyError
 
@@ -61,13 +61,6 @@ def tidy(pattern: str) -> str:
     if pattern in ("*", "**"):
         return pattern
     return "/".join(segment for segment in pattern.split("/") if segment not in ("", ".")) or "**"
-
-
-@cache
-def built_in() -> dict[str, dict[str, str]]:
-    """The table of protected names: `deny` and `ask`, each name with its why."""
-    data: dict[str, dict[str, str]] = table("protected")
-    return data
 
 
 class _Entry:

@@ -68,8 +68,12 @@ class Repositories:
     def _held(self, folder: str, must_look: bool) -> list[Pieces]:
         key = folder, must_look
         if key not in self._accounts:
-            mine = pieces_in(self._sides.copy, folder, must_look=must_look, counts=self._sides.is_of_agent)
-            self._accounts[key] = [pieces_in(self._sides.host, folder, must_look=must_look), mine]
+            self._accounts[key] = [pieces_in(self._sides.host, PIECES, folder, must_look=must_look)]
+            # INVARIANT: an overlay is asked for nothing but what the agent put there: whatever it is asked for it keeps.
+            prefix = f"{folder}/" if folder else ""
+            mine = [leaf for leaf in PIECES if self._sides.is_of_agent(prefix + leaf)]
+            if mine:
+                self._accounts[key].append(pieces_in(self._sides.copy, mine, folder, must_look=must_look))
         return self._accounts[key]
 
 
@@ -112,7 +116,7 @@ class Guard:
         return next((folder for folder in found if folder not in consented), "")
 
     def _held(self, folder: str, must_look: bool) -> list[Pieces]:
-        return [pieces_in(self._root, folder, must_look=must_look)]
+        return [pieces_in(self._root, PIECES, folder, must_look=must_look)]
 
 
 def would_take(folder: str) -> str:
@@ -126,15 +130,14 @@ def shown(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(name_fields(folder)[0] or WORKSPACE_ITSELF for folder in folders)
 
 
-def pieces_in(root: Root, folder: str, *, must_look: bool, counts: Callable[[str], bool] = lambda name: True) -> Pieces:
-    """What a folder of a side holds of `PIECES`, as the side's own disk tells names apart. Unless `must_look`, nothing where there
-    is no HEAD. Only paths that `counts` says yes to are looked at: where an overlay is asked for what isn't there it keeps that."""
+def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:
+    """What a folder of a side holds of these, as the side's own disk tells names apart. Unless `must_look`, nothing where there is
+    no HEAD."""
     found: dict[str, Piece] = {}
-    prefix = f"{folder}/" if folder else ""
     try:
         with root.directory(folder) as fd:
-            for leaf in PIECES:
-                if counts(prefix + leaf) and (piece := piece_at(fd, leaf)) is not None:
+            for leaf in leaves:
+                if (piece := piece_at(fd, leaf)) is not None:
                     found[leaf] = piece
                 elif leaf == HEAD and not must_look:
                     break
