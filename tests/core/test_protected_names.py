@@ -65,10 +65,47 @@ def test_each_entry_says_why_and_who_says_so() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    """src/main.py lib/hooks.py docs/rules.md app/mise.py config/goose.rb src/head.ts tests/fixtures/env.json src/crush.ts zuul/jobs.py
-    src/amplify.ts lefthook.md cursor.py app/kiro/index.ts web/vim.js helix/dna.py run/start.go .editorconfig .gitignore .hgignore
-    README.md tools/overcommit.go pkg/tekton/types.go ci/run.py claude.py agents/base.py src/venv.rs codex/page.md replit.go nova.py
-    tsconfig.json go.mod requirements.txt Cargo.lock package-lock.json rules/one.yaml .prettierignore .nvmrc .python-version .tool-versions""".split(),
+    [
+        "src/main.py",
+        "lib/hooks.py",
+        "docs/rules.md",
+        "app/mise.py",
+        "config/goose.rb",
+        "src/head.ts",
+        "tests/fixtures/env.json",
+        "src/crush.ts",
+        "zuul/jobs.py",
+        "src/amplify.ts",
+        "lefthook.md",
+        "cursor.py",
+        "app/kiro/index.ts",
+        "web/vim.js",
+        "helix/dna.py",
+        "run/start.go",
+        ".editorconfig",
+        ".gitignore",
+        ".hgignore",
+        "README.md",
+        "tools/overcommit.go",
+        "pkg/tekton/types.go",
+        "ci/run.py",
+        "claude.py",
+        "agents/base.py",
+        "src/venv.rs",
+        "codex/page.md",
+        "replit.go",
+        "nova.py",
+        "tsconfig.json",
+        "go.mod",
+        "requirements.txt",
+        "Cargo.lock",
+        "package-lock.json",
+        "rules/one.yaml",
+        ".prettierignore",
+        ".nvmrc",
+        ".python-version",
+        ".tool-versions",
+    ],
 )
 def test_ordinary_files_are_ordinary(path: str) -> None:
     assert verdict(path) == "allow"

@@ -1,18 +1,20 @@
 """A folder that git would take for a repository's own: no way of making one in the workspace lands, whatever comes first."""
 
-import asyncio
-import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
-from supervisor.core.approvals import Request, explanation, status
+from supervisor.core.approvals import explanation, status
 from supervisor.core.file_rules import OF_REPOSITORY
+from supervisor.core.repositories import FOLDER, Piece
 from supervisor.core.undoing import Selection
 from supervisor.errors import RefusedError
-from tests.workspace.conftest import Desk, git
+from supervisor.workspace.beneath import Root
+from supervisor.workspace.repositories import Guard
+from tests.workspace.conftest import Desk
 
 EVERYTHING = 'version: 1\nallow: ["filesystem(**)"]\n'
 ASKING = "version: 1\n"
@@ -224,23 +226,52 @@ async def test_undo_doesnt_bring_back_the_missing_piece(free: Desk) -> None:
 
 
 async def test_some_hunks_of_a_file_make_no_head_of_it(asking: Desk) -> None:
-    (asking.host / "a/objects").mkdir(parents=True)
-    (asking.host / "a/refs").mkdir()
-    (asking.host / "a/objects/x").write_text("x\n")
-    lines = [f"{number}\n" for number in range(40)]
-    (asking.host / "a/HEAD").write_text("".join(["nothing\n", "ref:\n", *lines, "end\n"]))
+    """All of the change makes none: the first of its two parts would take away what the second needs."""
+    for piece in ("objects/x", "refs/x"):
+        (asking.host / "a" / piece).parent.mkdir(parents=True)
+        (asking.host / "a" / piece).write_text("x\n")
+    before = "ref:" + "\n" * 20 + "nothing\n"
+    (asking.host / "a/HEAD").write_text(before)
     async with asking.running(start=False):
-        (asking.copy / "a/HEAD").write_text("".join(["ref:\n", *lines[:20], *lines[25:], "end\n"]))
+        (asking.copy / "a/HEAD").write_text("none" + "\n" * 20 + "refs/heads/main\n")
         await asking.compared()
         request = asking.pending()["a/HEAD"]
-        assert not request.action.repositories  # type: ignore[union-attr]
-        (asking.copy / "a/HEAD").write_text("".join(["refs/\n", "ref:\n", *lines, "END\n"]))
-        (asking.host / "a/HEAD").write_text("".join(["ref:\n", "nothing\n", *lines, "end\n"]))
-        await asking.compared()
-        (asking.host / "a/HEAD").write_text("".join(["ref:\n", "nothing\n", *lines, "end\n"]))
-        (asking.copy / "a/HEAD").write_text("".join(["ref:\n", "refs/heads/x\n", *lines, "more\n"]))
-        await asking.compared()
-        assert "a/HEAD" in denials(asking)
+        hunks = asking.channel.card(request).diff.hunks
+        with pytest.raises(RefusedError, match="git takes this folder for a repository's own"):
+            await asking.channel.answer_part(
+                request.id, [hunks[1].id], "drop", by="tester", fingerprint=request.fingerprint
+            )
+        assert (asking.host / "a/HEAD").read_text() == before
+        assert denials(asking) == ["a/HEAD"]
+
+
+def test_two_sessions_never_look_at_the_same_moment(tmp_path: Path) -> None:
+    """While the one gives its half a name, the other waits with its look, and sees that half then."""
+    (tmp_path / "a/objects").mkdir(parents=True)
+    root = Root(tmp_path)
+    one, other = Guard(root, lambda name: ()), Guard(root, lambda name: ())
+    looking, refused = threading.Event(), []
+
+    def give_head() -> None:
+        def piece() -> Piece:
+            looking.set()
+            return Piece("file", REF.encode())
+
+        try:
+            with other.naming("a/HEAD", piece, "a/HEAD"):
+                (tmp_path / "a/HEAD").write_text(REF)
+        except RefusedError as error:
+            refused.append(error.message)
+
+    thread = threading.Thread(target=give_head)
+    with one.naming("a/refs", lambda: FOLDER, "a/refs"):
+        thread.start()
+        looking.wait(30)
+        (tmp_path / "a/refs").mkdir()
+    thread.join(30)
+    root.close()
+    assert refused == ["git would take `a` for a repository's own folder; nothing was changed"]
+    assert not (tmp_path / "a/HEAD").exists()
 
 
 async def test_other_systems_folders_are_closed_by_name(free: Desk) -> None:
