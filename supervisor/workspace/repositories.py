@@ -28,13 +28,14 @@ from supervisor.core.repositories import (
     WORKSPACE_ITSELF,
     Piece,
     Pieces,
+    folders_around,
     has_piece,
     piece_of,
     repositories,
 )
 from supervisor.core.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
-from supervisor.workspace.beneath import FILE, PathError, Root
+from supervisor.workspace.beneath import DIRECTORY, FILE, PathError, Root, split
 from supervisor.workspace.sides import Sides
 
 # The first bytes of a content that is kept, None where it isn't.
@@ -92,10 +93,19 @@ class Guard:
         """The same for what is put back."""
         self._refuse([name], {name: piece}, self._consents(name))
 
-    def why_not_back(self, name: str, made: Made) -> str:
-        """Why a path can't be put back with all of these; empty where it can."""
-        wrong = self._wrong([name], made, self._consents(name))
-        return would_take(wrong) if wrong else ""
+    def not_back(self, made: Made) -> dict[str, str]:
+        """Those of the paths that can't be put back with all of these, and why."""
+        coming = [name for name, piece in made.items() if piece is not None]
+        wrong = {folder: would_take(shown([folder])[0]) for folder in repositories(coming, made, self._held)}
+        if not wrong:
+            return {}
+        whys: dict[str, str] = {}
+        for name in coming:
+            around = [
+                one for one in folders_around(name) if one in wrong and shown([one])[0] not in self._consents(name)
+            ]
+            whys |= {name: wrong[around[0]]} if around else {}
+        return whys
 
     @contextlib.contextmanager
     def naming(self, name: str, piece: Callable[[], Piece], consent_of: str) -> Iterator[None]:
@@ -107,11 +117,13 @@ class Guard:
             self._refuse([name], made, self._consents(consent_of))
             yield
 
-    def _refuse(self, names: Iterable[str], made: Made, consented: Collection[str]) -> None:
+    def _refuse(self, names: Sequence[str], made: Made, consented: Collection[str]) -> None:
+        if not any(has_piece(name) or has_head_around(self._root, name) for name in names):
+            return  # most paths: there is nothing to look at more closely
         if wrong := self._wrong(names, made, consented):
             raise RefusedError(f"{would_take(wrong)}; nothing was changed", LEAVE_APART)
 
-    def _wrong(self, names: Iterable[str], made: Made, consented: Collection[str]) -> str:
+    def _wrong(self, names: Sequence[str], made: Made, consented: Collection[str]) -> str:
         found = shown(repositories(names, made, self._held))
         return next((folder for folder in found if folder not in consented), "")
 
@@ -128,6 +140,26 @@ def would_take(folder: str) -> str:
 def shown(folders: Iterable[str]) -> tuple[str, ...]:
     """Folders as an action names them."""
     return tuple(name_fields(folder)[0] or WORKSPACE_ITSELF for folder in folders)
+
+
+def has_head_around(root: Root, name: str) -> bool:
+    """Whether a folder on the way to a path, or the path itself, holds anything named HEAD. Each is opened once."""
+    try:
+        parts = split(name) if name else ()
+    except PathError:
+        return False  # nothing can be there
+    with contextlib.ExitStack() as opened:
+        fd = root.fd
+        for part in (*parts, "."):
+            with contextlib.suppress(FileNotFoundError):
+                os.stat(HEAD, dir_fd=fd, follow_symlinks=False)
+                return True
+            try:
+                fd = os.open(part, DIRECTORY, dir_fd=fd)
+            except OSError:
+                return False
+            opened.callback(os.close, fd)
+    return False
 
 
 def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:

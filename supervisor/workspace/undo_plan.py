@@ -166,7 +166,7 @@ class UndoPlanner:
         history, guard = self._sides.history, Guard(self._sides.host, self._sides.history.consents)
         changing = [file for file in files if file.doing not in ("stays", "nothing", "refused")]
         made = {file.name: None if file.to is None else piece_held(file.to, history) for file in changing}
-        whys = {file.name: guard.why_not_back(file.name, made) for file in changing if file.to is not None}
+        whys = guard.not_back(made)
         return [
             msgspec.structs.replace(file, doing="refused", problem=why) if (why := whys.get(file.name)) else file
             for file in files
