@@ -186,7 +186,7 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
 
 def _facts(card: dict[str, Any]) -> list[str]:
     """What isn't text: notes, types, sizes, hashes, modes."""
-    found = [_one(note) for note in card["notes"]]
+    found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
     for name, lines in card["flags"].items():
         if lines:
             found.append(f"warning: {_SAID[name]}, in line {', '.join(map(str, lines))}")

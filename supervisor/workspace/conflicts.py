@@ -28,6 +28,7 @@ from supervisor.workspace.effects import Effects
 from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
 from supervisor.workspace.merging import merge_file
+from supervisor.workspace.repositories import Repositories
 from supervisor.workspace.scan import look
 from supervisor.workspace.sides import Sides
 
@@ -104,9 +105,8 @@ class Conflicts:
         name = name_of(action)
         after = await asyncio.to_thread(self._sides.blobs.keep, content)
         wanted = Want("write", action.before, after, mode, hazards=action.hazards)
-        merged = self._gate.ask(
-            to_action(name, wanted), session_id=self._session_id, origin="workspace", reason=MERGED_REASON
-        )
+        noted = await asyncio.to_thread(Repositories(self._sides).noted, to_action(name, wanted))
+        merged = self._gate.ask(noted, session_id=self._session_id, origin="workspace", reason=MERGED_REASON)
         self._effects.follow_with_copy(merged.id, action.after)
         if status(merged) != "pending":
             return merged  # what the gate allows or refuses by itself needs no answer

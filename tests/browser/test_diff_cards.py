@@ -258,3 +258,10 @@ async def test_hostile_text_stays_text(desk: Desk, page: Page, watch: Watch) -> 
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     await until(page, lambda: hostile in desk.on_host())
     assert watch.complaints == []
+
+
+async def test_what_runs_with_tests_or_a_build_has_a_quiet_mark(desk: Desk, page: Page) -> None:
+    desk.write("def pytest_configure(): ...\n", "conftest.py")
+    mark = cards(page).locator('[data-role="mark"]')
+    await expect(mark).to_have_text("runs when you run tests or a build")
+    await expect(cards(page).locator(".warning")).to_have_count(0)
