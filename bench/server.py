@@ -2,7 +2,8 @@
 
 Both sides are real sockets in one process: the agent posts on its door, the page holds a WebSocket, the agent parks a long
 poll. The baseline is an ASGI function on the same uvicorn that forwards a POST to a WebSocket and releases a parked GET, with no
-rules, no database and no audit log; so the ratio shows what being recorded costs. Fan-out is against `websockets.broadcast`.
+rules, no database and no audit log; so the ratio shows what being recorded costs. Fan-out is against `websockets.broadcast`. Last, how
+long the slowest of a session's requests takes while a new rule answers 5,000 of others.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import broadcast, serve
 
 from bench import Figure
+from supervisor.core.actions import Exec
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.listening import listen
 from supervisor.server.live import OutputGrew
@@ -29,6 +31,7 @@ from tests.fakes.parts import FakeParts
 ROUNDS = 200
 CLIENTS = 50
 EVENTS = 400
+WAITING = 5000
 
 
 class Http:
@@ -143,11 +146,12 @@ async def our_rounds(
             await page.recv()
             asks.append((time.perf_counter() - start) * 1000)
             request_id = json.loads(await posted)["id"]
+            shown = json.dumps({"fingerprint": parts.gate.get(request_id).fingerprint}).encode()
             parked = asyncio.ensure_future(waiter.call("GET", f"/v1/requests/{request_id}?wait=60"))
             while request_id not in parts.queue._waiters:
                 await asyncio.sleep(0)
             start = time.perf_counter()
-            posted = asyncio.ensure_future(operator.call("POST", f"/api/requests/{request_id}/deny", b"{}"))
+            posted = asyncio.ensure_future(operator.call("POST", f"/api/requests/{request_id}/deny", shown))
             await parked
             answers.append((time.perf_counter() - start) * 1000)
             await posted
@@ -193,8 +197,45 @@ async def their_fan_out() -> float:
         return await fan_out(lambda _: broadcast(server.connections, text), pages)
 
 
-async def measure(folder: Path) -> list[Figure]:
+async def slowest_while_answered(folder: Path) -> tuple[float, float]:
+    """The slowest of another session's requests to its door, in milliseconds: while nothing else is done, and while a new rule
+    answers 5,000 requests that wait."""
     parts = FakeParts(folder)
+    for number in range(WAITING // 500):
+        parts.sessions.add(f"crowd-{number}")
+        actions = [Exec(command=f"npm run {number} {one}") for one in range(500)]
+        parts.gate.ask_all(actions, session_id=f"crowd-{number}")
+    sock, agent_sock = listen(0), listen(0)
+    auth = parts.new_auth(sock.getsockname()[1])
+    doors = (
+        serve_operator(build_operator_app(parts, auth), sock),
+        serve_agent(build_agent_app(parts, "one"), agent_sock),
+    )
+    async with serving(*doors), parts.running():
+        agent = await Http.open(agent_sock.getsockname()[1], "token-of-one")
+        operator = await Http.open(sock.getsockname()[1], auth.cli_token)
+        alone = await slowest(agent, asyncio.ensure_future(asyncio.sleep(2)))
+        rule = b'{"effect": "deny", "rule": "exec(npm run *)"}'
+        beside = await slowest(agent, asyncio.ensure_future(operator.call("POST", "/api/rules", rule)))
+        agent.close()
+        operator.close()
+    assert not parts.queue.waiting()
+    parts.close()
+    return alone, beside
+
+
+async def slowest(agent: Http, until: asyncio.Future[Any]) -> float:
+    found = 0.0
+    while not until.done():
+        start = time.perf_counter()
+        await agent.call("POST", "/v1/exec", b'{"command": "git status"}')
+        found = max(found, (time.perf_counter() - start) * 1000)
+    await until
+    return found
+
+
+async def measure(folder: Path) -> list[Figure]:
+    parts = FakeParts(folder / "rounds")
     sock, agent_sock, bare_sock = listen(0), listen(0), listen(0)
     auth = parts.new_auth(sock.getsockname()[1])
     app = build_operator_app(parts, auth)
@@ -206,6 +247,7 @@ async def measure(folder: Path) -> list[Figure]:
         ours = await our_fan_out(operator.port, auth.cli_token, app.state["live"])
     theirs = await their_fan_out()
     parts.close()
+    alone, beside = await slowest_while_answered(folder / "crowd")
     middle = statistics.median
     against = "bare uvicorn, nothing recorded"
     return [
@@ -214,6 +256,9 @@ async def measure(folder: Path) -> list[Figure]:
         Figure("answer to waiting agent, p50", middle(answers), "ms", middle(bare_answers), against),
         Figure("answer to waiting agent, p99", _p99(answers), "ms", _p99(bare_answers), against),
         Figure(f"fan-out to {CLIENTS} pages", ours, "/s", theirs, "websockets.broadcast", 0.8, is_rate=True),
+        Figure(
+            "slowest request while a rule answers 5,000", beside, "ms", alone, "while nothing else is done", limit=100.0
+        ),
     ]
 
 

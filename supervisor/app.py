@@ -301,6 +301,7 @@ class Supervisor:
             await parts.end_cut_undos()
             parts.gate.offer_ready()
             parts.drop_ended_rules()
+            self._rejudge("the rules as they were at the start")  # one that was saved just before a crash
             parts.policies.on_change = lambda is_saved: self._policy_changed(parts.policies, is_saved)
             parts.gate.rulings.policy_sets.on_change = self._policy_changed
             # What an open stream or tunnel carries is never asked about again.
@@ -352,7 +353,15 @@ class Supervisor:
         self.parts.surroundings.reconsider()
         self.parts.network.rules_changed()
         if not is_saved:
-            self.parts.gate.rejudge_pending(by="a change of the policy file")
+            self._rejudge("a change of the policy file")
+
+    def _rejudge(self, by: str) -> None:
+        """Let the rules as they are answer what waits, in turns."""
+
+        async def rejudge() -> None:
+            await self.parts.gate.rejudge_pending(by)
+
+        self.parts.gate.handlers.run(rejudge(), "rejudge")
 
     def _report_unknown_effects(self) -> None:
         """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine
 
 from supervisor.core.actions import Category, targets
-from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request
+from supervisor.core.approvals import SUPERSEDED, Origin, Request
 from supervisor.core.change_tree import Waiting
 from supervisor.store import requests as store
 from supervisor.store import rule_hits
@@ -86,13 +86,18 @@ class ApprovalQueue:
         """Whoever waits for it is gone sooner than was said."""
         return self._change(lambda c: store.hold_until(c, request_id, until))
 
-    def answer_all(
-        self, request_ids: Sequence[str], answer: Answer, *, at: float, by: str, reason: str, rule: str | None = None
-    ) -> list[Request]:
-        """Answer those of the requests that are pending."""
-        return self._change_all(
-            lambda c: store.answer_all(c, request_ids, answer=answer, at=at, by=by, reason=reason, rule=rule)
-        )
+    def answer_all(self, answered: Sequence[Request]) -> list[Request]:
+        """Record the answers that these requests carry, for those that are pending; these."""
+        return self._change_all(lambda c: store.answer_all(c, answered))
+
+    def answer_untold(self, answered: Sequence[Request], *, all_of_them: bool) -> set[str]:
+        """The same for so many that the caller announces them in turns, later: the ids of those answered. `ChangedError`, and
+        nothing was answered, where they aren't `all_of_them`."""
+        with self._engine.begin() as connection:
+            if all_of_them:
+                store.answer_exactly(connection, answered)
+                return {one.id for one in answered}
+            return {one.id for one in store.answer_all(connection, answered)}
 
     def close_all(self, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
         """End those of the requests that are pending or ready."""
@@ -130,6 +135,14 @@ class ApprovalQueue:
         """Those that wait for an answer, oldest first."""
         return self.read(lambda c: store.pending(c, session_id))
 
+    def pending_in(self, category: Category, limit: int) -> list[Request]:
+        """The first of a category that wait, oldest first."""
+        return self.read(lambda c: store.pending_in(c, category, limit))
+
+    def pending_ids(self) -> list[str]:
+        """The ids of all that wait, oldest first."""
+        return self.read(store.pending_ids)
+
     def waiting(self) -> int:
         """How many wait for an answer."""
         return self.read(store.count_waiting)
@@ -152,16 +165,18 @@ class ApprovalQueue:
         return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id, now))
 
     def changes_of(self, session_id: str) -> list[Waiting]:
-        """The changed files of a session that wait, oldest first."""
-        return self.read(lambda c: store.changes_of(c, session_id))
+        """The changed files of a session that wait, oldest first. May be called in a thread, for there can be thousands."""
+        with self._engine.connect() as connection:
+            return store.changes_of(connection, session_id)
 
     def open_changes(self, session_id: str) -> list[str]:
         """The stored actions of those changes of a session's files that are not over: one may still be carried out."""
         return self.read(lambda c: store.open_changes(c, session_id))
 
     def last_answered_changes(self, session_id: str) -> list[tuple[Any, dict[str, Any] | None]]:
-        """Answer and outcome of those changed files of a session that were answered last, at once."""
-        return self.read(lambda c: store.last_answered_changes(c, session_id))
+        """Answer and outcome of those changed files of a session that were answered last, at once. May be called in a thread."""
+        with self._engine.connect() as connection:
+            return store.last_answered_changes(connection, session_id)
 
     def ready(self, session_id: str | None = None) -> list[Request]:
         """Those that may be carried out and weren't, oldest first."""

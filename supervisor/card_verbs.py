@@ -6,16 +6,30 @@ all of a request; one that lists fold is approved with the word that `show` ends
 """
 
 import argparse
+import time
 from typing import TYPE_CHECKING, Any
 
+from supervisor.clock import RealClock
 from supervisor.core.display import visible
 from supervisor.core.folding import line
 from supervisor.errors import UserError
-from supervisor.terminal import approval_lines, changes_answered_line, has_folds, rule_preview_lines, whole
+from supervisor.terminal import (
+    approval_lines,
+    change_lines,
+    changes_answered_line,
+    has_folds,
+    is_under_way,
+    outcome_line,
+    rule_preview_lines,
+    whole,
+)
 
 if TYPE_CHECKING:
     from supervisor.client import Client
 
+# What is answered is mostly carried out at once; a command may take longer than anybody waits for.
+PATIENCE_S = 30.0
+LOOK_EVERY_S = 0.2
 _MARKS = {"added": "+", "removed": "-", "context": " ", "note": ""}
 _SAID = {
     "secret": "adds something that looks like a secret",
@@ -28,14 +42,18 @@ _SEEN_CHARS = 12
 
 
 def show(client: "Client", request_id: str) -> int:
-    """Print a request whole."""
+    """Print a request whole, with what became of it. 2 where that failed."""
     seen = client.get(f"/api/requests/{request_id}")
     print(request_text(seen))
-    return 0
+    return 2 if seen["request"]["failure"] else 0
 
 
 def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:
-    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed files of a session."""
+    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed files of a session.
+
+    What is answered is printed first, and its fingerprint goes with the answer: what changed in between isn't answered. 2 where
+    what was approved failed.
+    """
     if options.changes:
         return answer_changes(client, any_id, options, verb)
     if options.below:
@@ -49,19 +67,30 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
                 "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
             )
         rule = candidates[0]["rule"]
-    shown = client.get(path)["request"]
+    seen = client.get(path)
     if verb == "approve":
-        _must_be_seen(shown, options.seen)
-    lasts = options.lasts or "always"
-    done = client.post(
-        f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=shown["fingerprint"]
-    )
-    print(f"{done['request']['status']}: {line(done['request']['title'])}")
+        _must_be_seen(seen["request"], options.seen)
+    print(request_text(seen, with_ways=False))
+    lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
+    done = client.post(f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=mark)
     if rule is not None:
         span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
-        also = f"{len(done['also'])} other waiting requests answered by it"
+        also = f"{done['also_count']} other waiting requests answered by it"
         print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
-    return 0
+    return _told(client, done["request"])
+
+
+def _told(client: "Client", request: dict[str, Any]) -> int:
+    """Print what becomes of a request that was answered, once that is known, or after a while; the exit code."""
+    clock = RealClock()
+    until = clock.monotonic() + PATIENCE_S
+    while is_under_way(request) and clock.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+        request = client.get(f"/api/requests/{request['id']}")["request"]
+    later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
+    print(f"{outcome_line(request)}{later}")
+    has_come_to_nothing = request["answer"] == "approved" and request["status"] == "expired"
+    return 2 if request["failure"] or has_come_to_nothing else 0
 
 
 def lift(client: "Client", request_id: str) -> int:
@@ -83,13 +112,13 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
     seen = client.get(path)
     _must_be_seen(seen["request"], options.seen)
     ids = chosen_ids(seen["card"], numbers)
+    print("\n".join([approval_lines(seen["request"]), *_hunk_lines(seen["card"], frozenset(ids))]))
     rest = "drop" if drop_rest else "pending"
     done = client.post(f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest)
     left = "" if done["taken"] == done["hunks"] else "; the rest is denied" if drop_rest else "; the rest waits"
-    outcome = done["request"]["outcome"] or {}
-    failed = "" if outcome.get("ok") else f", but not applied: {_one(str(outcome.get('error', '')))}"
-    print(f"approved{failed}: {done['taken']} of {done['hunks']} changes of {_one(seen['card']['path'])}{left}")
-    return 0
+    of = f"{done['taken']} of {done['hunks']} changes of {_one(seen['card']['path'])}"
+    print(f"{outcome_line(done['request'])}: {of}{left}")
+    return 2 if done["request"]["failure"] else 0
 
 
 def answer_changes(client: "Client", session_id: str, options: argparse.Namespace, verb: str) -> int:
@@ -100,8 +129,26 @@ def answer_changes(client: "Client", session_id: str, options: argparse.Namespac
     answer = "approved" if verb == "approve" else "denied"
     seen = client.get(path, below=below)
     shown = seen["level"]["folder"]["shown"]
+    print(change_lines(seen, answer))
     done = client.post(path, answer=answer, below=below, shown=shown, reason=options.reason)
     print(changes_answered_line(seen, done, answer))
+    return _told_of_all(client, path, done["changes"]) if answer == "approved" else 0
+
+
+def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
+    """`_told` for many changed files, which are applied as one."""
+    clock = RealClock()
+    until = clock.monotonic() + PATIENCE_S
+    while (last := view["last"]) and last["done"] + last["failed"] < last["number"] and clock.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+        view = client.get(path)
+    if last and last["failed"]:
+        print(f"approved; failed: {last['failed']} of {last['number']}: {_one(last['problem'])}")
+        return 2
+    is_done = last and last["done"] == last["number"]
+    print(
+        f"approved; applied: {last['number']}" if is_done else "approved; being carried out: see `gatehouse approvals`"
+    )
     return 0
 
 
@@ -121,27 +168,40 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def request_text(seen: dict[str, Any]) -> str:
-    """A request with what it would change, for a person."""
+def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
+    """A request with what it would change and what became of it, for a person; `with_ways`: and how to approve some of it."""
     request, card = seen["request"], seen["card"]
-    lines = [approval_lines(request, is_whole=True), f"    status: {request['status']}"]
+    lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
     if seen.get("preview") is not None:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if card is None:
         facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
         return "\n".join(
-            [*lines, *(f"    {name}: {whole(str(value))}" for name, value in facts), *_approved_by(request)]
+            [
+                *lines,
+                *(f"    {name}: {whole(str(value))}" for name, value in facts),
+                *(_approved_by(request) if with_ways else ()),
+            ]
         )
     lines += [f"    {fact}" for fact in _facts(card)]
+    lines += _hunk_lines(card)
+    if with_ways and card["may_choose"] and request["status"] == "pending":
+        lines.append(f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]")
+    return "\n".join([*lines, *(_approved_by(request) if with_ways else ())])
+
+
+def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> list[str]:
+    """The changes of a file, each with its number; `only` those with these ids."""
+    lines = []
     for number, hunk in enumerate(card["diff"]["hunks"], 1):
+        if only is not None and hunk["id"] not in only:
+            continue
         cut = "" if hunk["is_whole"] else "  (too long to be shown whole: it can't be chosen)"
         lines.append(
             f"{number:>3}  @@ -{hunk['old_start']},{hunk['old_count']} +{hunk['new_start']},{hunk['new_count']} @@{cut}"
         )
         lines += [f"     {_MARKS[line['kind']]}{_text(line)}" for line in hunk["lines"]]
-    if card["may_choose"] and request["status"] == "pending":
-        lines.append(f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]")
-    return "\n".join([*lines, *_approved_by(request)])
+    return lines
 
 
 def _approved_by(request: dict[str, Any]) -> list[str]:
@@ -163,7 +223,7 @@ def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
 
 def _facts(card: dict[str, Any]) -> list[str]:
     """What isn't text: notes, types, sizes, hashes, modes."""
-    found = [_one(note) for note in card["notes"]]
+    found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
     for name, lines in (card["flags"] | card["layout"]).items():
         if lines:
             found.append(f"warning: {_SAID[name]}, in line {', '.join(map(str, lines))}")

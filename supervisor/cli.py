@@ -118,7 +118,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
-    verb("approvals", verbs.approvals).add_argument("--watch", action="store_true", help="go on with what comes")
+    listing = verb("approvals", verbs.approvals)
+    listing.add_argument("--watch", action="store_true", help="go on with what comes")
+    listing.add_argument("--json", action="store_true", help="for programs; with --watch one object a line")
     verb("show", verbs.show).add_argument("id", metavar="ID", help="of a request")
     approving, denying = verb("approve", verbs.approve), verb("deny", verbs.deny)
     approving.add_argument("--hunks", metavar="N,N", help="only these changes of its file, as `show` numbers them")

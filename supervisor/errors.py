@@ -52,6 +52,37 @@ class NotFoundError(GatehouseError):
     http_status = 404
 
 
+class ChangedError(UserError):
+    """What would be answered isn't what was shown, or the answer doesn't say what was. Nothing happened."""
+
+    http_status = 409
+
+    @classmethod
+    def unsaid(cls, where: str) -> "ChangedError":
+        """To an answer that doesn't say what was shown; `where` one finds what to send."""
+        return cls("the answer doesn't say what was shown, so it answers nothing", where)
+
+    @classmethod
+    def other(cls) -> "ChangedError":
+        """To an answer to another version of a request than there is."""
+        return cls(
+            "this is not the request that was shown: it changed, or never was it", "look at it again, then answer"
+        )
+
+    @classmethod
+    def already(cls, status: str) -> "ChangedError":
+        """To an answer to what doesn't wait any more."""
+        return cls(f"this request was already {status}", "reload the inbox")
+
+    @classmethod
+    def several(cls) -> "ChangedError":
+        """To an answer for several, of which one isn't what was shown."""
+        return cls(
+            "what waits is not what was shown: a request was answered, or the agent changed it again",
+            "look at what waits now and answer again",
+        )
+
+
 class SandboxError(GatehouseError):
     """The sandbox can't be made as strong as asked. Nothing runs then."""
 

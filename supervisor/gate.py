@@ -3,8 +3,7 @@
     ask      kill switch -> rules (pure) -> audit record -> Request: allowed, denied or pending
     resolve  the operator's answer to a pending request (never the agent's: no agent route leads here)
     claim    allowed or approved -> Grant, once
-    Grant.use(action)   right before the effect: the action, built anew from what is about to be done, must be the one
-                        that was judged
+    Grant.use(action)   right before the effect: the action, built anew from what would be done, must be the judged one
     settle   what came of it -> audit record
 
 Every way to fail ends in a denial with a why (law 3). The gate holds no channel and carries nothing out itself: what became
@@ -14,22 +13,24 @@ ready goes to the `handlers` that channels register, and `offer_ready` offers wh
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 import structlog
 
 from supervisor import audit_lines
+from supervisor.answering import IN_TURN, PREPARED, Answering, Answers
 from supervisor.approval_queue import ApprovalQueue
-from supervisor.audit import Audit
+from supervisor.audit import Audit, Encoded
 from supervisor.clock import Clock
 from supervisor.core import command_secrets
 from supervisor.core.actions import Action, fingerprint
 from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
 from supervisor.core.redact import Redactor
-from supervisor.core.refusals import INBOX_FULL
-from supervisor.core.rules import Verdict
-from supervisor.errors import NotFoundError, StorageError, UserError
+from supervisor.core.refusals import INBOX_FULL, SESSION_ENDED
+from supervisor.core.rules import Policy, Verdict
+from supervisor.errors import ChangedError, NotFoundError, StorageError
 from supervisor.grants import Grant, Refused, taken, unanswered
 from supervisor.handlers import Handlers
 from supervisor.kill_switch import KillSwitch
@@ -37,6 +38,7 @@ from supervisor.policy_files import PolicyFiles
 from supervisor.repeats import Repeats
 from supervisor.request_terms import Terms
 from supervisor.rulings import Rulings
+from supervisor.slices import slices
 from supervisor.unwritten import Unwritten
 from supervisor.verdict_lines import VerdictLines
 
@@ -46,14 +48,8 @@ log = structlog.get_logger("gate")
 
 type Outcome = Literal["done", "failed"]
 
+NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers")
-
-
-class _Answering(NamedTuple):
-    request_id: str
-    answer: Answer
-    reason: str
-    rule: str | None = None
 
 
 class Gate:
@@ -80,13 +76,13 @@ class Gate:
         self.handlers = Handlers(redactor, self._unwritten.settle)
         self.rulings = Rulings(policies, kill_switch, clock, self._unwritten.uses, own_files)
         self._lines = VerdictLines(audit, redactor)
+        self._answers = Answers(queue, audit, self.handlers, clock, lambda one: self._actions.pop(one, None))
         self.repeats = Repeats(queue, clock, redactor, self.rulings.is_open, self.close)
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def judge(self, action: Action, session_id: str, *, is_running: bool = False) -> Verdict:
-        """What the rules say, recorded. `is_running`: it is part of what was allowed, and no use of its own. Never raises, never
-        asks anybody."""
+        """What the rules say, recorded; asks nobody, never raises. `is_running`: part of what was allowed, no use of its own."""
         verdict = self.rulings.verdict(action, session_id, is_running=is_running)
         return self._on_record(action, session_id, verdict, is_use=not is_running)
 
@@ -229,37 +225,66 @@ class Gate:
     def resolve(
         self, request_id: str, answer: Answer, *, by: str, reason: str = "", shown_fingerprint: str | None = None
     ) -> Request:
-        """Answer a pending request. `UserError` where it is no longer pending, or isn't the one that was shown."""
+        """Answer a pending request. `ChangedError` where it is no longer pending, or isn't the one that was shown."""
         request = self.get(request_id)
         if shown_fingerprint is not None and shown_fingerprint != request.fingerprint:
-            raise UserError("this is not the request that was shown", "reload the inbox and look again")
+            raise ChangedError.other()
         answered = self.resolve_all([request_id], answer, by=by, reason=reason)
         if not answered:
-            raise UserError(f"this request was already {status(self.get(request_id))}", "reload the inbox")
+            raise ChangedError.already(status(self.get(request_id)))
         return answered[0]
 
     def resolve_all(self, request_ids: Iterable[str], answer: Answer, *, by: str, reason: str = "") -> list[Request]:
-        """Answer those that are pending still, as one step: what is approved together is offered together. Those answered.
+        """Answer those that are pending still, as one step, and offer together what is approved: for a few. Those answered."""
+        return self._answers.now(self._said(request_ids, answer, reason), by)
 
-        `UserError` where a yes to one of them would come to nothing; then none is answered.
+    async def resolve_in_turns(
+        self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
+    ) -> list[Request]:
+        """Answer those that are pending still, some at a time, so that no other session waits for all of them. Those answered."""
+        return await self._answers.in_turns(self._said(request_ids, answer, reason), by)
+
+    async def resolve_as_one(
+        self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
+    ) -> list[Request]:
+        """Answer all in one transaction, and offer together what is approved. `ChangedError` where one isn't pending any more."""
+        return await self._answers.as_one(self._said(request_ids, answer, reason), by, all_of_them=True)
+
+    def _said(self, request_ids: Iterable[str], answer: Answer, reason: str) -> list[Answering]:
+        """`UserError` where a yes to one of them would come to nothing; then none is answered."""
+        said, request_ids = self.redactor.said(reason)[:2000], list(request_ids)
+        self.handlers.check_possible(self.queue.get_all(request_ids) if answer == "approved" else ())
+        return [Answering(one, answer, said) for one in request_ids]
+
+    async def rejudge_pending(self, by: str) -> list[Request]:
+        """Answer the waiting requests that the rules, as they are now, decide. For every change of the policy.
+
+        Some at a time; but of what is carried out as all or nothing, all of a session's in one transaction.
         """
-        said = self.redactor.said(reason)[:2000]
-        request_ids = list(request_ids)
-        if answer == "approved":
-            for request in self.queue.get_all(request_ids):
-                if why := self.handlers.why_impossible(request):
-                    raise UserError(f"this can't be approved: {why}", "deny it, or do it yourself outside of Gatehouse")
-        return self._answer_all([_Answering(one, answer, said) for one in request_ids], by)
+        answered: list[Request] = []
+        judged_by: dict[str, Policy] = {}
+        together: dict[str, list[Answering]] = {}
+        async for part in slices(self.queue.pending_ids(), IN_TURN):
+            alone: list[Answering] = []
+            for request in self.queue.get_all(part):
+                judged_by.setdefault(request.session_id, self.rulings.policies_of(request.session_id).current())
+                if said := self._by_rules(request):
+                    is_together = self.handlers.is_together(request)
+                    (together.setdefault(request.session_id, []) if is_together else alone).append(said)
+            answered += self._answers.now(alone, by)
+        for session_id, of_session in together.items():
+            # Else whoever changed it judges anew.
+            if self.rulings.policies_of(session_id).current() is judged_by[session_id]:
+                answered += await self._answers.as_one(of_session, by, all_of_them=False)
+        return answered
 
-    def rejudge_pending(self, by: str) -> list[Request]:
-        """Answer the waiting requests that the rules, as they are now, decide. For every change of the policy."""
-        answering = []
-        for request in self.queue.pending():
-            verdict = self.rulings.verdict(self.action_of(request), request.session_id)
-            if verdict.decision != "ask" and self.rulings.is_open(request.session_id):
-                answer: Answer = "approved" if verdict.decision == "allow" else "denied"
-                answering.append(_Answering(request.id, answer, verdict.why, verdict.rule))
-        return self._answer_all(answering, by)
+    def _by_rules(self, request: Request) -> Answering | None:
+        """What the rules answer to a request that waits; None where they don't, or it waits no more."""
+        if status(request) != "pending" or not self.rulings.is_open(request.session_id):
+            return None
+        verdict = self.rulings.verdict(self.action_of(request), request.session_id)
+        said: Answer = "approved" if verdict.decision == "allow" else "denied"
+        return None if verdict.decision == "ask" else Answering(request.id, said, verdict.why, verdict.rule)
 
     def close(self, request_id: str, why: str) -> None:
         """End a request that nobody needs an answer to any more."""
@@ -300,6 +325,27 @@ class Gate:
         begun = self._begin_all([request for request in requests if request.id not in refused], resumed=False)
         return [(refused | begun)[request_id] for request_id in request_ids]
 
+    async def claim_together(self, request_ids: Sequence[str], session_id: str) -> list[Grant | Refused]:
+        """`claim_all` for thousands: all of them in one transaction still, but what is read, judged and encoded before it in turns."""
+        while True:
+            policy, requests = self.rulings.policies_of(session_id).current(), list[Request]()
+            refused: dict[str, Grant | Refused] = {}
+            lines: dict[str, Encoded | None] = {}
+            async for part in slices(request_ids, PREPARED):
+                for request in self.get_all(part):
+                    if why := self._why_not(request, session_id):
+                        refused[request.id] = why
+                    else:
+                        requests.append(request)
+                        lines[request.id] = self.audit.encoded(audit_lines.begun(request, resumed=False))
+            # INVARIANT: nothing awaits from here on. What was judged under other rules is judged anew.
+            if self.rulings.policies_of(session_id).current() is not policy:
+                continue
+            if (stopped := self.rulings.why_stopped()) or not self.rulings.is_open(session_id):
+                return [Refused(why=stopped or SESSION_ENDED, request_id=one) for one in request_ids]
+            found = refused | self._begin_all(requests, resumed=False, lines=lines)
+            return [found.get(one) or self._refused(self.get(one)) for one in request_ids]
+
     def _why_not(self, request: Request, session_id: str) -> Refused | None:
         if status(request) not in ("allowed", "approved") or session_id != request.session_id:
             return self._refused(request)
@@ -313,8 +359,20 @@ class Gate:
     def _refused(self, request: Request) -> Refused:
         if status(request) == "used":
             return taken(request)
-        remedy = self.repeats.remedy_of(request)
+        remedy = self.remedy_of(request)
         return Refused(why=explanation(request), rule=request.rule, remedy=remedy, request_id=request.id)
+
+    def remedy_of(self, request: Request) -> str:
+        """What an agent may do about a request. What rules deny by now (`deny --always`) may not be asked again, whoever denied it."""
+        ruled = self.ruled_out(request)
+        return self.repeats.remedy_of(request) if ruled is None else ruled.remedy
+
+    def ruled_out(self, request: Request) -> Verdict | None:
+        """What the rules say of a request that a person denied, where they deny it, too."""
+        if request.answer != "denied":
+            return None
+        verdict = self.rulings.verdict(self.action_of(request), request.session_id)
+        return verdict if verdict.decision == "deny" else None
 
     def unsettled(self, session_id: str) -> list[Request]:
         """What an earlier run of the supervisor began for this session, and died before it knew the outcome."""
@@ -377,10 +435,14 @@ class Gate:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _begin_all(self, requests: Sequence[Request], *, resumed: bool) -> dict[str, Grant | Refused]:
-        """Record that effects begin, then give their grants out: a kill in between leaves a line, and no effect."""
+    def _begin_all(
+        self, requests: Sequence[Request], *, resumed: bool, lines: Mapping[str, Encoded | None] = NO_LINES
+    ) -> dict[str, Grant | Refused]:
+        """Record that effects begin, then give grants out: a kill between leaves a line, and no effect. `lines`: encoded before."""
         try:
-            self.audit.record_all([("effect_started", audit_lines.begun(one, resumed=resumed)) for one in requests])
+            self.audit.record_all(
+                [("effect_started", lines.get(one.id) or audit_lines.begun(one, resumed=resumed)) for one in requests]
+            )
         except StorageError as error:
             return {one.id: Refused(why=error.message, remedy=error.remedy, request_id=one.id) for one in requests}
         made: dict[str, Grant | Refused] = {}
@@ -426,29 +488,6 @@ class Gate:
             [("request_superseded", audit_lines.superseded(older.id, newer)) for older, newer in superseded]
         )
         return list(requests)
-
-    def _answer_all(self, answering: Sequence["_Answering"], by: str) -> list[Request]:
-        """Compare-and-swap, each: those that were pending still, answered."""
-        now = self._clock.now()
-        alike: dict[tuple[Answer, str, str | None], list[str]] = {}
-        for request_id, answer, reason, rule in answering:
-            alike.setdefault((answer, reason, rule), []).append(request_id)
-        answered, rules = [], {one.request_id: one.rule for one in answering}
-        with self.queue.together():
-            for (answer, reason, rule), ids in alike.items():
-                answered += self.queue.answer_all(ids, answer, at=now, by=by, reason=reason, rule=rule)
-        # Answers are acknowledged by the database; the audit names them too, and while it can't, `claim` gives no grant.
-        try:
-            self.audit.record_all(
-                [("request_answered", audit_lines.answered(request, rules[request.id])) for request in answered]
-            )
-        except StorageError as error:
-            log.error("answers not recorded", error=str(error), requests=[request.id for request in answered])
-        for request in answered:
-            if request.answer == "denied":
-                self._actions.pop(request.id, None)
-        self.handlers.offer([request for request in answered if request.answer == "approved"])
-        return answered
 
     def _on_record(self, action: Action, session_id: str, verdict: Verdict, *, is_use: bool = True) -> Verdict:
         """The verdict, once it is on record and counted; a denial where that can't be."""

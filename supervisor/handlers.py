@@ -5,7 +5,7 @@ fails takes nobody along: what it had is settled as failed, with the reason.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.redact import Redactor
+from supervisor.errors import UserError
 
 log = structlog.get_logger("gate")
 
@@ -40,6 +41,10 @@ class Handlers:
         """What carries out several requests of one session that became ready at once, as all or nothing."""
         self._together[category, origin] = handler
 
+    def is_together(self, request: Request) -> bool:
+        """Whether such requests are carried out as all or nothing where several became ready at once."""
+        return (category_of(request.action), request.origin) in self._together
+
     def cannot(self, category: Category, origin: Origin, why: str) -> None:
         """No channel carries out requests of this kind, until one is registered."""
         self._impossible[category, origin] = why
@@ -47,6 +52,12 @@ class Handlers:
     def why_impossible(self, request: Request) -> str:
         """Why a yes to this request would come to nothing; empty where a channel carries it out. The one place that says so."""
         return self.why_not(category_of(request.action), request.origin)
+
+    def check_possible(self, requests: Iterable[Request]) -> None:
+        """`UserError` where a yes to one of these would come to nothing."""
+        for request in requests:
+            if why := self.why_impossible(request):
+                raise UserError(f"this can't be approved: {why}", "deny it, or do it yourself outside of Gatehouse")
 
     def why_not(self, category: Category, origin: Origin) -> str:
         """The same of all requests of a kind."""

@@ -3,9 +3,12 @@
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from supervisor.clock import RealClock
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
 from supervisor.core.folding import TERMINAL, is_folded, line, marked
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
     from supervisor.client import Client
 
 POLL_S = 0.5
+NOBODYS: Mapping[str, float] = MappingProxyType({})
 
 
-def approval_lines(request: dict[str, Any], *, is_whole: bool = False) -> str:
-    """A waiting request: id, category, exact action, why, the agent's reason, or what was noticed without the agent's word.
+def approval_lines(request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False) -> str:
+    """A waiting request: id, category, exact action, why, the agent's reason (or what was noticed),
+    and how long it waits. `left_s`: the time that sessions have left, by id.
 
     What is long is folded, and says where all of it is; with `is_whole` nothing is.
     """
@@ -33,6 +38,8 @@ def approval_lines(request: dict[str, Any], *, is_whole: bool = False) -> str:
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {shown(request['reason'])}")
+    if request["status"] == "pending" and (countdown := _countdown(request, left_s)):
+        lines.append(f"    {countdown}")
     if not is_whole and has_folds(request):
         lines.append(f"    all of it, before it can be approved: gatehouse show {request['id']}")
     return "\n".join(lines)
@@ -51,6 +58,40 @@ def whole(text: str) -> str:
 
 def _in_list(text: str) -> str:
     return line(text, TERMINAL)
+
+
+def _countdown(request: dict[str, Any], left_s: Mapping[str, float]) -> str:
+    """How long there is to answer; empty where that isn't known."""
+    if request["hold_until"] is not None:
+        held_s = request["hold_until"] - RealClock().now()
+        gone = "the agent stopped waiting; your answer counts at its next try"
+        return f"held: {format_duration(held_s)} left to answer" if held_s > 0 else gone
+    left = left_s.get(request["session_id"])
+    return "" if left is None else f"waits until the session ends, in {format_duration(left)}"
+
+
+def time_left(client: "Client") -> dict[str, float]:
+    """The seconds that each session has left, by id."""
+    return {one["id"]: one["remaining_s"] for one in client.get("/api/sessions") if one["state"] != "ended"}
+
+
+def outcome_line(request: dict[str, Any]) -> str:
+    """What became of a request: the answer, and what came of it."""
+    answer = request["answer"] or request["status"]
+    if request["status"] in ("expired", "superseded"):
+        return f"{request['status']}: {_one(request['why'])}"
+    return f"{answer}; {_one(request['delivery'])}" if request["delivery"] else str(answer)
+
+
+def ready_line(request: dict[str, Any]) -> str:
+    """What was approved and isn't carried out yet."""
+    return f"{request['id']}  {outcome_line(request)}: {_one(request['title'])}"
+
+
+def is_under_way(request: dict[str, Any]) -> bool:
+    """Whether more will come of an answer by itself. What egress asked goes on when the agent tries again, if it does."""
+    is_allowed = request["status"] in ("allowed", "approved", "used")
+    return is_allowed and not request["settled"] and request["origin"] != "egress"
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -80,6 +121,15 @@ def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: st
     said = f"{answer}: {done['answered']} of {_counts(folder)}"
     left = folder["careful"] if answer == "approved" else 0
     return f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
+
+
+def change_lines(seen: dict[str, Any], answer: str) -> str:
+    """What an answer for changed files covers: the folders with how many, and each file that is listed by name."""
+    level = seen["level"]
+    lines = [f"    {_one(one['path'])}/  {_counts(one)}" for one in level["folders"]]
+    kept = [one for one in level["files"] if answer == "denied" or not one["notes"]]
+    lines += [f"    {one['what']}  {_one(_path(one))}" for one in kept]
+    return "\n".join([*lines, *([f"    and {level['more']} more files"] if level["more"] else [])])
 
 
 def _path(leaf: dict[str, Any]) -> str:
@@ -142,21 +192,29 @@ def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
     return 0
 
 
-def watch_approvals(client: "Client") -> int:
-    """Print requests as they come and as they are answered, until ^C."""
+def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
+    """Print requests as they come, and what became of them, until ^C; as JSON one a line."""
     shown: dict[str, dict[str, Any]] = {}
+    answered: set[str] = set()
     while True:
         requests, sets = waiting(client)
         present = {request["id"]: request for request in requests}
         present |= {f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one for one in sets}
         for request_id in [one for one in shown if one not in present]:
             if "changes" not in shown[request_id]:
-                request = client.get(f"/api/requests/{request_id}")["request"]
-                print(f"{request_id}  {request['status']}: {_one(request['why'])}", flush=True)
+                answered.add(request_id)
             del shown[request_id]
+        for request_id in list(answered):
+            request = client.get(f"/api/requests/{request_id}")["request"]
+            if not is_under_way(request):
+                answered.discard(request_id)
+                said = f"{request_id}  {outcome_line(request)} ({_one(request['why'])})"
+                print(json.dumps(request) if as_json else said, flush=True)
+        left_s = {} if as_json or not present.keys() - shown.keys() else time_left(client)
         for request_id, one in present.items():
             if request_id not in shown:
-                print(change_set_lines(one) if "changes" in one else approval_lines(one), flush=True)
+                text = change_set_lines(one) if "changes" in one else approval_lines(one, left_s)
+                print(json.dumps(one) if as_json else text, flush=True)
         shown = present
         time.sleep(POLL_S)
 

@@ -56,19 +56,28 @@ def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
 
 
 def approvals(options: argparse.Namespace) -> int:
-    """List what waits; with --watch, whatever comes, until ^C."""
+    """List what waits, and what was approved and isn't carried out yet; with --watch, whatever comes, until ^C."""
+    import json
+
     from supervisor import terminal
 
     client = _client(options)
     if options.watch:
-        return terminal.watch_approvals(client)
+        return terminal.watch_approvals(client, as_json=options.json)
     waiting, sets = terminal.waiting(client)
+    ready = client.get("/api/requests", status="ready")
+    if options.json:
+        print(json.dumps({"requests": waiting, "changes": sets, "approved": ready}, indent=2))
+        return 0
+    left_s = terminal.time_left(client) if waiting else {}
     for request in waiting:
-        print(terminal.approval_lines(request))
+        print(terminal.approval_lines(request, left_s))
     for one in sets:
         print(terminal.change_set_lines(one))
     if not waiting and not sets:
         print("nothing waits")
+    for request in ready:
+        print(terminal.ready_line(request))
     return 0
 
 
@@ -141,7 +150,7 @@ def rules_add(options: argparse.Namespace) -> int:
     seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
     saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts)
     print(terminal.rule_preview_lines(seen))
-    print(f"saved with id {saved['id']}; {len(saved['also'])} waiting requests answered by it")
+    print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered by it")
     return 0
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.xdist_group("architecture")
 
 # Part -> the parts it may import. `BASE` may be used by every part but the two that it stands on.
-BASE = {"errors", "settings", "clock", "process", "plain_files", "whole_files"}
+BASE = {"errors", "settings", "clock", "process", "plain_files", "whole_files", "slices"}
 CORE = {"errors", "core"}
 RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
 # What model calls spent and sessions sent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "process": {"errors"},
     "plain_files": {"errors"},
     "whole_files": {"errors"},
+    "slices": set(),
     "store": BASE | {"core"},
     "rule_ends": BASE | {"core"},
     **{part: BASE | {"core", "store"} for part in RECORDS},
@@ -59,8 +60,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "network_log": BASE | {"core"},
     # What the gate writes of verdicts, which for connections is kept as it was written.
     "verdict_lines": BASE | {"core", "audit", "audit_lines"},
+    "answering": BASE | {"core", "audit", "audit_lines", "approval_queue", "handlers"},
     "gate": BASE
-    | {"core", "audit_lines", "grants", "handlers", "repeats", "request_terms", "rulings", "unwritten", "verdict_lines"}
+    | {"core", "answering", "audit_lines", "grants", "handlers", "repeats", "request_terms", "rulings", "unwritten"}
+    | {"verdict_lines"}
     | RECORDS,
     "sandbox": BASE | {"core"},
     "traffic": BASE | {"core", "store"},

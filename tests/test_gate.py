@@ -160,10 +160,10 @@ def test_a_newer_change_of_the_same_file_supersedes_the_older(world: World) -> N
         world.gate.resolve(older.id, "approved", by="operator")
 
 
-def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: World) -> None:
+async def test_a_new_rule_answers_the_waiting_requests_that_it_matches(world: World) -> None:
     asked = [world.ask(connect(host)) for host in ("a.example.net", "b.example.net", "c.example.com")]
     rule_id = world.gate.rulings.policies.add_rule("allow", "network(*.example.net)", why="", by="operator")
-    world.gate.rejudge_pending(by=f"rule {rule_id}")
+    await world.gate.rejudge_pending(by=f"rule {rule_id}")
     assert [status(world.gate.get(request.id)) for request in asked] == ["approved", "approved", "pending"]
     assert {record["by"] for record in world.events("request_answered")} == {f"rule {rule_id}"}
 

@@ -58,12 +58,12 @@ def test_a_rule_that_is_saved_for_one_policy_answers_nobody_else(world: World) -
     assert (verdict(world, "old.example.org", "mine"), verdict(world, "old.example.org", "s1")) == ("ask", "allow")
 
 
-def test_a_new_rule_answers_what_waits_in_the_sessions_that_it_holds_in(world: World) -> None:
+async def test_a_new_rule_answers_what_waits_in_the_sessions_that_it_holds_in(world: World) -> None:
     own_session(world)
     action = Network(operation="connect", host="new.example.org", port=443)
     mine, other = world.ask(action, "mine"), world.ask(action, "s1")
     world.gate.rulings.policies_of("mine").add_rule("allow", "network(new.example.org)", why="", by="operator")
-    world.gate.rejudge_pending(by="the new rule")
+    await world.gate.rejudge_pending(by="the new rule")
     assert (status(world.gate.get(mine.id)), status(world.gate.get(other.id))) == ("approved", "pending")
 
 

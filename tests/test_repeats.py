@@ -206,7 +206,7 @@ async def test_a_loop_over_one_path_makes_few_cards_and_a_rule_answers_all_of_it
     await settle()
     assert len(world.queue.pending("s1")) == MOST_ALIKE
     world.gate.rulings.policies.add_rule("allow", "network(GET https://api.example.net/search)", why="", by="operator")
-    world.gate.rejudge_pending(by="rule")
+    await world.gate.rejudge_pending(by="rule")
     assert {type(await one) for one in asking} == {Grant}
 
 

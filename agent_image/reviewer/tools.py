@@ -255,7 +255,7 @@ def _about(wish: Input) -> str:
 def _came_to(outcome: Any, good: bool) -> str:
     """What carrying an action out came to, in a few words."""
     known = outcome if isinstance(outcome, dict) else {}
-    if not good:
+    if not good and known.get("exit_code") is None:
         return f"not done: {known.get('error') or known.get('why') or 'no reason was given'}"
     return f"exit code {known['exit_code']}" if known.get("exit_code") is not None else "done"
 

@@ -85,7 +85,11 @@ class ExecBroker:
         except asyncio.CancelledError:
             self._gate.settle(grant, "failed", {"error": "the session ended while the command ran; it was killed"})
             raise
-        self._gate.settle(grant, "done", _outcome(result))
+        problem = _problem(result)
+        if problem:
+            self._gate.settle(grant, "failed", {"error": problem} | _outcome(result))
+        else:
+            self._gate.settle(grant, "done", _outcome(result))
 
     async def _changed(self, action: Exec, request: Request) -> dict[str, object]:
         """Of a command that a person was shown: what came of it instead where one of its scripts is another by now. It is asked again."""
@@ -110,6 +114,11 @@ class ExecBroker:
         finally:
             for give_back in lent:
                 await give_back()
+
+
+def _problem(result: ToolResult) -> str:
+    """Why the command counts as failed; empty where it went well."""
+    return result.killed_why or (f"exit code {result.exit_code}" if result.exit_code else "")
 
 
 def _outcome(result: ToolResult) -> dict[str, object]:

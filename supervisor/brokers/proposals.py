@@ -28,7 +28,7 @@ class ProposalBroker:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
         self._gate.settle(grant, "done", {"rule_id": rule_id})
-        self._gate.rejudge_pending(by=f"rule {rule_id}")
+        await self._gate.rejudge_pending(by=f"rule {rule_id}")
 
     def _save(self, action: Proposal, request: Request, by: str) -> str:
         """The new rule's id. Its why comes from the request, which holds it redacted."""

@@ -81,7 +81,8 @@ class FileChange(
     `hazards` those of every step, too. `hazards` names what no rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`,
     `setuid`, `new-executable`, `secret` (the new text holds what looks like one that the old text hadn't), and `conflict`:
     the person changed the path on the host since the copy was made. `folders` are those above the path (of a rename, above `to`)
-    that aren't there yet and get other permissions than a umask leaves.
+    that aren't there yet and get other permissions than a umask leaves. `repositories` are the folders around any of the paths that
+    git takes for a repository's own, as the host has them or with this change (`.`: the workspace itself): all in them is `.git`.
     """
 
     operation: FileOperation
@@ -96,6 +97,7 @@ class FileChange(
     to_b64: str | None = None
     steps: tuple[FileStep, ...] = ()
     folders: tuple[NewFolder, ...] = ()
+    repositories: tuple[str, ...] = ()
 
 
 class Network(
@@ -181,6 +183,7 @@ _HAS_BODY = Network.__struct_fields__.index("has_body")
 _TO_B64 = FileChange.__struct_fields__.index("to_b64")
 _STEPS = FileChange.__struct_fields__.index("steps")
 _FOLDERS = FileChange.__struct_fields__.index("folders")
+_REPOSITORIES = FileChange.__struct_fields__.index("repositories")
 
 type Action = Exec | FileChange | Network | Git | Packages | Proposal | BudgetRaise
 
@@ -202,8 +205,9 @@ def fingerprint(action: Action) -> str:
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the encoding below
     is injective, because MessagePack marks the type and length of every value. Left out is `Network.resolved`: where a name
     led to is evidence for the rules, checked anew each time; what a person approves is the name. And `Network.has_body` where there is
-    none, `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and `folders`, and `steps` before it, where there are none, so that what was approved before there were these
-    fields still is: a field less is another encoding, the first of them is a text, and of the lists `steps` comes first.
+    none, `Exec.scripts` where there are none, `FileChange.to_b64` where it is None, and `repositories`, and `folders` and `steps`
+    before it, where there are none, so that what was approved before there were these fields still is: a field less is another
+    encoding, the first of them is a text, and of the lists `steps` comes first.
     """
     fields = list(msgspec.structs.astuple(action))  # at once: it is asked for several times in each verdict
     if isinstance(action, Network):
@@ -214,10 +218,12 @@ def fingerprint(action: Action) -> str:
         if not action.scripts:
             del fields[_SCRIPTS]
     elif isinstance(action, FileChange):
-        if not action.folders:
-            del fields[_FOLDERS]
-            if not action.steps:
-                del fields[_STEPS]
+        if not action.repositories:
+            del fields[_REPOSITORIES]
+            if not action.folders:
+                del fields[_FOLDERS]
+                if not action.steps:
+                    del fields[_STEPS]
         if action.to_b64 is None:
             del fields[_TO_B64]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))

@@ -85,6 +85,16 @@ def is_in_part(request: Request) -> bool:
     return request.answer == "approved" and request.answer_reason.startswith(IN_PART)
 
 
+def failure(request: Request) -> str:
+    """Why carrying it out failed; empty where it didn't, or isn't known yet."""
+    outcome = request.outcome or {}
+    # Of a command that ran: what older supervisors stored says `ok` however it ended.
+    ran_badly = f"exit code {outcome['exit_code']}" if outcome.get("exit_code") else ""
+    if request.outcome is None or (outcome.get("ok") and not ran_badly):
+        return ""
+    return str(outcome.get("error") or ran_badly or "no reason was given")
+
+
 def explanation(request: Request) -> str:
     """The one-line why that travels with the present status (law 5)."""
     current = status(request)

@@ -13,7 +13,9 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.content_flags import Flags, Layout, flags_of, layout_of
 from supervisor.core.content_types import Image, image_of, type_of
 from supervisor.core.new_folders import notes as notes_of_folders
+from supervisor.core.protected_names import mark_of
 from supervisor.core.redact import Redactor
+from supervisor.core.repositories import WORKSPACE_ITSELF
 from supervisor.core.text_diff import MOST_TEXT_BYTES, TextDiff, diff
 
 # What a person must know of a hazard before saying yes.
@@ -68,6 +70,8 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     may_choose: bool = False
     flags: Flags = Flags()
     layout: Layout = Layout()
+    # A quiet word on what else it is, which asks nothing.
+    mark: str = ""
     # Of a swap: what goes and comes below the path, each as a card; how many more there are that aren't read here.
     below: tuple["ChangeCard", ...] = ()
     more_below: int = 0
@@ -80,6 +84,7 @@ def make_card(
     Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
     notes += notes_of_folders(action.folders)
+    notes += [note_of_repository(one) for one in action.repositories]
     is_stale = host_token != action.before
     if is_stale:
         # Only content that the request is bound to is shown: the host's present one is another matter.
@@ -110,7 +115,14 @@ def make_card(
         may_choose=_may_choose(action, compared, is_stale),
         flags=_flags(shown_old, new, redactor or Redactor(), is_text=content == "text"),
         layout=_layout(shown_old, new) if content == "text" else Layout(),
+        mark=mark_of(action),
     )
+
+
+def note_of_repository(folder: str) -> str:
+    """What a person must know of a change in a folder that git takes for a repository's own."""
+    where = "the workspace itself" if folder == WORKSPACE_ITSELF else folder
+    return f"git takes {where} for a repository's own folder: what is in there can run programs"
 
 
 def _may_choose(action: FileChange, compared: TextDiff, is_stale: bool) -> bool:

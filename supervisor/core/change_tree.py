@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from supervisor.core.actions import FileChange, title
-from supervisor.core.change_card import HAZARD_NOTES
+from supervisor.core.change_card import HAZARD_NOTES, note_of_repository
 from supervisor.core.folding import LINE, is_folded
+from supervisor.core.protected_names import mark_of
 
 # More changed files of a session than this are shown as one card.
 FEW_CHANGES = 10
@@ -87,8 +88,8 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own. `added` and `removed` are
-    numbers of lines, None where they aren't known."""
+    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own, `mark` is a quiet word that asks
+    nothing. `added` and `removed` are numbers of lines, None where they aren't known."""
 
     id: str
     fingerprint: str
@@ -100,6 +101,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     added: int | None = None
     removed: int | None = None
+    mark: str = ""
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +186,7 @@ class ChangeSet:
             added=added,
             removed=removed,
             notes=self.notes.get(one.id, ()),
+            mark=mark_of(one.action),
         )
 
     def approved_by(self, below: str, seen: Shown, ticked: Mapping[str, str]) -> list[str] | None:
@@ -230,6 +233,7 @@ def digest(waiting: Iterable[Waiting]) -> str:
 
 def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
     notes = [title(one.action)] if one.action.operation == "swap" else []
+    notes += [note_of_repository(folder) for folder in one.action.repositories]
     notes += [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
     # What the rules know of already isn't said twice.
     notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]

@@ -37,7 +37,7 @@ class Reading:
         paths = _paths(action)
         self.left_out = max(0, len(paths) - MOST_PATHS)
         self.paths = paths[:MOST_PATHS]
-        self.protected = [judge.protected(path.text) for path in self.paths]
+        self.protected = [judge.protected(path.text, action.repositories) for path in self.paths]
         self.facts = _facts(action)
         self.topics = [
             self._topic(action, at, is_spelled=self._is_spelled(policy, at, context)) for at in range(len(self.paths))
@@ -55,7 +55,7 @@ class Reading:
             shown, encoded = (action.to, action.to_b64) if at else (action.path, action.path_b64)
             written = shown if encoded is None else path.text
         notes = tuple(_notes(path, written, name if is_spelled else None))
-        alone = FileChange(operation="write", path=path.text)
+        alone = FileChange(operation="write", path=path.text, repositories=action.repositories)
         return Topic("path", path.text, notes, tuple(forced), alone=alone)
 
     def _is_spelled(self, policy: Policy, at: int, context: Context) -> bool:

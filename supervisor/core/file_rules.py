@@ -6,7 +6,7 @@ wildcard, and a hazard (a link, a device, a set-uid or newly executable bit, a n
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,10 +16,12 @@ from supervisor.core.globs import Glob, has_wildcard, inner_expression
 from supervisor.core.globs import check as check_glob
 from supervisor.core.paths import WorkspacePath, canonical, fold, is_git_name, leaves
 from supervisor.core.prefixes import FEW, Prefixes
-from supervisor.core.tables import table
+from supervisor.core.protected_names import built_in
+from supervisor.core.repositories import LEAVE_APART, WORKSPACE_ITSELF
 from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine, verdict_of
 from supervisor.errors import PolicyError
 
+OF_REPOSITORY = "git takes this folder for a repository's own, with its hooks and configuration"
 USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
 STAY_INSIDE = "name a path relative to the workspace's root, without `..`"
 # Before a name that may stand anywhere in a path, in an index of beginnings: no path holds a NUL.
@@ -59,13 +61,6 @@ def tidy(pattern: str) -> str:
     if pattern in ("*", "**"):
         return pattern
     return "/".join(segment for segment in pattern.split("/") if segment not in ("", ".")) or "**"
-
-
-@cache
-def built_in() -> dict[str, dict[str, str]]:
-    """The table of protected names: `deny` and `ask`, each name with its why."""
-    data: dict[str, dict[str, str]] = table("protected")
-    return data
 
 
 class _Entry:
@@ -197,11 +192,12 @@ def _ending(glob: Glob) -> str:
 
 
 class Protected(NamedTuple):
-    """A protected name, why, and what it does to a change that no rule spells out."""
+    """A protected name, why, and what it does to a change that no rule spells out; `remedy`: what is open instead of a denial."""
 
     pattern: str
     why: str
     decision: Effect
+    remedy: str = "only a rule that spells the path out lifts this"
 
 
 class _Names:
@@ -223,6 +219,8 @@ class _Names:
         """The strictest name that a path has."""
         if place.is_git:
             return self.git
+        if place.repository:
+            return Protected(f"{place.repository}/**", OF_REPOSITORY, "deny", LEAVE_APART)
         folded, whole = place.folded, self.whole
         found = [] if whole.keys().isdisjoint(folded.names) else [whole[one] for one in folded.names if one in whole]
         if self.patterns and self.any_pattern.search(folded.text):
@@ -251,20 +249,28 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
 
 class _Place(NamedTuple):
     """One path of a change as the rules see it: as it is spelled, folded, whether some name in it is git's own folder, and what of it
-    no rule may allow. `folded` is `spelled` where both are the same."""
+    no rule may allow. `folded` is `spelled` where both are the same. `repository`: the folder around it that git takes for its own."""
 
     path: WorkspacePath
     spelled: _Spelling
     folded: _Spelling
     is_git: bool
     forced: Sequence[Forced] = ()
+    repository: str = ""
 
 
-def _place(path: WorkspacePath, forced: Sequence[Forced] = ()) -> _Place:
+def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str = "") -> _Place:
     folded = path.folded
     spelled = _spelling(path.text)
     is_git = ("git" in folded or not path.text.isascii()) and any(map(is_git_name, spelled.names))
-    return _Place(path, spelled, spelled if folded == path.text else _spelling(folded), is_git, forced)
+    seen = spelled if folded == path.text else _spelling(folded)
+    return _Place(path, spelled, seen, is_git, forced, repository)
+
+
+def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
+    """The first of these folders that a path is, or is in; an action names them as it shows its paths."""
+    shown = path.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return next((one for one in repositories if one == WORKSPACE_ITSELF or f"{shown}/".startswith(f"{one}/")), "")
 
 
 type _Seen = Sequence[_Place]
@@ -296,7 +302,8 @@ class FileJudge(Judge[_Seen]):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
         # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places has each of them.
         hazards = list(hazards_of(action))
-        return [_place(path, [*hazards, *_oddity(path)]) for path in paths]
+        around = action.repositories
+        return [_place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "") for path in paths]
 
     def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
         """The verdict: of two paths the stricter."""
@@ -316,9 +323,10 @@ class FileJudge(Judge[_Seen]):
             matches.forced = [*place.forced, force_of(protected)]
         return matches.verdict("filesystem", mode)
 
-    def protected(self, path: str) -> Protected | None:
-        """The protected name that a canonical path has, the strictest; None for all other paths."""
-        return self._names.of(_place(WorkspacePath(path)))
+    def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
+        """The protected name that a canonical path has, the strictest; None for all other paths. `repositories`: of its action."""
+        place = WorkspacePath(path)
+        return self._names.of(_place(place, (), _around(place, repositories)))
 
 
 def _links(action: FileChange, paths: Sequence[WorkspacePath]) -> Iterator[tuple[WorkspacePath, str | None]]:
@@ -336,11 +344,7 @@ def force_of(name: Protected) -> Forced:
     """What a protected name does to a change of a path that no rule spells out."""
     why = f"protected name {name.pattern}: {name.why}"
     if name.decision == "deny":
-        return Forced(
-            "deny",
-            why,
-            USE_GIT if name.pattern.startswith(".git/") else "only a rule that spells the path out lifts this",
-        )
+        return Forced("deny", why, USE_GIT if name.pattern.startswith(".git/") else name.remedy)
     return Forced("ask", why, sticky=False)
 
 

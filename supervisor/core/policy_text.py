@@ -344,7 +344,8 @@ class _Reader:
     def protection(self, added: Any, taken: Any) -> Protection:
         if added is None and taken is None:
             return Protection()
-        from supervisor.core.file_rules import built_in, check_name
+        from supervisor.core.file_rules import check_name
+        from supervisor.core.protected_names import built_in
 
         lists: dict[str, frozenset[str]] = {"ask": frozenset(), "deny": frozenset()}
         if added is not None:

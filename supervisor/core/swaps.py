@@ -55,7 +55,8 @@ def single_changes(action: FileChange) -> list[FileChange]:
     """What an action consists of, each a change of one path: a swap's own, which is the whole action still, and its steps."""
     if action.operation != "swap":
         return [action]
-    return [action, *(FileChange(**msgspec.structs.asdict(step)) for step in action.steps)]
+    around = action.repositories
+    return [action, *(FileChange(**msgspec.structs.asdict(step), repositories=around) for step in action.steps)]
 
 
 def made_by(action: FileChange) -> str:

@@ -14,7 +14,7 @@ from supervisor.core.actions import (
     Packages,
     Proposal,
 )
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import Request, failure, status
 from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.change_card import HAZARD_NOTES
 from supervisor.core.duration import format_duration
@@ -140,9 +140,11 @@ def delivery(request: Request) -> str:
         return ""
     if request.settled_at is None:
         return "let through" if request.origin == "egress" else "being carried out"
+    if why := failure(request):
+        return f"failed: {why}"
+    if isinstance(request.action, FileChange):
+        return "applied"
     outcome = request.outcome or {}
-    if not outcome.get("ok"):
-        return f"failed: {outcome.get('error') or 'no reason was given'}"
     return f"done, exit code {outcome['exit_code']}" if "exit_code" in outcome else "done"
 
 

@@ -175,7 +175,7 @@ class AgentCalls:
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """A request as the agent sees it."""
-        remedy = self.parts.gate.repeats.remedy_of(request)
+        remedy = self.parts.gate.remedy_of(request)
         if status(request) == "pending" and (why := self.parts.gate.handlers.why_impossible(request)):
             remedy = f"{why}: do without it, and say in your last words what is left to do"
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)

@@ -16,6 +16,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.approvals import Request
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server import page_values
+from supervisor.server.decisions import shown_by
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.page_views import card
 from supervisor.server.parts import Parts, Workspace
@@ -30,7 +31,7 @@ class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's. `rest`: whether the others wait on
     (`pending`) or are denied (`drop`)."""
 
-    fingerprint: str
+    fingerprint: str = ""
     hunks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_HUNKS)]
     rest: Rest = "pending"
 
@@ -50,8 +51,9 @@ async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSO
     """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
+    fingerprint = shown_by(data.fingerprint)
     done = await workspace.answer_part(
-        request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=data.fingerprint
+        request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
     )
     return PartView(
         request=operator_request(done.part, parts),
@@ -90,14 +92,13 @@ async def answer_hunks(
     rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
     try:
         workspace = _workspace(parts, asked)
-        # Never None: what was shown must be named, or nothing is answered.
-        mark = data.get("fingerprint", "")
+        mark = shown_by(data.get("fingerprint", ""))
         done = await workspace.answer_part(request_id, chosen, rest, by=caller(request).name, fingerprint=mark)
     except NotFoundError:
         raise
     except GatehouseError as error:
         shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", cards=[shown])
+        return page_values.html("parts/some_cards.html", error, cards=[shown])
     # The part's own card, as every page shows it: the request that was shown is superseded by it.
     shown = card(parts, done.part) | {"takes_place_of": request_id}
     return page_values.html("parts/some_cards.html", cards=[shown])

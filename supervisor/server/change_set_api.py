@@ -4,6 +4,7 @@ Folders travel as text in the API, and as base64 in the pages: a name that an ag
 every URL as it is. It must never fill in what the caller didn't say it saw.
 """
 
+import asyncio
 import base64
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.approvals import Answer
 from supervisor.core.change_tree import Level, Shown
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server import decisions, page_values
 from supervisor.server.change_sets import ChangeSets, SetView
 from supervisor.server.operator_api import AnyRequest, HasApp, caller, parts_of
@@ -29,7 +30,7 @@ class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     their own and are approved all the same."""
 
     answer: Answer
-    shown: Shown
+    shown: Shown | None = None
     below: str = ""
     ticked: dict[str, str] = {}
     reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
@@ -66,7 +67,7 @@ async def list_sets(request: AnyRequest) -> list[SetSummary]:
     for session_id in sets.large():
         await sets.learn(session_id)
         workspace = parts_of(request).sessions.get(session_id).workspace
-        found.append(SetSummary(session_id=session_id, workspace=workspace, changes=sets.view(session_id)))
+        found.append(SetSummary(session_id=session_id, workspace=workspace, changes=await sets.view(session_id)))
     return found
 
 
@@ -74,7 +75,7 @@ async def list_sets(request: AnyRequest) -> list[SetSummary]:
 async def get_set(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = "") -> SetView:
     """The changed files of a session that wait: a folder of them, and those that need a look of their own."""
     await sets_of(request).learn(session_id)
-    return sets_of(request).view(session_id, below.strip("/"))
+    return await sets_of(request).view(session_id, below.strip("/"))
 
 
 @post("/api/sessions/{session_id:str}/changes", status_code=200)
@@ -82,7 +83,7 @@ async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONB
     """Answer for a folder of them, or all: exactly what was shown, or nothing."""
     sets = sets_of(request)
     await sets.learn(session_id)
-    answered = sets.answer(
+    answered = await sets.answer(
         session_id,
         data.answer,
         by=caller(request).name,
@@ -91,7 +92,7 @@ async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONB
         ticked=data.ticked,
         reason=data.reason,
     )
-    return SetAnswered(answered=len(answered), changes=sets.view(session_id))
+    return SetAnswered(answered=len(answered), changes=await sets.view(session_id))
 
 
 # -- pages -------------------------------------------------------------------------------------------------------------------
@@ -101,19 +102,20 @@ async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONB
 async def set_part(request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = "") -> Response[str]:
     """The card, with these folders open (comma-separated)."""
     await sets_of(request).learn(session_id)
-    return _card(request, session_id, {"open": opened})
+    return await _card(request, session_id, {"open": opened})
 
 
 @get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
 async def folder_part(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]) -> Response[str]:
     """What is in one folder."""
     await sets_of(request).learn(session_id)
-    level = sets_of(request).read(session_id).level(_decode(below))
+    found, folder = await sets_of(request).read(session_id), _decode(below)
+    level = await asyncio.to_thread(found.level, folder)
     return page_values.html("parts/change_folder.html", **_folder(session_id, level, {}))
 
 
-@get("/parts/changes/{session_id:str}/news", include_in_schema=False, sync_to_thread=False)
-def news_part(
+@get("/parts/changes/{session_id:str}/news", include_in_schema=False)
+async def news_part(
     request: AnyRequest,
     session_id: FromPath[str],
     until: FromQuery[float],
@@ -121,7 +123,7 @@ def news_part(
     careful: FromQuery[str],
 ) -> Response[str]:
     """Whether what is shown is still what waits; the card itself is only replaced when the person says so."""
-    now, before = (sets_of(request).read(session_id, one) for one in (None, until))
+    now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
     later = len(now.waiting) - len(before.waiting)
     is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
     return page_values.html("parts/changes_news.html", session_id=session_id, later=later, is_same=is_same)
@@ -137,11 +139,10 @@ async def answer_part(
     by = caller(request).name
     try:
         if "one" in data:
-            decisions.answer(
-                parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=data.get("fingerprint", "")
-            )
+            mark = data.get("fingerprint", "")
+            await decisions.answer(parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=mark)
         else:
-            sets_of(request).answer(
+            await sets_of(request).answer(
                 session_id,
                 answer,
                 by=by,
@@ -153,8 +154,8 @@ async def answer_part(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        return _card(request, session_id, data, error=str(error))
-    return _card(request, session_id, data)
+        return await _card(request, session_id, data, error)
+    return await _card(request, session_id, data)
 
 
 def handlers() -> list[ControllerRouterHandler]:
@@ -165,18 +166,22 @@ def handlers() -> list[ControllerRouterHandler]:
 # -- inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _card(request: AnyRequest, session_id: str, data: dict[str, str], error: str = "") -> Response[str]:
+async def _card(
+    request: AnyRequest, session_id: str, data: dict[str, str], error: GatehouseError | None = None
+) -> Response[str]:
     parts, sets = parts_of(request), sets_of(request)
     session = parts.sessions.get(session_id)
-    found = sets.read(session_id)
-    view = sets.view_of(found, session_id)
+    found = await sets.read(session_id)
     opened = [_decode(one) for one in data.get("open", "").split(",")[:MOST_OPEN] if one]
-    levels = {one: found.level(one) for one in opened if found.below(one)}
+    view, levels = await asyncio.to_thread(
+        lambda: (sets.view_of(found, session_id), {one: found.level(one) for one in opened if found.below(one)})
+    )
     return page_values.html(
         "parts/changes.html",
+        error,
         set=view,
         ticked=set(_ticked(data.get("ticked", ""))),
-        error=error,
+        error="" if error is None else str(error),
         workspace_name=workspace_name(session.workspace),
         deadline_at=session.deadline_at,
         **_folder(session_id, view.level, levels),
@@ -205,7 +210,7 @@ def _shown(data: dict[str, str]) -> Shown:
     try:
         return Shown(until=float(data["until"]), plain=data["plain"], careful=data["careful"])
     except (KeyError, ValueError):
-        raise UserError("the answer doesn't say what was shown", "reload the page") from None
+        raise ChangedError.unsaid("reload the page") from None
 
 
 def _ticked(text: str) -> dict[str, str]:

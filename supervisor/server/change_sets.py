@@ -17,25 +17,13 @@ from supervisor.core.changes import is_content
 from supervisor.core.content_flags import flags_of
 from supervisor.core.redact import Redactor
 from supervisor.core.text_diff import MOST_TEXT_BYTES, count_lines
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import ChangedError, NotFoundError, UserError
 from supervisor.server.parts import Parts, Workspace
 from supervisor.server.views import shown as made_visible
 
 # Of those that need a look of their own, what a card lists.
 MOST_CAREFUL = 100
 MOST_REMEMBERED = 100_000
-
-
-class ChangedMeanwhileError(GatehouseError):
-    """What waits isn't what was shown. Nothing was answered."""
-
-    http_status = 409
-
-    def __init__(self) -> None:
-        super().__init__(
-            "what waits is not what was shown: a change was answered, or the agent changed a file again",
-            "look at the list as it is now and answer again",
-        )
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +96,13 @@ class Flagged:
     def lines(self, waiting: Iterable[Waiting]) -> dict[str, tuple[int, int]]:
         """By id, how many lines are new and gone, where that is known."""
         pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
-        found = {one: self._found[pair].lines for one, pair in pairs if pair in self._found}
+        unread = _Found(())
+        found = {one: self._found.get(pair, unread).lines for one, pair in pairs}
         return {one: lines for one, lines in found.items() if lines is not None}
 
 
 class ChangeSets:
-    """Of one operator's door. Calls of `answer` and `read` are one step of the event loop; `learn` comes before them."""
+    """Of one operator's door. What there is is read in a thread: there can be thousands. `learn` comes before `read` and `answer`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -127,21 +116,24 @@ class ChangeSets:
         """Find out what needs a look of its own. `NotFoundError` where there is no such session."""
         self._parts.sessions.get(session_id)
         workspace = self._parts.workspace_of(session_id)
-        unknown = self._flagged.unknown(self._waiting(session_id))
+        unknown = await asyncio.to_thread(lambda: self._flagged.unknown(self._waiting(session_id)))
         if unknown and workspace is not None:
             await asyncio.to_thread(self._flagged.learn, workspace, unknown)
 
-    def read(self, session_id: str, until: float | None = None) -> ChangeSet:
+    async def read(self, session_id: str, until: float | None = None) -> ChangeSet:
         """What waits now, or what of it was asked until then."""
+        return await asyncio.to_thread(self._read, session_id, until)
+
+    def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
         waiting = self._waiting(session_id)
         return ChangeSet(waiting, self._flagged.notes(waiting), until, self._flagged.lines(waiting))
 
-    def view(self, session_id: str, below: str = "") -> SetView:
+    async def view(self, session_id: str, below: str = "") -> SetView:
         """What waits, as a person sees it before answering."""
-        return self.view_of(self.read(session_id), session_id, below)
+        return await asyncio.to_thread(lambda: self.view_of(self._read(session_id), session_id, below))
 
     def view_of(self, found: ChangeSet, session_id: str, below: str = "") -> SetView:
-        """The same of what was read."""
+        """The same of what was read. Takes long where there are thousands: call it in a thread."""
         level = found.level(below)
         if below and not level.folder.files:
             raise NotFoundError(f"nothing below `{below}` waits", "look at the list as it is now")
@@ -155,29 +147,37 @@ class ChangeSets:
             last=self.last(session_id),
         )
 
-    def answer(
+    async def answer(
         self,
         session_id: str,
         given: Answer,
         *,
         by: str,
         below: str = "",
-        seen: Shown,
+        seen: Shown | None,
         ticked: Mapping[str, str] | None = None,
         reason: str = "",
     ) -> list[Request]:
-        """Answer for a folder, or for all: exactly what was `seen`, as one step. Those answered.
+        """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Those answered.
 
         An approval leaves out what needs a look of its own, unless it was ticked (id to fingerprint); a denial covers all.
-        `ChangedMeanwhileError` where anything else waits than was seen. What was asked after `seen.until` stays as it is.
+        `ChangedError` where anything else waits than was seen. What was asked after `seen.until` stays as it is.
         """
-        found = self.read(session_id, seen.until)
-        ids = found.approved_by(below, seen, ticked or {}) if given == "approved" else found.denied_by(below, seen)
+        if seen is None:
+            raise ChangedError.unsaid("send `shown` of the folder, as `GET /api/sessions/ID/changes` gives it")
+        ids = await asyncio.to_thread(self._covered, session_id, given, below, seen, ticked or {})
         if ids is None:
-            raise ChangedMeanwhileError
+            raise ChangedError.several()
         if not ids:
             raise UserError("nothing of this waits for this answer", "tick what needs a look of its own, or reload")
-        return self._parts.gate.resolve_all(ids, given, by=by, reason=reason)
+        # What became another meanwhile waits no more under its old id: then nothing is answered.
+        return await self._parts.gate.resolve_as_one(ids, given, by=by, reason=reason)
+
+    def _covered(
+        self, session_id: str, given: Answer, below: str, seen: Shown, ticked: Mapping[str, str]
+    ) -> list[str] | None:
+        found = self._read(session_id, seen.until)
+        return found.approved_by(below, seen, ticked) if given == "approved" else found.denied_by(below, seen)
 
     def last(self, session_id: str) -> LastAnswer | None:
         """What came of the last answer; None where there was none."""

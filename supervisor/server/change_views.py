@@ -107,6 +107,7 @@ def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines:
         "is_new": shown.old_size is None and shown.new_size is not None,
         "is_stale": shown.is_stale,
         "notes": [parts.redactor.text(note) for note in _notes(shown)],
+        "mark": shown.mark,
         "warnings": [],
         "sides": _sides(shown),
         "may_choose": False,
@@ -169,7 +170,7 @@ def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
 def _no_change(request: Request) -> dict[str, Any]:
     note = "what this would change can't be shown: deny it, or look at the workspace yourself"
     facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
-    facts |= {"notes": [note], "warnings": [], "sides": [], "may_choose": False}
+    facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
     return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0}
 
 

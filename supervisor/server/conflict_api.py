@@ -17,6 +17,7 @@ from supervisor.core.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server import page_values
 from supervisor.server.change_views import shown_hunks
+from supervisor.server.decisions import shown_by
 from supervisor.server.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.page_views import card
 from supervisor.server.parts import Parts, Workspace
@@ -32,11 +33,13 @@ class MergeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`merged` is the hash of the merge that was shown, `fingerprint` that of the request."""
 
     merged: str
-    fingerprint: str | None = None
+    fingerprint: str = ""
 
 
 class GiveHostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fingerprint: str | None = None
+    """`fingerprint` is that of the request as it was shown."""
+
+    fingerprint: str = ""
 
 
 @get("/api/requests/{request_id:str}/conflict")
@@ -53,7 +56,8 @@ async def merge(request: AnyRequest, request_id: FromPath[str], data: JSONBody[M
     """Apply the merge that was shown, on the host and in the agent's copy: the request that stands for it."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
-    made = await workspace.apply_merge(request_id, data.merged, by=caller(request).name, fingerprint=data.fingerprint)
+    mark = shown_by(data.fingerprint)
+    made = await workspace.apply_merge(request_id, data.merged, by=caller(request).name, fingerprint=mark)
     return operator_request(made, parts)
 
 
@@ -62,7 +66,7 @@ async def give_host(request: AnyRequest, request_id: FromPath[str], data: JSONBo
     """Deny, and give the host's version to the agent's copy."""
     parts = parts_of(request)
     workspace = _workspace(parts, parts.gate.get(request_id))
-    denied = await workspace.give_host(request_id, by=caller(request).name, fingerprint=data.fingerprint)
+    denied = await workspace.give_host(request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint))
     return operator_request(denied, parts)
 
 
@@ -99,10 +103,10 @@ async def answer_conflict(
 ) -> Response[str]:
     """Merge, or give the agent the host's version: the cards as they are afterwards."""
     parts = parts_of(request)
-    by, fingerprint = caller(request).name, data.get("fingerprint", "")  # never None: what was shown must be named
+    by = caller(request).name
     asked = parts.gate.get(request_id)
     try:
-        workspace = _workspace(parts, asked)
+        workspace, fingerprint = _workspace(parts, asked), shown_by(data.get("fingerprint", ""))
         if how == "merge":
             await workspace.apply_merge(request_id, data.get("merged", ""), by=by, fingerprint=fingerprint)
         else:
@@ -111,7 +115,7 @@ async def answer_conflict(
         raise
     except GatehouseError as error:
         shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", cards=[shown])
+        return page_values.html("parts/some_cards.html", error, cards=[shown])
     return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(request_id))])
 
 

@@ -1,11 +1,14 @@
 """What an operator can decide, as functions that pages, JSON API and CLI share: answer, "always", bulk, rules, stop everything.
 
 Every function takes `by`, the authenticated caller's name, from the door and never from a body. Only modules of the operator's
-door import this one. Nothing here awaits: a decision is one step of the event loop, so two tabs can't interleave in it.
+door import this one. What one request becomes is one step of the event loop, so two tabs can't interleave in it; what is
+answered with it (by a new rule, or as one of many) is answered in turns, so that nobody else waits for all of it.
+
+INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another one, nothing happens.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -19,11 +22,13 @@ from supervisor.core.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.redact import hidden
 from supervisor.core.rules import Policy
 from supervisor.core.suggest import suggest
-from supervisor.errors import GatehouseError, StorageError, UserError
+from supervisor.errors import ChangedError, GatehouseError, StorageError, UserError
 from supervisor.policy_files import ALWAYS, PolicyFiles, Until
 from supervisor.server.parts import Parts
 
 _EFFECT_OF: dict[Answer, Effect] = {"approved": "allow", "denied": "deny"}
+_WHERE = "send the `fingerprint` that `GET /api/requests/ID` gives with the request"
+_WHERE_ALL = "send `shown`: the id of each request with its `fingerprint`, as `GET /api/requests` gives them"
 _WITH_ALL = "with all that was held"
 _WHY_CHARS = 200
 # `category`, `category()` and patterns of nothing but wildcards and what separates them: they match everything.
@@ -48,23 +53,25 @@ class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     explains: str
 
 
-def answer(
+async def answer(
     parts: Parts,
     request_id: str,
     given: Answer,
     *,
     by: str,
+    fingerprint: str,
     reason: str = "",
-    fingerprint: str | None = None,
     always: str | None = None,
     lasts: str = "always",
 ) -> Answered:
     """Answer one request; with `always`, a rule, also save that rule and let it answer what else waits. `lasts`: see `until`.
 
-    `UserError` where the request isn't pending any more, isn't the one that was shown (`fingerprint`), or the rule can't be
-    made of it; then nothing was answered and nothing saved.
+    `ChangedError` where the request isn't pending any more, or isn't the one that was shown (`fingerprint`; empty: none was),
+    `UserError` where the rule can't be made of it; then nothing was answered and nothing saved.
     """
     request = parts.gate.get(request_id)
+    if shown_by(fingerprint) != request.fingerprint:
+        raise ChangedError.other()
     holds = until(parts, lasts, request.session_id)
     policies = parts.gate.rulings.policies_of(request.session_id)
     if always is not None and status(request) == "pending":
@@ -74,38 +81,50 @@ def answer(
     if always is None:
         return Answered(request=answered)
     why = reason or f"from the inbox: {visible(title(request.action), one_line=True)[:_WHY_CHARS]}"
-    rule_id, also = add_rule(
+    rule_id, also = await add_rule(
         parts, _EFFECT_OF[given], always, why=why, by=by, request_id=request_id, holds=holds, policies=policies
     )
     saved_in = str(policies.saved_file)
     return Answered(request=parts.gate.get(request_id), rule_id=rule_id, also=tuple(also), saved_in=saved_in)
 
 
-def answer_category(
-    parts: Parts, category: Category, given: Answer, *, by: str, ids: Iterable[str] | None = None, reason: str = ""
+def shown_by(fingerprint: str) -> str:
+    """The fingerprint that an answer carries; `ChangedError` where it carries none."""
+    if not fingerprint:
+        raise ChangedError.unsaid(_WHERE)
+    return fingerprint
+
+
+async def answer_category(
+    parts: Parts, category: Category, given: Answer, *, by: str, shown: Mapping[str, str], reason: str = ""
 ) -> list[Request]:
-    """Answer the waiting requests of a category: of those named in `ids`, or all for a denial. What was answered.
+    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these. What was answered.
 
-    Approving needs `ids`: a request that arrives between looking and clicking was never looked at.
+    `ChangedError` where one of them isn't what was shown or waits no more: then nothing was answered.
     """
-    if given == "approved" and ids is None:
-        raise UserError("approving several requests needs their ids", "send the ids of the requests that were shown")
-    named = None if ids is None else set(ids)
-    return [
-        parts.gate.resolve(request.id, given, by=by, reason=reason)
-        for request in parts.queue.pending()
-        if category_of(request.action) == category and (named is None or request.id in named)
-    ]
+    if not shown or not all(shown.values()):
+        raise ChangedError.unsaid(_WHERE_ALL)
+    waiting = {one.id: one.fingerprint for one in parts.gate.get_all(shown) if _waits_in(one, category)}
+    if waiting != dict(shown):
+        raise ChangedError.several()
+    return await parts.gate.resolve_in_turns(list(shown), given, by=by, reason=reason)
 
 
-def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
-    """Deny all of a session that egress holds until somebody answers, and what has no card of its own yet; how many that were."""
+def _waits_in(request: Request, category: Category) -> bool:
+    return status(request) == "pending" and category_of(request.action) == category
+
+
+async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
+    """Deny all of a session that egress holds until somebody answers, and what has no card of its own yet; how many that were.
+
+    It names nothing that was shown: like `stop_all` it only ever denies, and whoever presses it is told that it denies what comes too.
+    """
     why = f"denied by {by}: {_WITH_ALL}"
     waiting = [one.id for one in parts.queue.pending(session_id) if one.origin == "egress"]
     without = parts.gate.repeats.held_connections(session_id)
     parts.audit.record_all([("verdict_given", _denied_unseen(action, session_id, why, by)) for action in without])
     parts.gate.repeats.turn_away(session_id, why)
-    answered = parts.gate.resolve_all(waiting, "denied", by=by, reason=_WITH_ALL)
+    answered = await parts.gate.resolve_in_turns(waiting, "denied", by=by, reason=_WITH_ALL)
     return len(answered) + len(without)
 
 
@@ -202,7 +221,7 @@ def is_bare(rule: str) -> bool:
     return _BARE.fullmatch(rule) is not None
 
 
-def add_rule(
+async def add_rule(
     parts: Parts,
     effect: Effect,
     rule: str,
@@ -213,14 +232,13 @@ def add_rule(
     holds: Until = ALWAYS,
     policies: PolicyFiles | None = None,
 ) -> tuple[str, list[Request]]:
-    """Save a rule, record it, and let it answer what waits: its id and the requests that it answered.
+    """Save a rule, record it, and let it answer what waits, in turns: its id and the requests that were answered.
 
     `policies` is the set that it is saved in, the supervisor's where none is named.
     `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be kept or recorded.
     """
     if parts.redactor.said(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
-    waiting = [request.id for request in parts.queue.pending()]
     policies = policies or parts.policies
     try:
         said = parts.redactor.said(why)
@@ -235,19 +253,17 @@ def add_rule(
     except StorageError:
         policies.remove_rule(rule_id)  # a rule that isn't on record must not be in force
         raise
-    parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
-    # Counted by what became of those that waited: `PolicyFiles.on_change` may have let the new rule answer them before us.
-    return rule_id, [now for now in map(parts.gate.get, waiting) if status(now) != "pending"]
+    return rule_id, await parts.gate.rejudge_pending(by=f"rule {rule_id}, saved by {by}")
 
 
-def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
+async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
     """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the policy file."""
     try:
         rule = _holder_of(parts, rule_id).remove_rule(rule_id)
     except OSError as error:
         raise StorageError(f"the rule can't be removed: {error.strerror}", "free or repair the data folder") from error
     parts.audit.record("rule_removed", rule_id=rule_id, rule=rule, by=by)
-    parts.gate.rejudge_pending(by=f"the removal of rule {rule_id} by {by}")
+    await parts.gate.rejudge_pending(by=f"the removal of rule {rule_id} by {by}")
     return rule
 
 

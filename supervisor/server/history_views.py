@@ -22,6 +22,8 @@ def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str,
     at = record.get("at")
     at = float(at) if isinstance(at, int | float) else 0.0
     badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
+    if _exit_code(record):  # older records say `done` of a command that ran, however it ended
+        badge = "failed"
     whole = redactor.text(json.dumps(record, indent=2, ensure_ascii=False))
     about, subject = _about(record, titles)
     said = dict.fromkeys(str(record[name]) for name in _SAID if record.get(name) and name != subject)
@@ -60,8 +62,13 @@ def _about(record: dict[str, Any], titles: Mapping[str, str]) -> tuple[str, str]
 
 
 def _outcome(record: dict[str, Any]) -> list[str]:
+    detail, code = record.get("detail"), _exit_code(record)
+    said = [str(detail["error"])] if isinstance(detail, dict) and detail.get("error") else []
+    return list(dict.fromkeys([*said, *([] if code is None else [f"exit code {code}"])]))
+
+
+def _exit_code(record: dict[str, Any]) -> int | None:
+    """How a command, or an agent, ended."""
     detail = record.get("detail")
-    if not isinstance(detail, dict):
-        return [f"exit code {record['exit_code']}"] if isinstance(record.get("exit_code"), int) else []
-    said = [str(detail["error"])] if detail.get("error") else []
-    return [*said, f"exit code {detail['exit_code']}"] if isinstance(detail.get("exit_code"), int) else said
+    code = (detail if isinstance(detail, dict) else record).get("exit_code")
+    return code if isinstance(code, int) else None

@@ -6,6 +6,7 @@ has a field for it, and unknown fields are refused.
 
 import contextlib
 import html
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor import audit
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
+from supervisor.core.approvals import Request as Asked
 from supervisor.core.change_card import ChangeCard
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
@@ -48,8 +50,12 @@ from supervisor.server.views import (
     shown_data,
 )
 from supervisor.session_manager import StartSession
+from supervisor.slices import slices
 
 AnyRequest = Request[Any, Any, Any]
+# Of what a new rule answered, what is told whole; and how many views are made before others have a turn.
+MOST_ALSO = 100
+IN_TURN = 20
 _Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
@@ -177,21 +183,21 @@ def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail
     )
 
 
-@post("/api/requests/{request_id:str}/approve", status_code=200, sync_to_thread=False)
-def approve(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+@post("/api/requests/{request_id:str}/approve", status_code=200)
+async def approve(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
     """Say yes; with `always`, save an allow rule that also answers what else it matches."""
-    return _answer(request, request_id, "approved", data)
+    return await _answer(request, request_id, "approved", data)
 
 
-@post("/api/requests/{request_id:str}/deny", status_code=200, sync_to_thread=False)
-def deny(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+@post("/api/requests/{request_id:str}/deny", status_code=200)
+async def deny(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
     """Say no; with `always`, save a deny rule that also answers what else it matches."""
-    return _answer(request, request_id, "denied", data)
+    return await _answer(request, request_id, "denied", data)
 
 
-def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBody) -> AnsweredView:
+async def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBody) -> AnsweredView:
     parts = parts_of(request)
-    done = decisions.answer(
+    done = await decisions.answer(
         parts,
         request_id,
         given,
@@ -207,8 +213,14 @@ def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBod
         request=operator_request(done.request, parts),
         rule_id=done.rule_id,
         saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
-        also=[operator_request(one, parts) for one in done.also],
+        also=await _views(parts, done.also[:MOST_ALSO]),
+        also_count=len(done.also),
     )
+
+
+async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
+    """In turns: a view takes a third of a millisecond."""
+    return [operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part]
 
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
@@ -219,14 +231,14 @@ def suggestions(
     return decisions.suggestions(parts_of(request), request_id, effect)
 
 
-@post("/api/requests/bulk", status_code=200, sync_to_thread=False)
-def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
-    """Answer the waiting requests of a category; what was answered."""
+@post("/api/requests/bulk", status_code=200)
+async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
+    """Answer requests of a category: exactly those that were shown, or none; what was answered."""
     parts = parts_of(request)
-    answered = decisions.answer_category(
-        parts, data.category, data.answer, by=caller(request).name, ids=data.ids, reason=data.reason
+    answered = await decisions.answer_category(
+        parts, data.category, data.answer, by=caller(request).name, shown=data.shown, reason=data.reason
     )
-    return [operator_request(one, parts) for one in answered]
+    return await _views(parts, answered)
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------------
@@ -238,16 +250,16 @@ def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
     return rules_view.rules(parts_of(request))
 
 
-@post("/api/rules", status_code=200, sync_to_thread=False)
-def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
+@post("/api/rules", status_code=200)
+async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
     """Save a rule; it answers what waits and matches."""
     parts = parts_of(request)
     holds = decisions.until(parts, data.lasts, None)
-    rule_id, also = decisions.add_rule(
+    rule_id, also = await decisions.add_rule(
         parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
     )
     live_of(request).policy_changed()
-    return RuleSaved(id=rule_id, also=[operator_request(one, parts) for one in also])
+    return RuleSaved(id=rule_id, also=await _views(parts, also[:MOST_ALSO]), also_count=len(also))
 
 
 @get("/api/rules/preview", sync_to_thread=False)
@@ -258,10 +270,10 @@ def preview_rule(
     return rule_previews.of_rule(parts_of(request), effect, rule)
 
 
-@delete("/api/rules/{rule_id:str}", status_code=200, sync_to_thread=False)
-def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
+@delete("/api/rules/{rule_id:str}", status_code=200)
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
     """Take a saved rule away."""
-    decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
+    await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
     live_of(request).policy_changed()
     return Done()
 

@@ -11,6 +11,7 @@ from supervisor.server.views import OperatorRequest
 
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
 _Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+MOST_AT_ONCE = 1000
 _Lasts = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
@@ -19,23 +20,25 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class AnswerBody(_Body, frozen=True, kw_only=True):
-    """`fingerprint` is that of the request as it was shown. `always` is the text of a rule to save, without its list's name.
+    """`fingerprint` is that of the request as it was shown; without it nothing is answered. `always` is the text of a rule to save, without its list's name.
 
     `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
     """
 
     reason: _Text = ""
-    fingerprint: str | None = None
+    fingerprint: str = ""
     always: _Rule | None = None
     lasts: _Lasts = "always"
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):
-    """`ids` are those that were shown; approving needs them, denying without them denies all of the category."""
+    """`shown` maps the id of each request that was shown to its fingerprint: exactly these are answered, or none. `ids` alone say
+    nothing of what was shown, so they answer nothing."""
 
     category: Category
     answer: Answer
-    ids: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
+    shown: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_AT_ONCE)] = {}
+    ids: Annotated[list[str], msgspec.Meta(max_length=MOST_AT_ONCE)] = []
     reason: _Text = ""
 
 
@@ -57,12 +60,13 @@ class StopBody(_Body, frozen=True, kw_only=True):
 
 
 class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
-    """`also` are other waiting requests that the saved rule answered, `saved_in` is the rule's file."""
+    """`also` are other waiting requests that the saved rule answered, the first of so many; `saved_in` is the rule's file."""
 
     request: OperatorRequest
     rule_id: str | None
     saved_in: str | None
     also: list[OperatorRequest]
+    also_count: int
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +84,11 @@ class HeldDenied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
+    """`also` are the waiting requests that it answered: the first of so many."""
+
     id: str
     also: list[OperatorRequest]
+    also_count: int
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):

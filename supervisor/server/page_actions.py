@@ -16,10 +16,10 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.actions import Category, Effect
 from supervisor.core.approvals import Answer, status
 from supervisor.core.duration import parse_duration
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server import decisions, page_values, rule_previews
 from supervisor.server.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.page_views import card
+from supervisor.server.page_views import MOST_CARDS, Budget, card
 from supervisor.server.parts import Parts
 from supervisor.server.session_views import session_data
 from supervisor.session_manager import StartSession
@@ -41,18 +41,17 @@ _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 # -- answering ---------------------------------------------------------------------------------------------------------------
 
 
-@post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form) -> Response[str]:
+@post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200)
+async def answer(request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form) -> Response[str]:
     """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
     parts = parts_of(request)
     try:
-        decisions.answer(
+        await decisions.answer(
             parts,
             request_id,
             answer,
             by=caller(request).name,
             reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
-            # Never None: what was shown must be named, or nothing is answered.
             fingerprint=data.get("fingerprint", ""),
         )
     except NotFoundError:
@@ -70,15 +69,17 @@ def always(
     return _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
 
 
-@post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def save_always(request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form) -> Response[str]:
+@post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200)
+async def save_always(
+    request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form
+) -> Response[str]:
     """Save the chosen rule and answer; an error is shown in the form, and nothing was answered then."""
     parts = parts_of(request)
     rule = (data.get("rule") or data.get("own", "")).strip()
     try:
         if not rule:
             raise UserError("no rule was chosen", "choose one, or write your own")
-        done = decisions.answer(
+        done = await decisions.answer(
             parts,
             request_id,
             _ANSWER_OF[effect],
@@ -90,33 +91,41 @@ def save_always(request: AnyRequest, request_id: FromPath[str], effect: FromPath
     except NotFoundError:
         raise
     except GatehouseError as error:
-        if status(parts.gate.get(request_id)) != "pending":
+        if isinstance(error, ChangedError):
             return _unanswered(parts, request_id, error)
         return _always(parts, request_id, effect, error=str(error), filled=data)
     live_of(request).policy_changed()
-    return page_values.html("parts/some_cards.html", cards=[card(parts, one) for one in (done.request, *done.also)])
+    # Of the others that it answered the page hears by itself: there can be thousands.
+    return page_values.html("parts/some_cards.html", cards=[card(parts, done.request)])
 
 
-@post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def bulk(request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form) -> Response[str]:
-    """Answer all of a category that the page showed; those that came since stay."""
+@post("/bulk/{category:str}/{answer:str}", include_in_schema=False, status_code=200)
+async def bulk(
+    request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form
+) -> Response[str]:
+    """Answer all of a category that the page showed, `id:fingerprint` each; those that came since stay. Where one is another
+    by now none is answered, and each says so."""
     parts = parts_of(request)
-    shown = [one for one in data.get("ids", "").split(",") if one]
-    answered = decisions.answer_category(parts, category, answer, by=caller(request).name, ids=shown)
-    return page_values.html("parts/some_cards.html", cards=[card(parts, parts.gate.get(one.id)) for one in answered])
+    shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
+    try:
+        await decisions.answer_category(parts, category, answer, by=caller(request).name, shown=shown)
+    except ChangedError as error:
+        return _cards(parts, list(shown)[:MOST_CARDS], error)
+    return _cards(parts, list(shown)[:MOST_CARDS])
 
 
 # -- doing -------------------------------------------------------------------------------------------------------------------
 
 
-@post("/rules", include_in_schema=False, status_code=200, sync_to_thread=False)
-def add_rule(request: AnyRequest, data: Form) -> Response[str]:
+@post("/rules", include_in_schema=False, status_code=200)
+async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
     """Save a rule; it answers what waits and matches. An error is shown above the list."""
     parts = parts_of(request)
     rule = data.get("rule", "").strip()
     try:
         effect = _effect(data.get("effect", ""))
-        _, also = decisions.add_rule(parts, effect, rule, why=data.get("why", "").strip(), by=caller(request).name)
+        why = data.get("why", "").strip()
+        _, also = await decisions.add_rule(parts, effect, rule, why=why, by=caller(request).name)
     except GatehouseError as error:
         return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
     live_of(request).policy_changed()
@@ -143,12 +152,12 @@ def preview_rule(
     return page_values.html("parts/seen.html", seen=seen, typed=True)
 
 
-@delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200, sync_to_thread=False)
-def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
+@delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200)
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
     """Take a saved rule away."""
     parts = parts_of(request)
     try:
-        text = decisions.remove_rule(parts, rule_id, by=caller(request).name)
+        text = await decisions.remove_rule(parts, rule_id, by=caller(request).name)
     except GatehouseError as error:
         return page_values.html("parts/rules.html", **page_values.rules(parts, error=str(error)))
     live_of(request).policy_changed()
@@ -216,8 +225,14 @@ def handlers() -> list[ControllerRouterHandler]:
 
 def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
     """The card as it is, and above it why the answer didn't count: it waits still, or somebody else was faster."""
-    shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
-    return page_values.html("parts/some_cards.html", cards=[shown])
+    return _cards(parts, [request_id], error)
+
+
+def _cards(parts: Parts, request_ids: list[str], error: GatehouseError | None = None) -> Response[str]:
+    """Cards as they are now, each with the error where there is one."""
+    said, budget = {} if error is None else {"error": str(error)}, Budget(parts)
+    shown = [card(parts, one, budget) | said for one in parts.gate.get_all(request_ids)]
+    return page_values.html("parts/some_cards.html", error, cards=shown)
 
 
 def _always(

@@ -10,7 +10,8 @@ from supervisor import audit
 from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.change_tree import FEW_CHANGES
-from supervisor.core.file_rules import built_in as protected_names
+from supervisor.core.protected_names import Part, built_in, sources
+from supervisor.errors import ChangedError, GatehouseError
 from supervisor.policy_files import PolicyFiles
 from supervisor.server import rules_view
 from supervisor.server.history_views import record_data
@@ -45,9 +46,11 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
     }
 
 
-def html(template: str, **values: Any) -> Response[str]:
-    """An answer of HTML: what a template makes of these values."""
-    return Response(render(template, **values), media_type=MediaType.HTML)
+def html(template: str, refused: GatehouseError | None = None, /, **values: Any) -> Response[str]:
+    """An answer of HTML: what a template makes of these values. `refused`: what it tells of, since an answer to what wasn't
+    shown is 409 on a page, too; htmx is told to show that (base.html), and only that."""
+    status = 409 if isinstance(refused, ChangedError) else 200
+    return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
 def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
@@ -84,8 +87,6 @@ def live_sessions(parts: Parts) -> list[dict[str, Any]]:
 def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
     """For `parts/rules.html`. `error` and `done` say what came of what a person did."""
     protection = parts.policies.current().protection
-    built_in = protected_names()
-    added = dict.fromkeys(sorted(protection.ask | protection.deny), "added by the policy")
     found = rules_view.rules(parts)
     main, *others = parts.gate.rulings.policy_sets.all()
     return {
@@ -96,12 +97,9 @@ def rules(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
         **_of_policy(main, found),
         "others": [_of_policy(one, found) for one in others],
         "protected": [
-            ("deny", built_in["deny"] | {name: why for name, why in added.items() if name in protection.deny}),
-            (
-                "ask",
-                {name: why for name, why in built_in["ask"].items() if name not in protection.lifted}
-                | {name: why for name, why in added.items() if name in protection.ask},
-            ),
+            ("deny", "denied", _protected("deny", protection.deny)),
+            ("ask", "asked", _protected("ask", protection.ask, protection.lifted)),
+            ("mark", "marked", _protected("mark")),
         ],
         "lifted": sorted(protection.lifted),
     }
@@ -116,6 +114,14 @@ def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[
         "groups": [group for one in RULE_CATEGORIES if (group := _rules_of(one, own))],
         "modes": [(category, policies.current().mode_of(category)) for category in RULE_CATEGORIES],
     }
+
+
+def _protected(
+    part: Part, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
+) -> list[tuple[str, str, str]]:
+    """The names of one part of the table, each with its why and who says so; then those that the policy adds."""
+    found = [(name, why, sources()[name]) for name, why in built_in()[part].items() if name not in lifted]
+    return [*found, *((name, "added by the policy", "") for name in sorted(added))]
 
 
 def _rules_of(category: Category, found: list[rules_view.RuleView]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
-from supervisor.core.approvals import Request, explanation, is_in_part, status
+from supervisor.core.approvals import Request, explanation, failure, is_in_part, status
 from supervisor.core.change_tree import problem_of
 from supervisor.core.duration import format_duration
 from supervisor.server import action_words
@@ -66,7 +66,7 @@ def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[s
         + (_proposed(parts, request, budget) if width else []),
         "status": current,
         "status_word": _status_word(request),
-        "status_class": _STATUS_CLASS.get(current, ""),
+        "status_class": "bad" if failure(request) else _STATUS_CLASS.get(current, ""),
         "why": redact(request.why),
         "explanation": redact(explanation(request)),
         "reason": "" if _problems(request, redact) else redact(request.reason),
@@ -131,7 +131,8 @@ def workspace_name(path: str) -> str:
 def _status_word(request: Request) -> str:
     if is_in_part(request):
         return "approved in part"
-    return request.answer or ("allowed" if request.decision == "allow" else status(request))
+    word = request.answer or ("allowed" if request.decision == "allow" else status(request))
+    return f"{word}, failed" if failure(request) else word
 
 
 def _about(request: Request) -> str:

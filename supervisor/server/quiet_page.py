@@ -5,6 +5,7 @@ It shows what `Gate.repeats` holds; what can be done about it, lifting a denial 
 
 from typing import Any
 
+import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
@@ -36,23 +37,24 @@ def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[s
     return _part(parts)
 
 
-@post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200, sync_to_thread=False)
-def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+@post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200)
+async def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """The list as it is afterwards, and above it why nothing was denied; the cards follow by themselves."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     try:
-        decisions.deny_held(parts, session.id, by=caller(request).name)
+        await decisions.deny_held(parts, session.id, by=caller(request).name)
     except GatehouseError as error:
         return _part(parts, str(error))
     return _part(parts)
 
 
-@post("/api/sessions/{session_id:str}/held/deny", status_code=200, sync_to_thread=False)
-def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
+@post("/api/sessions/{session_id:str}/held/deny", status_code=200)
+async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
     """Deny all that is held of a session's connections, what has no card of its own included."""
     parts = parts_of(request)
-    return HeldDenied(denied=decisions.deny_held(parts, parts.sessions.get(session_id).id, by=caller(request).name))
+    session = parts.sessions.get(session_id)
+    return HeldDenied(denied=await decisions.deny_held(parts, session.id, by=caller(request).name))
 
 
 @get("/api/quiet", sync_to_thread=False)
@@ -103,8 +105,13 @@ def _all_held(parts: Parts, session_id: str) -> int:
 
 
 def seen(parts: Parts) -> list[Quiet]:
-    """As a person may see it."""
-    return [_shown(one, parts) for one in parts.gate.repeats.quiet()]
+    """As a person may see it, without denials that a rule took over since: these don't run out by themselves."""
+    found = []
+    for one in parts.gate.repeats.quiet():
+        denied = tuple(each for each in one.denied if not parts.gate.ruled_out(parts.gate.get(each.request_id)))
+        if denied or one.held_count:
+            found.append(_shown(msgspec.structs.replace(one, denied=denied), parts))
+    return found
 
 
 def _shown(one: Quiet, parts: Parts) -> Quiet:

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from supervisor.core.actions import Effect, Proposal, category_of, title
+from supervisor.core.actions import Effect, Proposal, title
 from supervisor.core.approvals import Request, status
 from supervisor.core.history import Past, is_redacted
 from supervisor.core.policy_text import merge, parse_rule, policy_from_data
@@ -23,6 +23,7 @@ from supervisor.server.views import shown
 
 # Bounds of the work that a click may cause. A verdict on a command takes up to a millisecond.
 MOST_WAITING = 100
+MOST_READ = 500
 MOST_PAST = 150
 MOST_TITLES = 4
 
@@ -80,9 +81,8 @@ def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]
     found = []
     waiting = (
         one
-        for one in parts.queue.pending()
-        if category_of(one.action) == rule.category
-        and rulings.policies_of(one.session_id).saved_file == saved_with.saved_file
+        for one in parts.queue.pending_in(rule.category, MOST_READ)
+        if rulings.policies_of(one.session_id).saved_file == saved_with.saved_file
     )
     for one in islice(waiting, MOST_WAITING):
         if one.session_id not in in_force:

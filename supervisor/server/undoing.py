@@ -12,7 +12,7 @@ from supervisor.core.change_card import ChangeCard
 from supervisor.core.changes import name_fields
 from supervisor.core.sessions import Session
 from supervisor.core.undoing import Selection
-from supervisor.errors import NotFoundError, UserError
+from supervisor.errors import ChangedError, NotFoundError, UserError
 from supervisor.server.change_views import shown_change
 from supervisor.server.parts import Parts
 from supervisor.server.views import shown, shown_data
@@ -39,9 +39,9 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class UndoNowBody(UndoBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token` is that of the preview that was seen."""
+    """`token` is that of the preview that was seen; without it nothing is undone."""
 
-    token: _ID
+    token: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +111,8 @@ async def preview(parts: Parts, body: UndoBody) -> UndoView:
 async def carry_out(parts: Parts, body: UndoNowBody, *, by: str) -> UndoView:
     """Take it back, as it was shown."""
     session, selection = await _meant(parts, body)
+    if not body.token:
+        raise ChangedError.unsaid("send the `token` that `POST /api/undo/preview` gives")
     async with parts.undoing(session.id) as undo:
         plan = await undo.carry_out(selection, token=body.token, by=by, merge=body.merge)
     return _view(parts, session, plan, None)

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
-from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, is_settled, status
+from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, failure, is_settled, status
 from supervisor.core.display import visible
 from supervisor.core.policy_text import parse_rule
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
 from supervisor.errors import PolicyError
+from supervisor.server.action_words import delivery
 from supervisor.server.parts import Parts
 from supervisor.server.spend_views import SpendView
 
@@ -44,8 +45,9 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
 
-    `may_always`: whether a rule may be made of the answer (law 9). `width`: of a proposed rule how wide it is, in words; else empty. `impossible`:
-    why it can't be approved, empty where it can. Times are seconds since the epoch.
+    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what came of
+    a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words; else empty.
+    `impossible`: why it can't be approved, empty where it can. Times are seconds since the epoch.
     """
 
     id: str
@@ -74,6 +76,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     superseded_by: str | None
     settled: bool
     outcome: dict[str, Any] | None
+    delivery: str
+    failure: str
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +180,8 @@ def operator_request(request: Request, parts: Parts) -> OperatorRequest:
         superseded_by=request.superseded_by,
         settled=is_settled(request),
         outcome=shown_data(request.outcome, redactor),
+        delivery=shown(delivery(request), redactor),
+        failure=shown(failure(request), redactor),
     )
 
 

@@ -26,6 +26,7 @@ from sqlalchemy import (
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
 from supervisor.core.change_tree import Waiting, problem_of
+from supervisor.errors import ChangedError
 from supervisor.store.tables import requests as table
 
 # A literal, not a parameter: only then does the index of those that wait serve (https://www.sqlite.org/partialindex.html).
@@ -46,6 +47,7 @@ MOST_PARAMETERS = 500
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 _COLUMNS = tuple(column.name for column in table.columns)
+_ANSWER = ("answer", "answered_at", "answered_by", "answer_reason", "rule")
 _decode_action = msgspec.json.Decoder(Action).decode
 
 
@@ -75,9 +77,19 @@ def get_all(connection: Connection, request_ids: Sequence[str]) -> list[Request]
     return [found[one] for one in request_ids if one in found]
 
 
+def pending_ids(connection: Connection) -> list[str]:
+    """The ids of all that wait, oldest first."""
+    return list(connection.execute(select(table.c.id).where(_PENDING).order_by(table.c.asked_at)).scalars())
+
+
 def pending(connection: Connection, session_id: str | None = None) -> list[Request]:
     """Those that wait for an answer, oldest first."""
     return _select(connection, _PENDING, session_id)
+
+
+def pending_in(connection: Connection, category: Category, limit: int) -> list[Request]:
+    """The first of a category that wait, oldest first."""
+    return _select(connection, and_(_PENDING, table.c.category == category), None, limit)
 
 
 def ready(connection: Connection, session_id: str | None = None) -> list[Request]:
@@ -234,21 +246,24 @@ def hold_until(connection: Connection, request_id: str, until: float) -> Request
     )
 
 
-def answer_all(
-    connection: Connection,
-    request_ids: Sequence[str],
-    *,
-    answer: str,
-    at: float,
-    by: str,
-    reason: str,
-    rule: str | None = None,
-) -> list[Request]:
-    """Answer those of the requests that are pending still."""
-    values: dict[str, object] = {"answer": answer, "answered_at": at, "answered_by": by, "answer_reason": reason}
-    if rule is not None:
-        values["rule"] = rule
-    return _change_all(connection, _PENDING, request_ids, values)
+def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Request]:
+    """Record the answers that these requests carry, for those that are pending still; these."""
+    waiting: set[str] = set()
+    for part in _parts([one.id for one in answered]):
+        waiting.update(connection.execute(select(table.c.id).where(_PENDING, table.c.id.in_(part))).scalars())
+    done = [one for one in answered if one.id in waiting]
+    answer_exactly(connection, done)
+    return done
+
+
+def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
+    """The same for all of them. INVARIANT: `ChangedError` where one isn't pending any more: then its caller takes all back."""
+    if answered:
+        # One statement for all of them, whatever each is told.
+        rows = [{"of": one.id} | {name: getattr(one, name) for name in _ANSWER} for one in answered]
+        changed = connection.execute(update(table).where(_PENDING, table.c.id == bindparam("of")), rows).rowcount
+        if changed != len(answered):
+            raise ChangedError.several()
 
 
 def supersede_all(connection: Connection, pairs: Sequence[tuple[Request, Request]], why: str) -> list[Request]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from supervisor.core.actions import FileChange, FileOperation, content_hash, subject
+from supervisor.core.actions import decode as decode_action
 from supervisor.core.approvals import SUPERSEDED, Request, status
 from supervisor.core.changes import (
     EditError,
@@ -25,6 +26,7 @@ from supervisor.core.changes import (
     to_action,
 )
 from supervisor.core.new_folders import with_way
+from supervisor.core.repositories import has_piece
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.agent_edits import Edits
@@ -32,6 +34,7 @@ from supervisor.workspace.beneath import PathError
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.host_errors import StaleError, stale
 from supervisor.workspace.looking import LARGEST_EDIT_BYTES, decode, encode, read_file
+from supervisor.workspace.repositories import Repositories
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.secrets_seen import hazards_of_kept
 from supervisor.workspace.sides import Sides
@@ -273,9 +276,21 @@ class AgentChanges:
         if action.before is None or action.to is not None:
             way = await asyncio.to_thread(lambda: Ways(self._sides).to(names_of(action)[-1]))
             action = with_way(action, way)
+        action = await asyncio.to_thread(self._noted, action)
         return self._gate.ask(
             action, session_id=self._session_id, reason=reason, origin="agent_api", superseding=superseding
         )
+
+    def _noted(self, action: FileChange) -> FileChange:
+        """With the repositories that its paths are in, or would be with all else that waits: each alone may be half of one."""
+        try:
+            if not any(map(has_piece, names_of(action))):
+                return Repositories(self._sides).noted(action)
+            open_changes = map(decode_action, self._gate.queue.open_changes(self._session_id))
+            waiting = [one for one in open_changes if isinstance(one, FileChange)]
+            return Repositories(self._sides, waiting).noted(action)
+        except PathError:
+            return action  # the gate hears of it all the same, and says no
 
     async def _ask_anew(self, request: Request, action: FileChange) -> None:
         name = name_of(action)

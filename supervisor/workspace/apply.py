@@ -18,6 +18,7 @@ import msgspec
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.changes import OWNER, PERMISSIONS, Known, Seen, link_token, name_fields, name_of
 from supervisor.core.new_folders import modes_on_way
+from supervisor.core.repositories import MOST_HEAD_BYTES
 from supervisor.core.swaps import strays
 from supervisor.core.undoing import Held, held_link
 from supervisor.errors import GatehouseError
@@ -87,6 +88,7 @@ class Applier:
     def check_move(self, action: FileChange, request_id: str) -> Seen | None:
         """What is at a rename's old path, where it could be done now, or is done. Raises as `apply`."""
         with as_errors(name_of(action)):
+            self._refuse_repositories(action)
             return self._mover.check(action, request_id).old
 
     def keep(self, action: FileChange, host: Seen | None) -> None:
@@ -97,6 +99,7 @@ class Applier:
     def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
         """Do a rename; see `Mover`. Raises as `apply`."""
         with as_errors(name_of(action)):
+            self._refuse_repositories(action)
             return self._mover.carry_out(action, self._mover.check(action, request_id), request_id, use)
 
     # -- the same in steps, for several changes that happen together: check all, stage all, then the rest -------------
@@ -110,6 +113,7 @@ class Applier:
         name = name_of(action)
         split(name)
         with as_errors(name):
+            self._refuse_repositories(action)
             host = look(self._root, name)
             is_ours = _is_done(action, host) or self._is_unfinished(action, host, request_id)
             if not is_ours and (host.token if host else None) != action.before:
@@ -117,6 +121,18 @@ class Applier:
             if action.operation == "swap" and host is not None and host.kind == "dir" and action.after != "dir":
                 self._check_below(action)
             return host
+
+    def _refuse_repositories(self, action: FileChange) -> None:
+        if self._placer.guard is not None:
+            self._placer.guard.check(action, self._begins)
+
+    def _begins(self, digest: str) -> bytes | None:
+        try:
+            fd = self._blobs.open(digest)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            return file.read(MOST_HEAD_BYTES)
 
     def _check_below(self, action: FileChange) -> None:
         """INVARIANT: a folder goes only where all that is in it is what the action says goes."""
@@ -240,6 +256,12 @@ class Applier:
 
     # -- effects ----------------------------------------------------------------------------------------------------
 
+    def _begin(
+        self, request_id: str, action: FileChange, host: Seen | None, after: Held | None, temporary: str = ""
+    ) -> Applied:
+        name, around = name_of(action), action.repositories
+        return self._placer.begin(request_id, name, action.operation, host, after, temporary, around)
+
     def _stage(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use, mtime_ns: int | None
     ) -> Staged:
@@ -256,7 +278,7 @@ class Applier:
         with self._content(action) as (blocks, digest):
             use(_rebuilt(action, name, host, after=digest, mode=action.mode))
             temporary = self._placer.temporary()
-            begun = self._placer.begin(request_id, name, action.operation, host, Held("file", mode, digest), temporary)
+            begun = self._begin(request_id, action, host, Held("file", mode, digest), temporary)
             with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 writing = os.open(temporary, flags, 0o600, dir_fd=fd)
@@ -277,7 +299,7 @@ class Applier:
         target = action.link_target or ""
         use(_rebuilt(action, name, host, after=link_token(target), link_target=target))
         temporary = self._placer.temporary()
-        begun = self._placer.begin(request_id, name, action.operation, host, held_link(target), temporary)
+        begun = self._begin(request_id, action, host, held_link(target), temporary)
         with self._placer.staging(name, temporary, modes_on_way(action)) as (fd, _):
             os.symlink(target, temporary, dir_fd=fd)
             self._at("written")
@@ -288,7 +310,7 @@ class Applier:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
         temporary = self._placer.temporary()
-        begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode), temporary)
+        begun = self._begin(request_id, action, host, Held("dir", mode), temporary)
         with self._placer.staging(name, temporary) as (fd, _):
             os.mkdir(temporary, 0o700, dir_fd=fd)
             made = os.open(temporary, DIRECTORY, dir_fd=fd)
@@ -302,8 +324,9 @@ class Applier:
     def _make_folder(self, action: FileChange, name: str, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, None, after="dir", mode=action.mode))
         mode = _folder_mode_of(action)
-        begun = self._placer.begin(request_id, name, action.operation, None, Held("dir", mode))
-        with self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action)) as (fd, leaf):
+        begun = self._begin(request_id, action, None, Held("dir", mode))
+        making = self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action))
+        with self._placer.naming(name), making as (fd, leaf):
             # As near to it as the umask lets, should this be all that comes of it.
             os.mkdir(leaf, mode | OWNER, dir_fd=fd)
             self._at("placed")
@@ -319,7 +342,7 @@ class Applier:
         use(_rebuilt(action, name, host, after="dir", mode=action.mode))
         # Set-id and sticky bits are the side's own: the group of what is made in a folder hangs on them.
         mode = _folder_mode_of(action) | (host.mode & ~PERMISSIONS)
-        begun = self._placer.begin(request_id, name, action.operation, host, Held("dir", mode))
+        begun = self._begin(request_id, action, host, Held("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
 
     def _set_folder_mode(self, name: str, mode: int, host: Seen | None = None) -> Known:
@@ -328,7 +351,7 @@ class Applier:
 
     def _delete(self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use) -> Applied:
         use(_rebuilt(action, name, host, after=None))
-        begun = self._placer.begin(request_id, name, action.operation, host, None)
+        begun = self._begin(request_id, action, host, None)
         if host is not None:
             self._placer.remove(name, host)
         return begun
@@ -422,6 +445,7 @@ def _rebuilt(
         hazards=hazards,
         steps=action.steps if action.operation == "swap" else (),  # each is looked at when it is done
         folders=action.folders,  # and each of these when it is made
+        repositories=action.repositories,  # no others: looked at in `check`, and when the name is given
     )
 
 

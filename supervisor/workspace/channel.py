@@ -333,13 +333,13 @@ class WorkspaceChannel:
         """What the person and the agent each did to the request's path, and the merge of both."""
         return await self._now.conflicts.card(request)
 
-    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request:
+    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str) -> Request:
         """Apply the merge whose hash was `shown`, on the host and in the copy: the new request, approved."""
-        content, mode = await self._now.conflicts.merged(request_id, shown)
+        content, mode = await self._now.conflicts.merged(request_id, shown, fingerprint)
         async with self._turn:
             return await self._now.conflicts.apply_merge(request_id, content, mode, by=by, fingerprint=fingerprint)
 
-    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None = None) -> Request:
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
         """Deny, and give the host's version to the agent's copy."""
         async with self._turn:
             return await self._now.conflicts.give_host(request_id, by=by, fingerprint=fingerprint)

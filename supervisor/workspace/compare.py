@@ -44,6 +44,7 @@ from supervisor.workspace.git_playground import GitFolder
 from supervisor.workspace.ignores import Ignores
 from supervisor.workspace.large_snapshots import LargeSnapshots
 from supervisor.workspace.last_asked import LastAsked, ToAsk, failure, is_due, still_speaks, tries_of
+from supervisor.workspace.repositories import Repositories
 from supervisor.workspace.scan import readable_entries, signature_at
 from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
@@ -222,27 +223,36 @@ class Comparison:
         for at in range(0, len(names), CHUNK):
             findings = await asyncio.to_thread(self._examiner.all, names[at : at + CHUNK], last, renames)
             wanted = [one for finding in findings if (one := await self._follow_up(finding)) is not None]
-            await self._ask_all(wanted, last)
+            actions = await self._noted([one.action for one in wanted])
+            noted = [one._replace(action=action) for one, action in zip(wanted, actions, strict=True)]
+            await self._ask_all(noted, last)
 
     async def _ask_renames(self, renames: Renames, last: bool) -> None:
         """Ask about each rename as one change, and about what turned out to be none. Where rules deny the one change, each
         half of it is judged for itself."""
         pairs = renames.pairs()
-        wanted = [one for old, finding in pairs if (one := self._renaming(old, finding)) is not None]
+        actions = await self._noted([_rename(*pair) for pair in pairs])
+        found = zip(pairs, actions, strict=True)
+        wanted = [one for pair, action in found if (one := self._renaming(*pair, action)) is not None]
         for at in range(0, len(wanted), CHUNK):
             await self._ask_all(wanted[at : at + CHUNK], last)
         asked = {one.name for one in wanted}
         await self._ask_about(renames.without([one for one in pairs if one[0] in asked]), last)
 
-    def _renaming(self, old: str, finding: Finding) -> ToAsk | None:
+    def _renaming(self, old: str, finding: Finding, action: FileChange) -> ToAsk | None:
         new, mine = finding.name, finding.mine
         assert mine is not None
-        action = rename_of(old, new, mine.token)
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
             return None
         self._compared[new] = mine.signature
         key = ("rename", mine.token, None, new)
-        return ToAsk(old, key, fingerprint(action), with_way(action, finding.way), new, finding.way)
+        mark = fingerprint(msgspec.structs.replace(action, repositories=()))
+        return ToAsk(old, key, mark, with_way(action, finding.way), new, finding.way)
+
+    async def _noted(self, actions: Sequence[FileChange]) -> list[FileChange]:
+        """The actions with the repositories that their paths are in, as things are now."""
+        looking = Repositories(self._sides)
+        return await asyncio.to_thread(lambda: [looking.noted(action) for action in actions])
 
     def _renamed_with(self, name: str) -> str | None:
         """The other path of the rename that a path was last asked about as; empty where that was no rename."""
@@ -359,7 +369,9 @@ class Comparison:
                 before = self._asked.get(name)
                 tries = tries_of(before, earlier, one)
                 other = other if one.other else ""
-                self._asked[name] = LastAsked(one.key, one.mark, request.id, other, tries, one.way)
+                self._asked[name] = LastAsked(
+                    one.key, one.mark, request.id, other, tries, one.way, one.action.repositories
+                )
         ready = [one for one in requests if one.id in grants or status(one) in ("allowed", "approved")]
         if ready:
             await self._carry_out_all(ready, grants)
@@ -409,3 +421,8 @@ class Comparison:
     def _is_held(self, name: str) -> bool:
         """Whether a path waits for room and is still what it was when it began to."""
         return name in self._held and self._held[name] == signature_at(self._sides.copy, name)
+
+
+def _rename(old: str, finding: Finding) -> FileChange:
+    assert finding.mine is not None
+    return rename_of(old, finding.name, finding.mine.token)

@@ -22,12 +22,13 @@ from supervisor.core.changes import PERMISSIONS, Known, Seen, Want, name_of, to_
 from supervisor.core.conflict_card import ConflictCard, Contents, did, difference
 from supervisor.core.swaps import single_changes
 from supervisor.core.text_diff import MOST_TEXT_BYTES
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import ChangedError, GatehouseError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.incoming import HostChanges
 from supervisor.workspace.looking import look_quietly, read_file
 from supervisor.workspace.merging import merge_file
+from supervisor.workspace.repositories import Repositories
 from supervisor.workspace.scan import look
 from supervisor.workspace.sides import Sides
 
@@ -86,26 +87,26 @@ class Conflicts:
             is_stale=(host.token if host is not None else None) != action.before,
         )
 
-    async def merged(self, request_id: str, shown: str) -> tuple[bytes, int | None]:
+    async def merged(self, request_id: str, shown: str, fingerprint: str) -> tuple[bytes, int | None]:
         """The merged content with its permissions, where it is the one that was shown. Blocks nobody: git is given time."""
+        self._pending(request_id, fingerprint)
         merge = await self._merge(self._gate.get(request_id))
         if merge.content is None:
             raise UserError(f"there is no merge: {merge.why_not}", "approve the agent's version, or deny it")
         if content_hash(merge.content) != shown:
-            raise UserError("this is not the merge that was shown", "reload the inbox and look again")
+            raise ChangedError("this is not the merge that was shown", "look at the conflict again, then answer")
         return merge.content, merge.mode
 
     async def apply_merge(
-        self, request_id: str, content: bytes, mode: int | None, *, by: str, fingerprint: str | None
+        self, request_id: str, content: bytes, mode: int | None, *, by: str, fingerprint: str
     ) -> Request:
         """Ask for exactly this content and answer yes; the new request. `UserError` where the old one is no longer it."""
         action = self._pending(request_id, fingerprint)
         name = name_of(action)
         after = await asyncio.to_thread(self._sides.blobs.keep, content)
         wanted = Want("write", action.before, after, mode, hazards=action.hazards)
-        merged = self._gate.ask(
-            to_action(name, wanted), session_id=self._session_id, origin="workspace", reason=MERGED_REASON
-        )
+        noted = await asyncio.to_thread(Repositories(self._sides).noted, to_action(name, wanted))
+        merged = self._gate.ask(noted, session_id=self._session_id, origin="workspace", reason=MERGED_REASON)
         self._effects.follow_with_copy(merged.id, action.after)
         if status(merged) != "pending":
             return merged  # what the gate allows or refuses by itself needs no answer
@@ -113,7 +114,7 @@ class Conflicts:
             merged.id, "approved", by=by, reason=MERGED_REASON, shown_fingerprint=merged.fingerprint
         )
 
-    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None) -> Request:
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
         """Deny, and bring the host's version into the copy."""
         action = self._pending(request_id, fingerprint)
         whole, *steps = single_changes(action)
@@ -121,7 +122,7 @@ class Conflicts:
         gone = [step for step in reversed(steps) if step.operation == "delete"]
         parts = [*(step for step in reversed(steps) if step.operation != "delete"), whole, *gone]
         found = await asyncio.to_thread(lambda: [self._both(part) for part in parts])
-        answered = self._gate.resolve(request_id, "denied", by=by, reason=GIVEN_REASON)
+        answered = self._gate.resolve(request_id, "denied", by=by, reason=GIVEN_REASON, shown_fingerprint=fingerprint)
         for part, (mine, host) in zip(parts, found, strict=True):
             await self._host_changes.give(name_of(part), mine, host)
         return answered
@@ -136,12 +137,12 @@ class Conflicts:
             raise UserError("it was changed on the host again", "look at the new card")
         return mine, host
 
-    def _pending(self, request_id: str, fingerprint: str | None) -> FileChange:
+    def _pending(self, request_id: str, fingerprint: str) -> FileChange:
         request = self._gate.get(request_id)
-        if fingerprint is not None and fingerprint != request.fingerprint:
-            raise UserError("this is not the request that was shown", "reload the inbox and look again")
+        if fingerprint != request.fingerprint:
+            raise ChangedError.other()
         if status(request) != "pending":
-            raise UserError(f"this request was already {status(request)}", "reload the inbox")
+            raise ChangedError.already(status(request))
         action = self._effects.action_of(request)
         if "conflict" not in action.hazards:
             raise UserError("the host did not change this path", "approve or deny it")

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import secrets
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from supervisor.core.new_folders import made_with
 from supervisor.core.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate import Gate, Grant, Outcome, Refused
+from supervisor.slices import slices
 from supervisor.workspace.agent_edits import AgentEdits
 from supervisor.workspace.apply import Applier, Staged, Use
 from supervisor.workspace.batch import Batch, BatchError, Change, order
@@ -34,8 +35,10 @@ from supervisor.workspace.sides import Sides
 from supervisor.workspace.to_end import to_end
 
 _READY = ("allowed", "approved")
-# Changes that are claimed or settled in one go: what else the loop has to do waits for it.
+# Changes that rules allow each for itself: so many share the syncs of their folders.
 CHUNK = 500
+# Changes that are settled in one go: what else the loop has to do waits for it.
+SETTLED = 50
 _NONE: Mapping[str, Grant] = MappingProxyType({})
 
 
@@ -100,14 +103,14 @@ class Effects:
             await self._each(begun[at : at + CHUNK])
         allowed = [request for request in requests if request.decision == "allow" and request.id not in grants]
         for at in range(0, len(allowed), CHUNK):
-            granted, _ = self._claim(allowed[at : at + CHUNK])
+            granted, _ = await self._claim(allowed[at : at + CHUNK])
             await self._each(granted)
         answered = [request for request in requests if request.decision != "allow"]
-        answered = [one for one in self._gate.get_all([one.id for one in answered]) if status(one) in _READY]
+        answered = [one async for one in self._ready_of(answered)]
         if len(answered) == 1:
             await self.carry_out(answered[0])
         elif answered:
-            granted, refused = self._claim(answered)
+            granted, refused = await self._claim(answered)
             if refused:
                 why = f"nothing of this was carried out: {refused[0].why}"
                 again = lambda name: self._ask_again(name, "")  # noqa: E731
@@ -115,8 +118,14 @@ class Effects:
             elif granted:
                 await self._as_one(_batch_of(answered), granted)
 
-    def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
-        given = self._gate.claim_all([request.id for request in requests], self._session_id)
+    async def _ready_of(self, requests: Sequence[Request]) -> AsyncIterator[Request]:
+        async for part in slices(requests, SETTLED):
+            for request in self._gate.get_all([one.id for one in part]):
+                if status(request) in _READY:
+                    yield request
+
+    async def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
+        given = await self._gate.claim_together([request.id for request in requests], self._session_id)
         pairs = list(zip(requests, given, strict=True))
         granted = [Granted(one, self.action_of(one), grant) for one, grant in pairs if isinstance(grant, Grant)]
         return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
@@ -170,13 +179,15 @@ class Effects:
         # INVARIANT: the history has effects in the order in which they happened; what undo puts back follows from it.
         done = sorted(done, key=lambda one: order(one[0].action))
         last = {one.request.id: number for number, (one, _) in enumerate(done)}
-        for at in range(0, len(done), CHUNK):
-            for one, came in done[at : at + CHUNK]:
+        for at in range(0, len(done), SETTLED):
+            for one, came in done[at : at + SETTLED]:
                 if came is None:
                     self._sides.history.confirm_alone(one.request.id, name_of(one.action))
                 else:
                     await self._agree(one.request, one.action, came)
-            part = [one for number, (one, _) in enumerate(done[at : at + CHUNK], at) if last[one.request.id] == number]
+            part = [
+                one for number, (one, _) in enumerate(done[at : at + SETTLED], at) if last[one.request.id] == number
+            ]
             part = [Granted(one.request, self.action_of(one.request), one.grant) for one in part]
             pruned = await asyncio.to_thread(self._prune_all, part)
             settled: list[Settled] = [
@@ -193,8 +204,8 @@ class Effects:
         }
 
     async def _settle_all(self, settled: Sequence[Settled], then: Callable[[str], None]) -> None:
-        for at in range(0, len(settled), CHUNK):
-            part = settled[at : at + CHUNK]
+        for at in range(0, len(settled), SETTLED):
+            part = settled[at : at + SETTLED]
             self._gate.settle_all([(one.grant, outcome, facts) for one, outcome, facts in part])
             for one, _, _ in part:
                 for name in names_of(one.action):

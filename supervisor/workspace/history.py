@@ -63,6 +63,9 @@ class History:
         needed = _needed(self.open_undo) | self._uses.keys()
         for digest in self.kept.digests() - needed:
             self.kept.drop(digest)  # kept for an effect that a crash or a refusal came before
+        self._consents: dict[str, frozenset[str]] = {}
+        for intent in (*self.done, *self.open.values()):
+            self._note_consent(intent)
         self._trim()
 
     def close(self) -> None:
@@ -90,10 +93,13 @@ class History:
         before: Held | None,
         after: Held | None,
         folders: tuple[str, ...] = (),
+        repositories: tuple[str, ...] = (),
     ) -> None:
         """Record that an effect is about to happen. The content of `before` has been kept."""
         made = tuple(encode_name(folder) for folder in folders)
-        intent = Intent(request, encode_name(name), temporary, operation, before, after, made, self.now())
+        now = self.now()
+        intent = Intent(request, encode_name(name), temporary, operation, before, after, made, now, repositories)
+        self._note_consent(intent)
         self._journal.write(intent)
         old = self.open.get(intent.key)
         self.open[intent.key] = intent
@@ -101,6 +107,14 @@ class History:
             self._uses[digest] += 1
         if old is not None:
             self._unuse(old)
+
+    def consents(self, name: str) -> frozenset[str]:
+        """The repositories that changes of this path were judged in: it may be changed in them, and put back."""
+        return self._consents.get(encode_name(name), frozenset())
+
+    def _note_consent(self, intent: Intent) -> None:
+        if intent.repositories:
+            self._consents[intent.name] = self._consents.get(intent.name, frozenset()) | set(intent.repositories)
 
     def intended(self, request: str, name: str) -> Intent | None:
         """The intent of an effect that nothing more is known of, from before a crash perhaps."""

@@ -25,7 +25,7 @@ JOURNAL = "workspace.journal"
 class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=False):
     """An effect was about to happen: `temporary` is the leaf name of its file beside the target, `before` what was
     there, whose content is kept by then, `after` what will be. Names are base64. `folders` are missing ones on the way
-    that it makes, outermost first; `at` is in seconds since the epoch. Without `operation`: from before there was undo.
+    that it makes, outermost first; `at` is in seconds since the epoch; `repositories` are those that it was judged in. Without `operation`: from before there was undo.
     """
 
     request: str
@@ -36,6 +36,7 @@ class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=F
     after: Held | None = None
     folders: tuple[str, ...] = ()
     at: float = 0.0
+    repositories: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

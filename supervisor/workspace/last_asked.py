@@ -23,7 +23,8 @@ type Key = tuple[str, str | None, int | None, str | None]
 
 class LastAsked(NamedTuple):
     """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
-    a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it."""
+    a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it, `repositories` those
+    of the action."""
 
     key: Key
     fingerprint: str
@@ -31,6 +32,7 @@ class LastAsked(NamedTuple):
     other: str = ""
     tries: int = 0
     way: Way = ()
+    repositories: tuple[str, ...] = ()
 
     def target(self, name: str) -> str:
         """The path that comes to be by what was asked about `name`."""
@@ -39,7 +41,7 @@ class LastAsked(NamedTuple):
 
 class ToAsk(NamedTuple):
     """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `LastAsked`. `mark`: the fingerprint
-    of the action without the folders on its way."""
+    of the action without the folders around it."""
 
     name: str
     key: Key
@@ -74,6 +76,8 @@ def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool)
     """Whether what became of an earlier request for the same change holds for it still."""
     if before.key != now.key or not holds_for(before.way, now.way):
         return False
+    if before.repositories != now.action.repositories:
+        return False  # the rules may say another thing by now
     current = status(request)
     if before.fingerprint != now.mark:
         return current == "denied"  # the host moved on, the refused change is the same

@@ -17,11 +17,13 @@ import msgspec
 from supervisor.core.actions import FileChange
 from supervisor.core.changes import PERMISSIONS, Known, Seen, names_of, rename_of, signature_of
 from supervisor.core.new_folders import modes_on_way
+from supervisor.core.repositories import UNKNOWN
 from supervisor.core.undoing import held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Modes, Root, split
 from supervisor.workspace.host_errors import StaleError, stale
 from supervisor.workspace.placing import Applied, Placer, check_still, holds, is_identical
+from supervisor.workspace.repositories import piece_at
 from supervisor.workspace.scan import look
 from supervisor.workspace.swap import move_new
 
@@ -68,15 +70,17 @@ class Mover:
         moved = ends.old or ends.new
         assert moved is not None
         # Anew, from what is about to be done; see `apply`.
-        use(msgspec.structs.replace(rename_of(name, to, moved.token, action.hazards), folders=action.folders))
+        again = rename_of(name, to, moved.token, action.hazards)
+        use(msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories))
         known = Known(moved.kind, moved.mode & PERMISSIONS, moved.digest, moved.target, moved.signature)
         if ends.old is None:
             return self._placer.done_before(request_id, name, known)
         if ends.new is not None:
             self._placer.remove(name, moved)
             return self._placer.done_before(request_id, name, known)
-        begun = self._placer.begin(request_id, name, action.operation, moved, None)
-        there = self._placer.begin(request_id, to, action.operation, None, held_of(moved))
+        around = action.repositories
+        begun = self._placer.begin(request_id, name, action.operation, moved, None, repositories=around)
+        there = self._placer.begin(request_id, to, action.operation, None, held_of(moved), repositories=around)
         self._at("both intended")
         status = self._move(name, to, moved, modes_on_way(action))
         known = msgspec.structs.replace(known, host_signature=signature_of(status))
@@ -89,8 +93,13 @@ class Mover:
         return self._placer.done_before(request_id, to, None).changed
 
     def _move(self, name: str, to: str, moved: Seen, modes: Modes) -> os.stat_result:
-        create = self._placer.sync
-        with self._root.parent(name) as here, self._root.parent(to, create=create, modes=modes) as there:
+        making = self._root.parent(to, create=self._placer.sync, modes=modes)
+        known_as = split(to)[-1]
+        with (
+            self._root.parent(name) as here,
+            self._placer.naming(to, lambda: piece_at(*here, known_as) or UNKNOWN),
+            making as there,
+        ):
             check_still(*here, name, moved)
             self._at("checked")
             try:

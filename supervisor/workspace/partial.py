@@ -22,10 +22,11 @@ from supervisor.core.approvals import IN_PART, Request, explanation, status
 from supervisor.core.changes import PERMISSIONS, name_of
 from supervisor.core.hunks import choose, pieces
 from supervisor.core.text_diff import MOST_TEXT_BYTES, diff
-from supervisor.errors import RefusedError, UserError
+from supervisor.errors import ChangedError, RefusedError, UserError
 from supervisor.gate import Gate
 from supervisor.workspace.effects import Effects
 from supervisor.workspace.looking import read_file
+from supervisor.workspace.repositories import Repositories
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.secrets_seen import hazards_with
 from supervisor.workspace.sides import Sides
@@ -109,24 +110,24 @@ class PartialAnswers:
         else:
             after = await asyncio.to_thread(self._sides.blobs.keep, chosen.content)
             self._at("part kept")
+            derived = await asyncio.to_thread(self._derived, action, after, chosen)
             self._pending(request_id, fingerprint)
-            part, left = self._answer_together(request, action, after, chosen, rest, by)
+            part, left = self._answer_together(request, action, derived, chosen, rest, by)
             self._at("part answered")
         await self._effects.carry_out(part)
         part = self._gate.get(part.id)
         if part.outcome is None or not part.outcome.get("ok"):
             self._ask_again(name_of(action))
         elif chosen.taken < chosen.hunks and rest == "pending" and request.origin == "agent_api":
-            left = self._ask(chosen.rest_of(action, part), request, request.reason)
+            noted = await asyncio.to_thread(Repositories(self._sides).noted, chosen.rest_of(action, part))
+            left = self._ask(noted, request, request.reason)
         return PartAnswered(part, left, chosen.taken, chosen.hunks)
 
     def _answer_together(
-        self, request: Request, action: FileChange, after: str, chosen: _Chosen, rest: Rest, by: str
+        self, request: Request, action: FileChange, derived: FileChange, chosen: _Chosen, rest: Rest, by: str
     ) -> tuple[Request, Request | None]:
         """Make the request of the part and say yes, make that of the rest and say no. INVARIANT: nothing awaits in here, and
         it is one transaction: after a crash the old card waits still, or all of this is said."""
-        hazards = tuple(hazard for hazard in chosen.hazards if hazard not in _OF_THE_MODE)
-        derived = msgspec.structs.replace(action, after=after, mode=chosen.mode, hazards=hazards)
         left = None
         with self._gate.queue.together():
             part = self._ask(derived, request, f"{chosen.in_words}, chosen by the operator")
@@ -138,6 +139,12 @@ class PartialAnswers:
         if status(part) not in ("approved", "allowed"):
             raise RefusedError(f"this can't be approved in part: {explanation(part)}", part.remedy or "deny it")
         return part, left
+
+    def _derived(self, action: FileChange, after: str, chosen: _Chosen) -> FileChange:
+        """The action of the chosen hunks alone."""
+        hazards = tuple(hazard for hazard in chosen.hazards if hazard not in _OF_THE_MODE)
+        derived = msgspec.structs.replace(action, after=after, mode=chosen.mode, hazards=hazards)
+        return Repositories(self._sides).noted(derived)
 
     def _drop(self, action: FileChange, request: Request, chosen: _Chosen, by: str) -> Request:
         left = self._ask(action, request, request.reason)
@@ -154,9 +161,9 @@ class PartialAnswers:
         if request.session_id != self._session_id:
             raise UserError("this request is another session's", "reload the inbox")
         if fingerprint != request.fingerprint:
-            raise UserError("this is not the request that was shown", "reload the inbox and look again")
+            raise ChangedError.other()
         if status(request) != "pending":
-            raise UserError(f"this request was already {status(request)}", "reload the inbox")
+            raise ChangedError.already(status(request))
         return request, self._effects.action_of(request)
 
     # -- contents (in a thread) ---------------------------------------------------------------------------------------
@@ -173,7 +180,7 @@ class PartialAnswers:
         old, mode = self._host_file(action)
         shown = {hunk.id: hunk.is_whole for hunk in diff(old, new).hunks}
         if not hunks <= shown.keys():
-            raise UserError("these are not the changes that were shown", "reload the inbox and look again")
+            raise ChangedError("these are not the changes that were shown", "look at the card again, then answer")
         if not all(shown[hunk] for hunk in hunks):
             raise UserError("a change that is too long to be shown can't be chosen", "approve or deny all of them")
         content, redactor = choose(old, new, hunks), self._gate.redactor

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.core.changes import Known, Seen, Signature, signature_of
+from supervisor.core.repositories import FOLDER, UNKNOWN, Piece
 from supervisor.core.undoing import Held, held_of
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import AS_UMASK, FILE, Modes, Root, split
@@ -27,6 +28,7 @@ from supervisor.workspace.held_folders import HeldFolders
 from supervisor.workspace.history import History
 from supervisor.workspace.host_errors import stale
 from supervisor.workspace.journal import decode_name
+from supervisor.workspace.repositories import Guard, piece_at
 from supervisor.workspace.scan import TooLargeError, digest_fd
 from supervisor.workspace.swap import discard, drop_folder, link_new, replace
 from supervisor.workspace.syncing import Syncs
@@ -53,11 +55,12 @@ class _StagingIn:
     """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`, and
     leaves it open for `held`; it is opened only where it isn't yet."""
 
-    __slots__ = ("_fd", "_folder", "_held", "_is_held", "_name", "_parent", "_temporary", "_there")
+    __slots__ = ("_fd", "_folder", "_held", "_is_held", "_name", "_naming", "_parent", "_temporary", "_there")
 
     def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes) -> None:
         self._parent = placer.root.parent(name, create=placer.sync, modes=modes)
         self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
+        self._naming = placer.naming
         self._folder = name.rpartition("/")[0]
 
     def __enter__(self) -> tuple[int, str]:
@@ -66,7 +69,8 @@ class _StagingIn:
         if held is not None:
             self._fd, leaf = held, split(self._name)[-1]
         else:
-            self._fd, leaf = self._parent.__enter__()
+            with self._naming(self._folder, consent_of=self._name):  # it may be made
+                self._fd, leaf = self._parent.__enter__()
         self._there.add(self._folder)
         return self._fd, leaf
 
@@ -127,6 +131,7 @@ class Placer:
         self._durable = durable
         self.at = at
         self._history = history
+        self.guard = Guard(root, history.consents) if history is not None else None
         self._postponed: set[str] | None = None
         self._staging: Syncs | None = None
         self._there: set[str] = set()
@@ -181,6 +186,14 @@ class Placer:
         """A temporary file has its place, and that name no more."""
         self.held.forget(temporary)
 
+    def naming(
+        self, name: str, piece: Callable[[], Piece] = lambda: FOLDER, *, consent_of: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """For a block that gives something this name: see `Guard.naming`."""
+        if self.guard is None:
+            return contextlib.nullcontext()
+        return self.guard.naming(name, piece, consent_of or name)
+
     def sync_folder(self, fd: int, name: str) -> None:
         """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
         if self._postponed is None:
@@ -189,7 +202,14 @@ class Placer:
             self._postponed.add(name.rpartition("/")[0])
 
     def begin(
-        self, request_id: str, name: str, operation: str, host: Seen | None, after: Held | None, temporary: str = ""
+        self,
+        request_id: str,
+        name: str,
+        operation: str,
+        host: Seen | None,
+        after: Held | None,
+        temporary: str = "",
+        repositories: tuple[str, ...] = (),
     ) -> Applied:
         """Keep what is there and put the intent on record; the `Applied` that it will be, but for `known`.
 
@@ -202,7 +222,7 @@ class Placer:
         folders = tuple(dict.fromkeys((*made, *self._missing_folders(name)))) if host is None else ()
         self.at("kept")
         if self._history is not None:
-            self._history.intend(request_id, name, temporary, operation, before, after, folders)
+            self._history.intend(request_id, name, temporary, operation, before, after, folders, repositories)
         self.at("intended")
         if not set(folders).issuperset(self._missing_folders(name)):
             raise stale(name)  # moved away since: to make it anew would be an effect that isn't on record
@@ -265,10 +285,11 @@ class Placer:
         is_folder = host is not None and host.kind == "dir"
         ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
         self.at("checked")
-        if host is None:
-            link_new(fd, temporary, leaf)
-        elif not _replace(fd, temporary, leaf, host):
-            raise stale(name)
+        with self.naming(name, lambda: piece_at(fd, temporary, leaf) or UNKNOWN):
+            if host is None:
+                link_new(fd, temporary, leaf)
+            elif not _replace(fd, temporary, leaf, host):
+                raise stale(name)
         if is_folder:
             self.at("swapped")
             if not drop_folder(fd, temporary, leaf, lambda _, status: _identity(status) == ours):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from supervisor.core.changes import OWNER, PERMISSIONS, SET_ID, Seen
+from supervisor.core.repositories import FOLDER, MOST_HEAD_BYTES, Piece
 from supervisor.core.undoing import Held, held_of, is_as, is_same
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
@@ -62,6 +63,7 @@ class Restorer:
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
+            self._refuse_repositories(name, held)
             host = seen if seen is not None else look(self._root, name)
             now = held_of(host)
             if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
@@ -98,12 +100,17 @@ class Restorer:
         """
         split(name)
         with as_errors(name):
+            self._refuse_repositories(name, held)
             host = seen if seen is not None else look(self._root, name)
             if is_as(host, held):
                 return self._placer.done_before(request_id, name, None)
             if not is_as(host, expected):
                 raise stale(name)
             return self._put_back(request_id, name, held, host)
+
+    def _refuse_repositories(self, name: str, held: Held | None) -> None:
+        if held is not None and self._placer.guard is not None:
+            self._placer.guard.check_back(name, piece_held(held, self._history))
 
     def let_in(self, name: str, held: Held | None) -> None:
         """Let the owner into a folder that is as `held` says, to take back what is in it. Raises as `restore`."""
@@ -167,13 +174,25 @@ class Restorer:
 
     def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
         begun = self._placer.begin(request_id, name, OPERATION, host, held)
-        with self._root.parent(name, create=self._placer.sync) as (fd, leaf):
+        making = self._root.parent(name, create=self._placer.sync)
+        with self._placer.naming(name), making as (fd, leaf):
             if host is None:
                 os.mkdir(leaf, held.mode & PERMISSIONS, dir_fd=fd)  # never more than it had, not for an instant
                 self._at("placed")
                 self._placer.sync_folder(fd, name)
         self._placer.set_folder_mode(name, stat.S_IMODE(held.mode), host)
         return begun
+
+
+def piece_held(held: Held, history: History) -> Piece:
+    """What a path that holds this again may be of a repository's folder."""
+    match held.kind:
+        case "file":
+            return Piece("file", history.kept.read(held.digest or "", MOST_HEAD_BYTES - 1))
+        case "symlink":
+            return Piece("symlink", os.fsencode(held.link_target))
+        case _:
+            return FOLDER
 
 
 def _mode_for(held: Held, uid: int) -> int:

@@ -22,6 +22,8 @@ from supervisor.workspace.beneath import Neighbours
 from supervisor.workspace.journal import encode_name
 from supervisor.workspace.looking import read_file
 from supervisor.workspace.merging import MOST_MERGED_BYTES, merge_file
+from supervisor.workspace.repositories import Guard
+from supervisor.workspace.restore import piece_held
 from supervisor.workspace.scan import TooLargeError, UnsteadyError, look
 from supervisor.workspace.sides import Sides
 
@@ -85,6 +87,7 @@ class UndoPlanner:
         self._last = {effect.name: effect for effect in history}
         wanted = restorations(history, effects)
         files = await asyncio.to_thread(self._examine_all, wanted)
+        files = await asyncio.to_thread(self._without_repositories, files)
         if merge:
             files = [
                 await self._merged(file, one) if file.doing == "refused" else file
@@ -157,6 +160,17 @@ class UndoPlanner:
                     gone.add(one.name)
                 files.append(file)
         return files
+
+    def _without_repositories(self, files: Sequence[UndoFile]) -> list[UndoFile]:
+        """With a problem wherever all of this together would give a folder what it lacks to be a repository's own for git."""
+        history, guard = self._sides.history, Guard(self._sides.host, self._sides.history.consents)
+        changing = [file for file in files if file.doing not in ("stays", "nothing", "refused")]
+        made = {file.name: None if file.to is None else piece_held(file.to, history) for file in changing}
+        whys = guard.not_back(made)
+        return [
+            msgspec.structs.replace(file, doing="refused", problem=why) if (why := whys.get(file.name)) else file
+            for file in files
+        ]
 
     def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
         """What is there. A file is not read again where it has the signature of the last plan's look, for as long as nothing but

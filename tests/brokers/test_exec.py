@@ -98,6 +98,8 @@ async def test_an_approved_command_gives_its_output_and_exit_code(running: Super
     assert not answer["outcome"]["timed_out"]
     (settled,) = running.audit("effect_settled", request=request.id)
     assert settled["detail"]["exit_code"] == 3
+    assert (settled["outcome"], settled["detail"]["error"]) == ("failed", "exit code 3")
+    assert (answer["outcome"]["ok"], answer["outcome"]["error"]) == (False, "exit code 3")
 
 
 async def test_rules_answer_without_a_person(running: Supervised, workspace: Path) -> None:
@@ -129,6 +131,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
         assert answer["outcome"]["timed_out"]
         assert answer["outcome"]["exit_code"] != 0
         assert f"{timeout_s} s" in answer["outcome"]["killed_why"]
+        assert answer["outcome"]["error"] == answer["outcome"]["killed_why"]
         assert not _commands_like("sleep 1000")
         if answer["outcome"]["stdout"] == "begun\n":
             return

@@ -87,7 +87,7 @@ async def test_a_rule_that_is_saved_from_the_card_lets_all_of_them_through(place
     sending = [asyncio.create_task(send(place, get(http))) for _ in range(3)]
     await asked(place, 3)
     place.office.policies.add_rule("allow", f"network(origin.test:{http.port})", why="", by="tester")
-    place.office.gate.rejudge_pending("tester")
+    await place.office.gate.rejudge_pending("tester")
     assert [status_of(one) for one in await asyncio.gather(*sending)] == [200] * 3
     assert place.office.pending() == []
 

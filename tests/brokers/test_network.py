@@ -235,7 +235,7 @@ async def test_a_rule_for_a_path_that_answers_a_waiting_connect_opens_it_for_tha
         sending = asyncio.create_task(curl(place, "--data", "x", f"{url}/other"))
         request = await place.office.asked()
         place.office.policies.add_rule("allow", f"network(GET {url}/public/**)", why="", by="tester")
-        place.office.gate.rejudge_pending(by="the new rule")
+        await place.office.gate.rejudge_pending(by="the new rule")
         assert status(place.office.gate.get(request.id)) in ("approved", "used")
         inside = await place.office.asked()  # no rule is about this path, and nobody says yes
         place.office.gate.resolve(inside.id, "denied", by="tester")

@@ -8,6 +8,7 @@ from playwright.async_api import Page, expect
 from supervisor.core.actions import FileChange, content_hash, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.change_card import Side
+from tests.browser.conftest import Watch
 from tests.browser.operator_site import Site
 
 HOSTILE = "<script>document.title='x'</script>\u202e.py"
@@ -68,8 +69,9 @@ async def test_open_deny_one_approve_a_folder_approve_the_rest(site: Site, page:
 
 
 async def test_what_changes_meanwhile_is_told_and_never_answered(
-    site: Site, page: Page, requests: list[Request]
+    site: Site, page: Page, requests: list[Request], watch: Watch
 ) -> None:
+    watch.expected = ("409 (Conflict)",)
     card = page.locator("#changes-one")
     await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")
     (newer,) = ask(site, [change(site, "src/3.py", new=b"evil\n")])

@@ -95,7 +95,7 @@ async def test_one_of_two_changes_is_ticked_and_approved(desk: Desk, page: Page)
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = page.locator(".card.answered")
     await expect(row).to_contain_text("approved in part")
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · done")
+    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
     assert desk.on_host() == changed(50)
     # The rest is a card of its own, in the old one's place, with nothing ticked.
     rest = cards(page)
@@ -126,7 +126,7 @@ async def test_news_that_come_after_the_answer_change_nothing_of_it(
     is_held = True
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = page.locator(".card.answered .row")
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · done")
+    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
     await until(page, lambda: desk.pending())
     said = await row.inner_text()
     while held:
@@ -195,7 +195,7 @@ async def test_another_tab_sees_what_was_taken(desk: Desk, page: Page, context: 
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     # Each page says the same of it, whichever way it heard.
     row = page.locator(".card.answered")
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · done")
+    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
     await expect(other.locator(".card.answered .row")).to_have_text(await row.locator(".row").inner_text())
     await expect(cards(other)).to_have_count(1)
     await expect(cards(other).locator(".line.added")).to_have_text(re.compile("LINE 50$"))
@@ -259,3 +259,10 @@ async def test_hostile_text_stays_text(desk: Desk, page: Page, watch: Watch) -> 
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     await until(page, lambda: hostile in desk.on_host())
     assert watch.complaints == []
+
+
+async def test_what_runs_with_tests_or_a_build_has_a_quiet_mark(desk: Desk, page: Page) -> None:
+    desk.write("def pytest_configure(): ...\n", "conftest.py")
+    mark = cards(page).locator('[data-role="mark"]')
+    await expect(mark).to_have_text("runs when you run tests or a build")
+    await expect(cards(page).locator(".warning")).to_have_count(0)

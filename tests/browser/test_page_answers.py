@@ -172,6 +172,25 @@ async def test_all_of_a_category_are_those_that_were_shown(site: Site, page: Pag
     assert status(site.parts.gate.get(late.id)) == status(site.parts.gate.get(other.id)) == "pending"
 
 
+async def test_of_all_that_were_shown_none_is_answered_where_one_is_another_by_now(
+    site: Site, page: Page, watch: Watch
+) -> None:
+    watch.expected = ("409 (Conflict)",)
+    shown = [site.ask(Exec(command=f"echo {n}")) for n in range(3)]
+    section = page.locator('section[data-category="exec"]')
+    await expect(section.locator(".card")).to_have_count(3)
+    await section.get_by_role("button", name="Approve all").click()
+    site.parts.gate.resolve(shown[0].id, "denied", by="operator (cli)")
+    await expect(section.locator(".card.answered")).to_have_count(1)
+    await page.locator("#confirm-yes").click()
+    for request in shown[1:]:
+        card = page.locator(f"#request-{request.id}")
+        await expect(card.locator(".error")).to_contain_text("what waits is not what was shown")
+        await expect(card.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    assert {status(site.parts.gate.get(one.id)) for one in shown[1:]} == {"pending"}
+    assert site.parts.carried_out == []
+
+
 async def test_cancelled_means_nothing_happened(site: Site, page: Page) -> None:
     requests = [site.ask(Exec(command=f"echo {n}")) for n in range(2)]
     section = page.locator('section[data-category="exec"]')
@@ -205,7 +224,8 @@ async def test_an_answer_from_elsewhere_updates_the_card(site: Site, page: Page)
     assert status(site.parts.gate.get(next_one.id)) == "pending"
 
 
-async def test_an_answer_that_comes_too_late_says_so(site: Site, page: Page, context: BrowserContext) -> None:
+async def test_an_answer_that_comes_too_late_says_so(site: Site, page: Page, watch: Watch) -> None:
+    watch.expected = ("409 (Conflict)",)
     request = site.ask(Exec(command="make"))
     shown = page.locator(f"#request-{request.id}")
     await expect(shown).to_be_visible()

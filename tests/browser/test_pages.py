@@ -156,6 +156,10 @@ async def test_rules_say_what_happens_without_them(site: Site, context: BrowserC
     await expect(page.locator("#rules")).to_contain_text(".git/**")
     await page.get_by_text("asked", exact=True).click()
     await expect(page.locator("code", has_text=".github/**")).to_be_visible()
+    source = page.get_by_role("link", name="who says so of .kiro/**")
+    await expect(source).to_have_attribute("href", "https://kiro.dev/docs/hooks/")
+    await page.get_by_text("marked", exact=True).click()
+    await expect(page.locator("code", has_text="conftest.py")).to_be_visible()
 
 
 async def test_what_goes_over_the_network_shows_as_it_happens(site: Site, context: BrowserContext) -> None:

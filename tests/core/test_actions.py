@@ -150,3 +150,15 @@ def test_a_move_is_about_both_of_its_paths() -> None:
     # No file's name makes a subject that reads as a move's.
     sneaky = FileChange(operation="write", path='-move:["filesystem:x","filesystem:y"]')
     assert targets(subject(sneaky)) == (subject(sneaky),)
+
+
+def test_the_repositories_around_a_change_are_part_of_it() -> None:
+    plain = FileChange(operation="write", path="a/b")
+    inside = FileChange(operation="write", path="a/b", repositories=("a",))
+    marks = {
+        fingerprint(plain),
+        fingerprint(inside),
+        fingerprint(FileChange(operation="write", path="a/b", repositories=(".",))),
+    }
+    assert len(marks) == 3
+    assert decode(encode(inside)) == inside

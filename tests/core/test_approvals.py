@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.actions import Exec
-from supervisor.core.approvals import IN_PART, Request, RequestId, explanation, is_in_part, is_settled, status
+from supervisor.core.approvals import IN_PART, Request, RequestId, explanation, failure, is_in_part, is_settled, status
 
 
 def request(**facts: Any) -> Request:
@@ -80,3 +80,19 @@ def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: 
 )
 def test_an_answer_in_part_is_told_by_its_own_reason(facts: dict[str, Any], expected: bool) -> None:
     assert is_in_part(request(**facts)) is expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (None, ""),
+        ({"ok": True}, ""),
+        ({"ok": True, "exit_code": 0}, ""),
+        ({"ok": False}, "no reason was given"),
+        ({"ok": False, "error": "the disk is full"}, "the disk is full"),
+        ({"ok": False, "error": "killed: too much memory", "exit_code": 137}, "killed: too much memory"),
+        ({"ok": True, "exit_code": 3}, "exit code 3"),
+    ],
+)
+def test_what_failed_says_why(outcome: dict[str, Any] | None, expected: str) -> None:
+    assert failure(request(**APPROVED, used_at=3.0, outcome=outcome)) == expected

@@ -78,3 +78,10 @@ def test_content_that_is_gone_is_said() -> None:
     action = FileChange(operation="write", path="a", before=None, after=content_hash(NEW))
     found = make_card(action, None, Side(None, 6), None)
     assert (found.content, found.notes, found.new_size) == ("large", ("the content is no longer kept",), 6)
+
+
+def test_a_card_in_a_repositorys_folder_says_so() -> None:
+    action = FileChange(operation="write", path="a/description", repositories=("a", "."))
+    notes = make_card(action, None, None, None).notes
+    assert "git takes a for a repository's own folder: what is in there can run programs" in notes
+    assert "git takes the workspace itself for a repository's own folder: what is in there can run programs" in notes

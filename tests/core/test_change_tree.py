@@ -152,3 +152,11 @@ def test_every_change_is_counted_once_at_each_level(one: list[tuple[str, str]], 
 def test_a_path_itself_can_be_answered_for(below: str) -> None:
     found = ChangeSet([waiting("a/b"), waiting("ab")], {})
     assert found.approved_by(below, found.level(below).folder.shown, {}) == ["id-a/b"]
+
+
+def test_a_change_in_a_repositorys_folder_needs_a_look_of_its_own_and_a_marked_one_doesnt() -> None:
+    changes = ChangeSet([waiting("a/config", repositories=("a",)), waiting("Makefile")], {})
+    assert changes.notes == {
+        "id-a/config": ("git takes a for a repository's own folder: what is in there can run programs",)
+    }
+    assert [one.mark for one in changes.level().files] == ["runs when you run tests or a build"]

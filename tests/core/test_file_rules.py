@@ -192,3 +192,50 @@ def test_one_rule_can_be_asked_about_one_path() -> None:
     assert exception_for(rule, canonical("src/y")) is None
     assert spells_out(parse_rule("filesystem(./a[*]b)"), canonical("a*b"))
     assert not spells_out(parse_rule("filesystem(a*)"), canonical("a*"))
+
+
+# -- a folder that git takes for a repository's own ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "repositories", "decision"),
+    [
+        ("a/b/HEAD", ("a/b",), "deny"),
+        ("a/b", ("a/b",), "deny"),
+        ("a/b/hooks/x", ("a/b",), "deny"),
+        ("a/bc/x", ("a/b",), "allow"),
+        ("x", (".",), "deny"),
+        ("x", (), "allow"),
+        ("x/.git/config", ("x",), "deny"),
+    ],
+)
+def test_all_in_a_repositorys_folder_is_denied_but_for_a_rule_that_spells_the_path(
+    path: str, repositories: tuple[str, ...], decision: str
+) -> None:
+    action = write(path, repositories=repositories)
+    assert verdict(action, allow=["filesystem(**)"]).decision == decision
+    assert verdict(action, allow=[f"filesystem({path})"]).decision == "allow"
+    assert verdict(action, ask=[f"filesystem({path})"]).decision == "ask"
+
+
+def test_the_denial_names_the_folder_and_what_is_open_instead() -> None:
+    found = verdict(write("a/HEAD", repositories=("a",)), allow=["filesystem(**)"])
+    assert (
+        found.why
+        == "protected name a/**: git takes this folder for a repository's own, with its hooks and configuration"
+    )
+    assert (
+        found.remedy
+        == "leave HEAD, objects and refs out of one folder; only a rule that spells the path out lifts this"
+    )
+
+
+def test_one_path_of_several_in_a_repository_denies_all() -> None:
+    action = FileChange(operation="rename", path="x", to="a/HEAD", repositories=("a",))
+    assert verdict(action, allow=["filesystem(**)"]).decision == "deny"
+    assert verdict(action, allow=["filesystem(**)", "filesystem(a/HEAD)"]).decision == "allow"
+
+
+def test_names_that_arent_utf_8_are_in_the_folder_that_an_action_shows() -> None:
+    path = {"path": "caf\\xe9/HEAD", "path_b64": "Y2Fm6S9IRUFE"}
+    assert verdict(write(**path, repositories=("caf\\xe9",)), allow=["filesystem(**)"]).decision == "deny"  # type: ignore[arg-type]

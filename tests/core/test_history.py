@@ -82,8 +82,8 @@ def test_what_rules_said_at_once(parts: FakeParts) -> None:
 
 def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
     yes, no, open_one = (ask(parts, run(f"make {name}")) for name in ("yes", "no", "open"))
-    decisions.answer(parts, yes, "approved", by=BY)
-    decisions.answer(parts, no, "denied", by=BY, reason="no")
+    parts.gate.resolve(yes, "approved", by=BY)
+    parts.gate.resolve(no, "denied", by=BY, reason="no")
     approved, denied, waiting = history(parts)
     assert (approved.verdict, approved.answer, approved.outcome, approved.persons_answer) == (
         "ask",
@@ -96,21 +96,23 @@ def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
     assert waiting.request == open_one
 
 
-def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
+async def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
     ids = [ask(parts, run(f"make {number}")) for number in range(3)]
-    decisions.answer_category(parts, "exec", "approved", by=BY, ids=ids)
+    shown = {one: parts.gate.get(one).fingerprint for one in ids}
+    await decisions.answer_category(parts, "exec", "approved", by=BY, shown=shown)
     assert [past.persons_answer for past in history(parts)] == ["approved"] * 3
 
 
-def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(parts: FakeParts) -> None:
+async def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(parts: FakeParts) -> None:
     """Each way in which rules answer what waits, by the code that does it: none may look like a person's answer."""
     first, second = ask(parts, run("npm test a")), ask(parts, run("npm test b"))
-    decisions.answer(parts, first, "approved", by=BY, always="exec(npm test *)")
+    mark = parts.gate.get(first).fingerprint
+    await decisions.answer(parts, first, "approved", by=BY, fingerprint=mark, always="exec(npm test *)")
     ask(parts, run("make removed"))
-    rule_id, _ = decisions.add_rule(parts, "ask", "exec(make removed)", why="", by=BY)
+    rule_id, _ = await decisions.add_rule(parts, "ask", "exec(make removed)", why="", by=BY)
     parts.settings.policy_file.write_text("version: 1\nmodes: {exec: deny}\n")
-    decisions.remove_rule(parts, rule_id, by=BY)
-    parts.gate.rejudge_pending(by="a change of the policy file")  # what app does
+    await decisions.remove_rule(parts, rule_id, by=BY)
+    await parts.gate.rejudge_pending(by="a change of the policy file")  # what app does
     by_command = {past.action.command: past for past in history(parts) if isinstance(past.action, Exec)}
     assert by_command["npm test a"].persons_answer == "approved"
     ruled = by_command["npm test b"]
@@ -122,7 +124,7 @@ def test_answers_of_rules_that_changed_while_something_waited_are_nobodys(parts:
 async def test_answers_by_the_policy_file_and_by_proposals_are_nobodys(parts: FakeParts) -> None:
     waiting = ask(parts, run("make lint"))
     proposal = ask(parts, Proposal(effect="allow", rule="exec(make lint)"))
-    decisions.answer(parts, proposal, "approved", by=BY)
+    parts.gate.resolve(proposal, "approved", by=BY)
     await ProposalBroker(parts.gate).carry_out(parts.gate.get(proposal))
     assert parts.gate.get(waiting).answer == "approved"
     past = of(parts, run("make lint"))
@@ -156,7 +158,7 @@ def test_what_was_superseded_or_closed_has_no_answer(parts: FakeParts) -> None:
 def test_the_same_ask_twice_is_one_and_after_its_use_another(parts: FakeParts) -> None:
     first = ask(parts, run("make x"))
     assert ask(parts, run("make x")) == first
-    decisions.answer(parts, first, "approved", by=BY)
+    parts.gate.resolve(first, "approved", by=BY)
     assert not isinstance(parts.gate.claim(first, "one"), Refused)
     second = ask(parts, run("make x"))
     assert second != first
@@ -408,7 +410,7 @@ def test_a_long_log_is_read_in_bounded_memory() -> None:
 
 async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
     """A request in a connection that a person approved is judged, and has no card of its own."""
-    decisions.add_rule(parts, "ask", "network(*.example.org)", why="", by=BY)
+    await decisions.add_rule(parts, "ask", "network(*.example.org)", why="", by=BY)
     questions = EgressQuestions(parts.gate, 0)
     inside = Network(operation="request", host="a.example.org", port=443, scheme="https", method="GET", path="/", resolved=("192.0.2.1",))  # fmt: skip
     question = Question(question_id=1, session_id="one", connection_id="c", action=inside, in_tunnel=True)
@@ -421,12 +423,12 @@ async def test_what_egress_asks_about_one_connection(parts: FakeParts) -> None:
 def test_a_log_goes_on_after_a_crash(parts: FakeParts, tmp_path: Path) -> None:
     """The next supervisor drops a torn line and takes up what waits: the same request, answered then."""
     waiting = ask(parts, run("make slow"))
-    decisions.answer(parts, ask(parts, run("make done")), "approved", by=BY)
+    parts.gate.resolve(ask(parts, run("make done")), "approved", by=BY)
     with (parts.settings.data_dir / "audit.log").open("ab") as file:
         file.write(b'{"seq":99,"at":1,"event":"verdict_gi')
     assert [past.answer for past in history(parts)] == [None, "approved"]
     again = FakeParts(parts.settings.data_dir)
-    decisions.answer(again, waiting, "denied", by=BY)
+    again.gate.resolve(waiting, "denied", by=BY)
     again.audit.record("session_found_dead", session="one", killed=False)
     again.audit.record("effect_unknown", request=waiting, session="one")
     assert [past.persons_answer for past in history(again)] == ["denied", "approved"]

@@ -207,10 +207,10 @@ class FakeWorkspace:
     async def conflict_card(self, request: Request) -> ConflictCard:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
-    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str | None = None) -> Request:
+    async def apply_merge(self, request_id: str, shown: str, *, by: str, fingerprint: str) -> Request:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
-    async def give_host(self, request_id: str, *, by: str, fingerprint: str | None = None) -> Request:
+    async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
 

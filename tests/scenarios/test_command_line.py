@@ -132,7 +132,10 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     )
     waiting = up.until_pending("write src/a.txt", "write src/b.txt", "write c.md")
     assert "denied" in up.ask("deny", waiting["write c.md"], "--reason", "no notes")
-    assert "saved: allow filesystem(" in up.ask("approve", waiting["write src/a.txt"], "--always")
+    said = up.ask("approve", waiting["write src/a.txt"], "--always")
+    assert said.startswith(f"{waiting['write src/a.txt']}  filesystem  write src/a.txt\n")
+    assert "saved: allow filesystem(" in said
+    assert said.endswith("\napproved; applied\n")
     until(
         lambda: (workspace / "src/a.txt").exists() and (workspace / "src/b.txt").exists(),
         "both files: the rule answered the other",
@@ -174,7 +177,7 @@ def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: P
         lambda: f"{request}  filesystem  write src/a.txt" in watched.read_text(), "the request in the watching terminal"
     )
     up.ask("deny", request, "--reason", "not now", "--always")
-    until(lambda: f"{request}  denied: denied by " in watched.read_text(), "the answer in the watching terminal")
+    until(lambda: f"{request}  denied (denied by " in watched.read_text(), "the answer in the watching terminal")
     until(lambda: "request_answered" in followed.read_text(), "the answer in the followed log")
     assert any(line.split()[1:3] == ["deny", "filesystem(src/*)"] for line in up.ask("rules", "list").splitlines())
 

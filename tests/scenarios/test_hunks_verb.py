@@ -42,7 +42,16 @@ def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> No
     assert "say which" in product.run("approve", request_id, "--drop-rest").stderr
     assert file.read_text() == "".join(LINES)
     done = product.ask("approve", request_id, "--hunks", "1", "--drop-rest")
-    assert done == "approved: 1 of 2 changes of a.txt; the rest is denied\n"
+    assert done.endswith("\napproved; applied: 1 of 2 changes of a.txt; the rest is denied\n")
     assert file.read_text() == "".join([*LINES[:5], "LINE 5\n", *LINES[6:]])
     assert "nothing waits" in product.ask("approvals")
     assert "already superseded" in product.run("approve", request_id, "--hunks", "1").stderr
+
+
+def test_what_runs_with_a_build_says_so_in_a_word_that_asks_nothing(product: Gatehouse, tmp_path: Path) -> None:
+    work = "printf 'all:\\n\\techo hi\\n' > Makefile; sleep 60"
+    product.start("run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", work, log=tmp_path / "run.log")
+    product.until_event("request_asked")
+    shown = product.ask("show", product.ask("approvals").split()[0])
+    assert "asked because: no rule matches; filesystem asks" in shown
+    assert "    runs when you run tests or a build\n" in shown

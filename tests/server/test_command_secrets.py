@@ -85,7 +85,7 @@ async def test_a_credential_of_a_command_is_nowhere(
             parts.gate.resolve(request.id, "denied", by="test", reason=f"not with {WITH_SECRETS[0]}")
     seen["audit"] = (await cli.get("/api/audit", params={"limit": 1000})).text
     seen["agent's requests"] = (await agent.get("/v1/requests")).text
-    seen["live"] = "".join(msgspec.json.encode(operator_request(one, parts.redactor)).decode() for one in live)
+    seen["live"] = "".join(msgspec.json.encode(operator_request(one, parts)).decode() for one in live)
     assert len(live) > len(WITH_SECRETS)
     parts.audit.flush()
     for path in sorted(path for path in parts.settings.data_dir.rglob("*") if path.is_file()):

@@ -73,7 +73,8 @@ async def test_the_conflict_as_json_and_the_merge(world: World, cli: httpx.Async
     assert (shown["host_did"], shown["agent_did"], shown["is_stale"]) == ("edited", "edited", False)
     assert SECRET not in answer.text
     body = {"merged": shown["merged"], "fingerprint": request.fingerprint}
-    assert (await cli.post(f"/api/requests/{request.id}/merge", json=body | {"merged": "0" * 64})).status_code == 400
+    for wrong in ({"merged": "0" * 64}, {"fingerprint": "0" * 64}, {"fingerprint": ""}):
+        assert (await cli.post(f"/api/requests/{request.id}/merge", json=body | wrong)).status_code == 409
     answer = await cli.post(f"/api/requests/{request.id}/merge", json=body)
     assert answer.status_code == 200, answer.text
     made = await settled(world.parts.queue, answer.json()["id"], PATIENCE_S)
@@ -82,14 +83,13 @@ async def test_the_conflict_as_json_and_the_merge(world: World, cli: httpx.Async
     both = TEXT.replace("line 0\n", f"person {SECRET}\n").replace("line 29", "agent 29")
     assert (world.host / "a.txt").read_text() == both
     assert (world.copy / "a.txt").read_text() == both
-    again = await cli.post(f"/api/requests/{request.id}/merge", json=body)
-    assert again.status_code == 400
+    assert (await cli.post(f"/api/requests/{request.id}/merge", json=body)).status_code == 409
 
 
 async def test_the_hosts_version_by_json(world: World, cli: httpx.AsyncClient) -> None:
     request = await world.conflict()
-    wrong = await cli.post(f"/api/requests/{request.id}/give-host", json={"fingerprint": "0" * 64})
-    assert wrong.status_code == 400
+    for body in ({}, {"fingerprint": "0" * 64}):
+        assert (await cli.post(f"/api/requests/{request.id}/give-host", json=body)).status_code == 409
     answer = await cli.post(f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint})
     assert answer.status_code == 200, answer.text
     assert answer.json()["status"] == "denied"
@@ -108,7 +108,8 @@ async def test_the_page_shows_three_sides_and_both_buttons(world: World, browser
     assert SECRET not in part
     # Nothing is answered where what was shown isn't named.
     done = await browser.post(f"/requests/{request.id}/conflict/host", data={})
-    assert "not the request that was shown" in done.text
+    assert done.status_code == 409
+    assert "say what was shown" in done.text
     assert status(world.parts.gate.get(request.id)) == "pending"
     shown = await world.channel.conflict_card(request)
     form = {"fingerprint": request.fingerprint, "merged": shown.merged or ""}
@@ -124,8 +125,10 @@ async def test_what_is_no_conflict_has_no_such_answers(world: World, cli: httpx.
     assert request is not None
     for answer in (
         await cli.get(f"/api/requests/{request.id}/conflict"),
-        await cli.post(f"/api/requests/{request.id}/merge", json={"merged": "0" * 64}),
-        await cli.post(f"/api/requests/{request.id}/give-host", json={}),
+        await cli.post(
+            f"/api/requests/{request.id}/merge", json={"fingerprint": request.fingerprint, "merged": "0" * 64}
+        ),
+        await cli.post(f"/api/requests/{request.id}/give-host", json={"fingerprint": request.fingerprint}),
     ):
         assert answer.status_code == 400, answer.text
     assert status(world.parts.gate.get(request.id)) == "pending"

@@ -5,12 +5,14 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import to_builtins as encoded
 
 from supervisor import card_verbs, terminal
 from supervisor.core.actions import Action, Exec, Git, Packages
 from supervisor.core.approvals import Request, status
 from supervisor.errors import UserError
 from supervisor.server import decisions, page_views
+from supervisor.server.views import operator_request
 from tests.fakes.parts import FakeParts
 
 BY = "operator (browser)"
@@ -35,13 +37,16 @@ async def test_approving_is_refused_at_every_door(
         assert answer.status_code == 400
         assert why in answer.json()["why"]
     category = (await cli.get(f"/api/requests/{request.id}")).json()["request"]["category"]
+    mark = request.fingerprint
     for given in (
-        lambda: decisions.answer(parts, request.id, "approved", by=BY),
-        lambda: decisions.answer_category(parts, category, "approved", by=BY, ids=[request.id]),
-        lambda: parts.gate.resolve_all([request.id], "approved", by=BY),
+        decisions.answer(parts, request.id, "approved", by=BY, fingerprint=mark),
+        decisions.answer_category(parts, category, "approved", by=BY, shown={request.id: mark}),
+        parts.gate.resolve_in_turns([request.id], "approved", by=BY),
     ):
         with pytest.raises(UserError, match="doesn't carry out"):
-            given()
+            await given
+    with pytest.raises(UserError, match="doesn't carry out"):
+        parts.gate.resolve_all([request.id], "approved", by=BY)
     assert status(parts.gate.get(request.id)) == "pending"
     assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "allow"})).json() == []
     assert (await cli.get(f"/api/requests/{request.id}/suggestions", params={"effect": "deny"})).json()
@@ -66,16 +71,17 @@ async def test_it_is_said_before_anybody_tries(
 
 
 class Client:
-    """The CLI's, over the app."""
+    """The CLI's, over the gate."""
 
     def __init__(self, parts: FakeParts, request: Request) -> None:
         self.parts, self.request = parts, request
 
     def get(self, path: str, **params: Any) -> Any:
-        return {"request": {"fingerprint": self.request.fingerprint}}
+        return {"request": encoded(operator_request(self.request, self.parts)), "card": None}
 
     def post(self, path: str, **body: Any) -> Any:
-        return decisions.answer(self.parts, self.request.id, "approved", by="operator (cli)")
+        mark = body["fingerprint"]
+        return self.parts.gate.resolve(self.request.id, "approved", by="operator (cli)", shown_fingerprint=mark)
 
 
 def test_the_command_line_says_why(parts: FakeParts) -> None:
@@ -85,20 +91,21 @@ def test_the_command_line_says_why(parts: FakeParts) -> None:
         card_verbs.answer(Client(parts, request), request.id, options, "approve")  # type: ignore[arg-type]
 
 
-def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_registered(parts: FakeParts) -> None:
+async def test_what_a_channel_carries_out_can_be_approved_as_soon_as_it_is_registered(parts: FakeParts) -> None:
     async def carry_out(request: Request) -> None:
         """Nothing, here."""
 
     request = parts.gate.ask(PUSH, session_id="one")
     parts.gate.handlers.on_ready("git", "agent_api", carry_out)
     assert page_views.card(parts, request)["impossible"] == ""
-    assert status(decisions.answer(parts, request.id, "approved", by=BY).request) == "approved"
+    done = await decisions.answer(parts, request.id, "approved", by=BY, fingerprint=request.fingerprint)
+    assert status(done.request) == "approved"
     assert page_views.card(parts, parts.gate.ask(Exec(command="make"), session_id="one"))["impossible"] == ""
 
 
 async def test_what_a_rule_allows_is_settled_truthfully(parts: FakeParts) -> None:
     async with parts.running():
-        decisions.add_rule(parts, "allow", "git(feature/x)", why="", by=BY)
+        await decisions.add_rule(parts, "allow", "git(feature/x)", why="", by=BY)
         request = parts.gate.ask(PUSH, session_id="one")
         while parts.gate.get(request.id).settled_at is None:
             await parts.queue.next_change(request.id, 5.0)

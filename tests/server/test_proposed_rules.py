@@ -21,7 +21,7 @@ def propose(parts: FakeParts, effect: Effect, rule: str) -> Request:
 def with_history(parts: FakeParts) -> None:
     for command, answer in (("npm test", "approved"), ("npm run evil", "denied")):
         request = parts.gate.ask(Exec(command=command), session_id="one")
-        decisions.answer(parts, request.id, answer, by=BY)  # type: ignore[arg-type]
+        parts.gate.resolve(request.id, answer, by=BY)  # type: ignore[arg-type]
     parts.gate.ask(Exec(command="npm ci"), session_id="one")
 
 
@@ -81,9 +81,9 @@ async def test_the_agent_is_told_at_once_what_is_nonsense(agent: httpx.AsyncClie
     assert not parts.queue.pending()
 
 
-def test_one_that_came_to_be_covered_while_it_waited_is_refused_then(parts: FakeParts) -> None:
+async def test_one_that_came_to_be_covered_while_it_waited_is_refused_then(parts: FakeParts) -> None:
     request = propose(parts, "allow", "exec(npm ci)")
-    decisions.add_rule(parts, "allow", "exec(npm *)", why="", by=BY)
+    await decisions.add_rule(parts, "allow", "exec(npm *)", why="", by=BY)
     found = parts.gate.get(request.id)
     assert status(found) == "denied"
     assert "allow exec(npm *) answers all that exec(npm ci) is about" in found.answer_reason

@@ -24,7 +24,7 @@ async def test_repeats_are_listed_and_can_be_lifted(cli: httpx.AsyncClient, part
     assert (await cli.post(f"/api/requests/{first.id}/lift")).json()["why"] == (
         "this request is pending, and was denied by nobody"
     )
-    await cli.post(f"/api/requests/{first.id}/deny", json={"reason": "not yet"})
+    await cli.post(f"/api/requests/{first.id}/deny", json={"fingerprint": first.fingerprint, "reason": "not yet"})
     assert (await cli.get("/api/quiet")).json() == []
     again = ask(parts, "npm  publish")
     assert (again.id, status(again)) == (first.id, "denied")
@@ -48,7 +48,7 @@ async def test_repeats_are_listed_and_can_be_lifted(cli: httpx.AsyncClient, part
 async def test_secrets_and_hidden_characters_are_not_shown(cli: httpx.AsyncClient, parts: FakeParts) -> None:
     secret = "sk-" + "a" * 40
     first = ask(parts, f"echo '\u202e' {secret}")
-    await cli.post(f"/api/requests/{first.id}/deny", json={})
+    await cli.post(f"/api/requests/{first.id}/deny", json={"fingerprint": first.fingerprint})
     assert ask(parts, f"echo '\u202e'  {secret}").id == first.id
     text = (await cli.get("/api/quiet")).text
     assert secret not in text

@@ -22,7 +22,7 @@ def ask(parts: FakeParts, command: str, answer: Any = None, session: str = "one"
     request = parts.gate.ask(Exec(command=command), session_id=session)
     parts.clock.advance(1)
     if answer is not None:
-        decisions.answer(parts, request.id, answer, by=BY)
+        parts.gate.resolve(request.id, answer, by=BY)
     return request
 
 
@@ -39,7 +39,7 @@ def test_what_was_asked_before_and_what_waits_are_apart(parts: FakeParts) -> Non
     assert parts.policies.current().of("exec", "allow")[0].text == "exec(git status)"  # nothing was saved
 
 
-def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: FakeParts) -> None:
+async def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: FakeParts) -> None:
     for after in ("1", "2"):
         parts.gate.ask(FileChange(operation="write", path="src/a", after=after), session_id="one")
     second = parts.queue.pending()[0]
@@ -47,7 +47,7 @@ def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: FakePart
     past = rule_previews.of_rule(parts, "allow", "filesystem(src/*)").past
     assert (past.asked, past.unanswered.count, past.denied.count) == (2, 2, 0)
     ask(parts, "npm test")
-    decisions.add_rule(parts, "allow", "exec(npm test)", why="", by=BY)
+    await decisions.add_rule(parts, "allow", "exec(npm test)", why="", by=BY)
     assert rule_previews.of_rule(parts, "deny", "exec(npm *)").past.unanswered.titles == ("npm test",)
 
 
@@ -87,7 +87,7 @@ def test_the_work_of_a_click_is_bounded(parts: FakeParts, monkeypatch: pytest.Mo
     seen = rule_previews.of_rule(parts, "allow", "exec(npm *)")
     assert (seen.past.asked, seen.waiting.count) == (2, 2)  # of the last 12 of the category 10 wait
     for one in parts.queue.pending():
-        decisions.answer(parts, one.id, "denied", by=BY)
+        parts.gate.resolve(one.id, "denied", by=BY)
     seen = rule_previews.of_rule(parts, "allow", "exec(npm *)")
     assert seen.past.asked == 3
     assert seen.past.denied.titles == ("npm test 29", "npm test 28", "npm test 27")  # newest first
@@ -108,7 +108,7 @@ def test_database_and_record_say_the_same(parts: FakeParts, rule: str, actions: 
     for number, action in enumerate([*actions, Proposal(effect="allow", rule=rule)]):
         request = parts.gate.ask(action, session_id="one")
         may_approve = not (number % 2 or parts.gate.handlers.why_impossible(request))
-        decisions.answer(parts, request.id, "approved" if may_approve else "denied", by=BY)
+        parts.gate.resolve(request.id, "approved" if may_approve else "denied", by=BY)
         parts.clock.advance(1)
     lines = (parts.settings.data_dir / "audit.log").read_bytes().splitlines(keepends=True)
     by_record = preview(parse_rule(rule, "allow"), reversed(read_history(lines, "log")), parts.policies.current())
@@ -163,7 +163,7 @@ async def test_a_card_shows_it_for_each_rule_that_it_offers(browser: httpx.Async
         return parts.gate.ask(Network(operation="connect", host=host, port=443), session_id="one")
 
     for host, answer in (("a.example.org", "approved"), ("b.example.org", "approved"), ("evil.example.org", "denied")):
-        decisions.answer(parts, connect(host).id, answer, by=BY)  # type: ignore[arg-type]
+        parts.gate.resolve(connect(host).id, answer, by=BY)  # type: ignore[arg-type]
     text = (await browser.get(f"/requests/{connect('c.example.org').id}/always/allow")).text
     broad, _, exact = text.partition('value="network(c.example.org)"')
     assert "would have answered 3 of the last 3 network requests: 2 you approved, 1 you denied" in broad

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.approvals import explanation
 from supervisor.core.undoing import Selection
 from supervisor.errors import GatehouseError, SandboxError
 from supervisor.workspace.snapshot import make_copy
@@ -351,4 +352,20 @@ async def test_the_one_of_two_names_that_isnt_in_the_copy_is_never_deleted_for_i
         for _ in range(3):
             await pass_over(desk)
         assert (host / "readme").read_text() == "lower\n"
+    desk.close()
+
+
+async def test_no_spelling_of_heads_name_makes_a_repository_on_a_host_that_folds(folding: Path, tmp_path: Path) -> None:
+    (folding / "a/Refs").mkdir(parents=True)
+    (folding / "a/Refs/x").write_text("x\n")
+    desk = Desk(tmp_path / "data", folding, policy=ANYTHING)
+    async with desk.running(start=False):
+        for name, text in (("a/OBJECTS/x", "x\n"), ("a/head", "ref: refs/heads/main\n")):
+            (desk.copy / name).parent.mkdir(exist_ok=True)
+            (desk.copy / name).write_text(text)
+            await desk.compared()
+        assert (folding / "a/objects/x").exists()
+        assert not (folding / "a/HEAD").exists()
+        (denied,) = desk.requests("a/head")
+        assert "git takes this folder for a repository's own" in explanation(denied)
     desk.close()

@@ -38,7 +38,7 @@ export function watchConfirmations() {
   });
   document.addEventListener("htmx:configRequest", (event) => {
     const button = event.detail.elt;
-    if ("bulk" in button.dataset) event.detail.parameters.ids = button.dataset.ids || "";
+    if ("bulk" in button.dataset) event.detail.parameters.shown = button.dataset.shown || "";
   });
 }
 
@@ -52,7 +52,7 @@ function listed(button) {
     quietly("The text of each is folded. Show all of it, and approve them one by one.");
     return null;
   }
-  button.dataset.ids = cards.map((card) => card.dataset.request).join(",");
+  button.dataset.shown = cards.map((card) => `${card.dataset.request}:${card.dataset.fingerprint}`).join(",");
   const items = cards.slice(0, MOST_LISTED).map((card) => {
     const item = line("li", shownText(card.querySelector('[data-role="action"]')));
     for (const warning of card.querySelectorAll('[data-role="warning"]')) item.append(line("span", shownText(warning)));
