@@ -64,7 +64,10 @@ class Restorer:
             return None
         with as_errors(name):
             self._refuse_repositories(name, held)
-            host = seen if seen is not None else look(self._root, name)
+            try:
+                host = seen if seen is not None else look(self._root, name)
+            except PermissionError:
+                return None  # its folder is opened before it
             now = held_of(host)
             if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
                 return None
