@@ -63,8 +63,8 @@ class Restorer:
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
-            self._refuse_repositories(name, held)
             try:
+                self._refuse_repositories(name, held)
                 host = seen if seen is not None else look(self._root, name)
             except PermissionError:
                 return None  # its folder is opened before it
