@@ -7,6 +7,7 @@ outside (a clock, a model server, a package index) live in `tests/fakes`.
 import asyncio
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
         yield
+    # Overlays, and tests of permissions, leave folders that their owner may not enter: pytest's later runs couldn't remove them.
+    shut = ["find", str(tmp_path_factory.getbasetemp()), "-type", "d", "!", "-perm", "-700"]
+    subprocess.run([*shut, "-exec", "chmod", "u+rwx", "{}", ";"], stderr=subprocess.DEVNULL, check=False)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,7 @@ from supervisor.core.redact import Redactor
 from supervisor.core.rules import evaluate
 from supervisor.credentials import NamedSecrets
 from supervisor.errors import PolicyError, UserError
-from supervisor.foreground import _check
-from supervisor.policy_files import PolicyFiles
+from supervisor.policy_files import PolicyFiles, check_policy
 from supervisor.settings import from_environment
 from supervisor.spending import read_prices
 from tests.fakes.clock import FakeClock
@@ -46,7 +45,7 @@ def test_a_policy(odd: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> Non
     path, why = odd
     monkeypatch.setenv("GATEHOUSE_POLICY", str(path))
     with pytest.raises(PolicyError) as told:
-        _check(from_environment())
+        check_policy(from_environment().policy_file)
     assert "GATEHOUSE_POLICY" in told.value.remedy
     assert str(told.value).startswith(why)
 

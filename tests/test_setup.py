@@ -132,7 +132,7 @@ def test_every_dependency_is_locked() -> None:
 def test_it_is_a_script_for_any_shell(shell: str) -> None:
     if not shutil.which(shell):
         pytest.skip(f"no {shell} here")
-    for script in ["setup", "lock", "fresh-clone-check"]:
+    for script in ["setup", "lock", "fresh-clone-check", "without-root"]:
         subprocess.run([shell, "-n", str(ROOT / "scripts" / script)], check=True)
 
 
@@ -140,6 +140,36 @@ def test_an_unknown_argument_is_one_clear_line(machine: Machine) -> None:
     done = machine.set_up("everything")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "setup: unknown argument `everything`; say run, dev or uv\n"
+
+
+# --- without root's rights -----------------------------------------------------------------------------------------
+
+
+def without_root(*command: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [str(ROOT / "scripts/without-root"), *command]
+    env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+def test_without_root_nobody_is_root_and_roots_files_are_readable() -> None:
+    done = without_root("sh", "-c", 'id -u; grep CapEff /proc/self/status; cat "$0" >/dev/null', str(ROOT / "Makefile"))
+    assert done.returncode == 0, done.stderr
+    uid, capabilities = done.stdout.splitlines()
+    assert uid == str(os.getuid() or 1000)
+    assert int(capabilities.split()[1], 16) == 0
+    assert without_root("sh", "-c", "exit 7").returncode == 7
+
+
+def test_where_no_user_namespace_can_be_made_nothing_is_run_and_one_line_says_why(machine: Machine) -> None:
+    """Never silently as root: what was to be tried would not have been."""
+    machine.stand_in("id", "echo 0")
+    machine.stand_in("unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1')
+    done = without_root("echo", "ran", path=str(machine.bin))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "without-root: unshare: unshare failed: Operation not permitted: no user namespace here; "
+        "allow them, or do this as an ordinary user\n"
+    )
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

@@ -177,6 +177,14 @@ def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
     return [*sorted(opening, key=_by_name), *between, *sorted(shutting, reverse=True, key=_by_name)]
 
 
+def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
+    """Whether a path can't be looked at only for a folder above it that these steps open before they come to the path."""
+    above = set(_above(name))
+    return any(
+        one.name in above and _opened(one.expected) is not None and (one.to is None or lets_in(one.to)) for one in steps
+    )
+
+
 def _opened(held: Held | None) -> Held | None:
     """A folder that keeps out its owner as it is when it doesn't; None for anything else."""
     if held is None or held.kind != "dir" or held.mode == ANY_MODE or held.mode & OWNER == OWNER:

@@ -310,11 +310,12 @@ class _Start:
                 await self._opener.redirect(namespaces, self._listeners[DOOR_PORT])
 
     async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Where the supervisor is root, the agent owns the host's device files in its /dev: keep it from changing them.
+        """Where the supervisor owns the host's device files, as root does, by whatever number it goes in a user namespace, the
+        agent owns them in its /dev: keep it from changing them.
 
         bubblewrap has no bind that is read-only and has devices. Reading and writing the devices isn't touched.
         """
-        if os.geteuid() == 0:
+        if any(_is_ours(device) for device in DEVICES):
             with self._entered(init_pid, "mnt", inodes) as namespaces:
                 await self._opener.close_mounts(namespaces, DEVICES)
 
@@ -409,3 +410,10 @@ async def _read_all(descriptor: int) -> bytes:
 def _resolve(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        return Path(path).stat().st_uid == os.geteuid()
+    except OSError:
+        return False

@@ -19,7 +19,7 @@ from typing import Self
 from supervisor.errors import SandboxError
 from supervisor.process import Child, run, spawn
 from supervisor.sandbox.findings import Finding, bad
-from supervisor.sandbox.namespaces import NSENTER, readable
+from supervisor.sandbox.namespaces import readable
 from supervisor.settings import for_our_python
 
 HELPER = Path(__file__).with_name("overlay_mounter.py")
@@ -47,20 +47,12 @@ class OverlayMount:
 
         It remembers folders that the host has deleted or replaced since, and look-ups; remounting is what makes it ask again.
         """
-        ours = f"/proc/{os.getpid()}/fd"
-        command = [
-            NSENTER,
-            "--preserve-credentials",
-            f"--user={ours}/{self.user_fd}",
-            f"--mount={ours}/{self.mount_fd}",
-        ]
-        # `-i`, `-n`: no helper programs, no files of mount(8)'s own.
-        remount = ["mount", "-i", "-n", "-o", "remount,nosuid,nodev", str(self.place)]
-        done = await run([*command, "--", *remount], env={"PATH": "/usr/bin:/bin"}, cwd="/", timeout_s=ANSWER_S)
+        fds = [self.user_fd, self.mount_fd]
+        argv = [sys.executable, "-I", "-S", str(HELPER), *map(str, fds), str(self.place)]
+        done = await run(argv, env=for_our_python(), cwd="/", timeout_s=ANSWER_S, pass_fds=fds)
         if not done.ok:
-            raise SandboxError(
-                f"the overlay can't be refreshed: {done.stderr.decode(errors='replace').strip()}", REMEDY
-            )
+            why = done.stderr.decode(errors="replace").strip() or "no answer"
+            raise SandboxError(f"the overlay can't be refreshed: {why}", REMEDY)
 
     def close(self) -> None:
         """Give the descriptors back. May be called twice."""
@@ -151,15 +143,22 @@ async def _trial(folder: Path) -> str:
     source = folder / "source"
     source.mkdir()
     (source / "file").write_text("before")
+    (source / "sub").mkdir()
     try:
         mounted = await mount_overlay(source, folder)
     except SandboxError as error:
         return error.message
     try:
         await asyncio.to_thread(_write_and_remove, mounted.merged_fd)
+        await asyncio.to_thread(_replace, source / "sub", mounted.merged_fd)
+        await mounted.refresh()
+        if os.listdir(os.path.join(f"/proc/self/fd/{mounted.merged_fd}", "sub")) != ["new"]:  # noqa: PTH118, PTH208
+            return "an overlay was mounted, but doesn't show a folder that was replaced"
         if (source / "file").read_text() != "before" or os.listdir(folder / "merged"):  # noqa: PTH208  # a path of our own
             return "an overlay was mounted, but isn't private"
         return ""
+    except SandboxError as error:
+        return error.message
     except OSError as error:
         return f"an overlay was mounted, but can't be written: {error.strerror}"
     finally:
@@ -171,6 +170,14 @@ def _write_and_remove(merged_fd: int) -> None:
     fd = os.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=merged_fd)
     os.close(fd)
     os.unlink("file", dir_fd=merged_fd)
+
+
+def _replace(folder: Path, merged_fd: int) -> None:
+    """Have the kernel remember a folder of the host's, then put another one there, as a branch switch does."""
+    os.close(os.open("sub", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=merged_fd))
+    folder.rmdir()
+    folder.mkdir()
+    (folder / "new").touch()
 
 
 def make_removable(folder: Path) -> None:

@@ -7,6 +7,10 @@ supervisor dies the last descriptor closes, and the kernel takes namespaces and 
 A request is one packet of JSON, `{"lower": PATH, "identity": [DEVICE, INODE], "folder": PATH}`: the folder to show, which one
 it is, and the session's folder, which has `lower`, `upper`, `work` and `merged`. The answer is one packet, JSON
 `{"error": null}` with three descriptors (user namespace, mount namespace, `merged`) or `{"error": "...", "step": "..."}`.
+
+`overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and mounts the overlay at PLACE anew in place; what the
+kernel says against it goes to stderr, with exit code 1. No `nsenter` and `mount` do it: whoever isn't root in the namespace,
+as an ordinary user isn't, has the rights there until they start a program, and none after that (capabilities(7)).
 """
 
 import ctypes
@@ -17,7 +21,7 @@ import sys
 
 REQUEST_BYTES = 16384
 # linux/mount.h; mount_setattr(2) has the same number on every architecture; linux/fcntl.h.
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
+MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 32, 4096, 16384, 1 << 19
 MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 AT_FDCWD = -100
@@ -40,6 +44,11 @@ def mount(source: bytes, target: bytes, kind: bytes | None, flags: int, options:
     """mount(2)."""
     if _libc.mount(source, target, kind, ctypes.c_ulong(flags), options):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def remount(place: bytes) -> None:
+    """Mount an overlay anew in place: the kernel forgets what it remembers of it but doesn't use."""
+    mount(b"overlay", place, None, MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
 def close_for_writing(path: bytes) -> None:
@@ -117,6 +126,7 @@ def build(lower: bytes, identity: list[int], folder: bytes) -> None:
         raise StepError("show the workspace", OSError(116, "another folder is there by now"))
     _try("close the workspace for writing", close_for_writing, b"lower")
     _try("mount the overlay", mount, b"overlay", b"merged", b"overlay", MS_NOSUID | MS_NODEV, OPTIONS)
+    _try("refresh the overlay", remount, b"merged")
 
 
 def _try(step: str, work: object, *arguments: object) -> None:
@@ -153,5 +163,25 @@ def answer(channel: socket.socket) -> None:
         socket.send_fds(channel, [b'{"error": null}'], descriptors)
 
 
+def refresh(user_fd: int, mount_fd: int, place: bytes) -> None:
+    """Remount what is at `place` in these namespaces."""
+    os.setns(user_fd, os.CLONE_NEWUSER)
+    os.setns(mount_fd, os.CLONE_NEWNS)
+    remount(place)
+
+
+def main() -> None:
+    """Mount or refresh."""
+    channel_or_user_fd, *more = sys.argv[1:]
+    if not more:
+        answer(socket.socket(fileno=int(channel_or_user_fd)))
+        return
+    mount_fd, place = more
+    try:
+        refresh(int(channel_or_user_fd), int(mount_fd), os.fsencode(place))
+    except OSError as error:
+        sys.exit(error.strerror or str(error))
+
+
 if __name__ == "__main__":
-    answer(socket.socket(fileno=int(sys.argv[1])))
+    main()

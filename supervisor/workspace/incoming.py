@@ -199,15 +199,16 @@ class HostChanges:
     async def _refresh_view(self) -> None:
         """Where the copy is an overlay and the host deleted or replaced folders: have the copy show the new ones.
 
-        Once for each of them: one that is in use in the sandbox (somebody's working directory) stays what it was there.
+        Once for each of them: one that is in use in the sandbox (somebody's working directory) stays what it was there. Where
+        it can't be done, that is told, and tried again the next time.
         """
-        dead = self._walk.dead - self._dead
-        self._dead = self._walk.dead
-        if dead and self._refresh is not None:
+        if self._refresh is not None and not self._walk.dead <= self._dead:
             try:
                 await self._refresh()
             except GatehouseError as error:
                 self._note("", error.message)
+                return
+        self._dead = self._walk.dead
 
     def _why_missing(self) -> str:
         """Why nothing can be said about the host's folder; empty where it is there."""

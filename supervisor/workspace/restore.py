@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from supervisor.core.changes import OWNER, PERMISSIONS, SET_ID, Seen
 from supervisor.core.repositories import FOLDER, MOST_HEAD_BYTES, Piece
-from supervisor.core.undoing import Held, held_of, is_as, is_same
+from supervisor.core.undoing import Held, held_of, is_as, is_mode_of_folder, is_same
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root, split
 from supervisor.workspace.content_folder import write_all
@@ -63,8 +63,11 @@ class Restorer:
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
-            self._refuse_repositories(name, held)
-            host = seen if seen is not None else look(self._root, name)
+            try:
+                self._refuse_repositories(name, held)
+                host = seen if seen is not None else look(self._root, name)
+            except PermissionError:
+                return None  # its folder is opened before it
             now = held_of(host)
             if (host is not None and host.kind == "dir") or is_same(now, held) or not is_same(now, expected):
                 return None
@@ -100,8 +103,11 @@ class Restorer:
         """
         split(name)
         with as_errors(name):
-            self._refuse_repositories(name, held)
             host = seen if seen is not None else look(self._root, name)
+            if not is_mode_of_folder(
+                held_of(host), held
+            ):  # what such a folder holds was there, and may not be looked at yet
+                self._refuse_repositories(name, held)
             if is_as(host, held):
                 return self._placer.done_before(request_id, name, None)
             if not is_as(host, expected):
@@ -174,9 +180,9 @@ class Restorer:
 
     def _folder(self, request_id: str, name: str, held: Held, host: Seen | None) -> Applied:
         begun = self._placer.begin(request_id, name, OPERATION, host, held)
-        making = self._root.parent(name, create=self._placer.sync)
-        with self._placer.naming(name), making as (fd, leaf):
-            if host is None:
+        if host is None:
+            making = self._root.parent(name, create=self._placer.sync)
+            with self._placer.naming(name), making as (fd, leaf):
                 os.mkdir(leaf, held.mode & PERMISSIONS, dir_fd=fd)  # never more than it had, not for an instant
                 self._at("placed")
                 self._placer.sync_folder(fd, name)

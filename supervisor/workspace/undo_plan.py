@@ -16,7 +16,17 @@ from supervisor.core.actions import content_hash
 from supervisor.core.change_card import ChangeCard, Side, make_card
 from supervisor.core.changes import SPECIAL, Seen, Want, to_action
 from supervisor.core.text_diff import MOST_TEXT_BYTES
-from supervisor.core.undoing import Effect, Held, Restoration, Selection, chosen, held_of, is_same, restorations
+from supervisor.core.undoing import (
+    Effect,
+    Held,
+    Restoration,
+    Selection,
+    chosen,
+    held_of,
+    is_same,
+    kept_out_of,
+    restorations,
+)
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.workspace.beneath import Neighbours
 from supervisor.workspace.journal import encode_name
@@ -151,11 +161,12 @@ class UndoPlanner:
     def _examine_all(self, wanted: Sequence[Restoration]) -> list[UndoFile]:
         swapped = {one.name for one in wanted if one.to is not None} & {one.name for one in wanted if one.to is None}
         gone: set[str] = set()
+        folders = [one for one in wanted if one.expected is not None and one.expected.kind == "dir"]
         files: list[UndoFile] = []
         self._before, self.seen = self.seen, {}
         with contextlib.closing(Neighbours(self._sides.host)) as near:
             for one in wanted:
-                file = self._examine(near, one, gone, one.name in swapped)
+                file = self._examine(near, one, gone, folders, one.name in swapped)
                 if one.to is None and file.doing in ("removed", "nothing"):
                     gone.add(one.name)
                 files.append(file)
@@ -172,6 +183,19 @@ class UndoPlanner:
             for file in files
         ]
 
+    def _now(self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]) -> Held | None:
+        """What is there. In a folder that lets nobody in until this undo opens it: what the session left there, which whoever
+        carries it out compares with what is there once the folder is open."""
+        try:
+            seen = self._look(near, one)
+        except PermissionError:
+            if not kept_out_of(folders, one.name):
+                raise
+            return one.expected
+        if seen is not None:
+            self.seen[one.name] = seen
+        return held_of(seen)
+
     def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
         """What is there. A file is not read again where it has the signature of the last plan's look, for as long as nothing but
         its replacement by another file may come of it.
@@ -182,12 +206,11 @@ class UndoPlanner:
         is_replaced = one.to is not None and one.to.kind == "file" and before is not None and before.kind == "file"
         return look(near, one.name, known=before if is_replaced else None)
 
-    def _examine(self, near: Neighbours, one: Restoration, gone: set[str], is_swapped: bool) -> UndoFile:
+    def _examine(
+        self, near: Neighbours, one: Restoration, gone: set[str], folders: Sequence[Restoration], is_swapped: bool
+    ) -> UndoFile:
         try:
-            seen = None if one.name in gone else self._look(near, one)
-            if seen is not None:
-                self.seen[one.name] = seen
-            now = held_of(seen)
+            now = None if one.name in gone else self._now(near, one, folders)
             doing, problem = self._judge(one, now, gone, is_swapped)
         except UnsteadyError:
             now, doing, problem = None, "refused", "it is being written to"

@@ -16,6 +16,7 @@ from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.process import descendants
+from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
 
@@ -213,7 +214,7 @@ async def test_the_proxy_can_be_reached_and_ends_with_the_tool(running: Supervis
                 while f"/hold-{number}" not in _Site.paths:  # its listener is there by then
                     await asyncio.sleep(0.02)
             if not counts:
-                counts = [await _least_open_files(pid or 0) for pid in pids]
+                counts = [await _least_open(pid or 0) for pid in pids]
             for pid, count in zip(pids, counts, strict=True):
                 await _back_at(pid or 0, count)
             (workspace / f"go-{number}").touch()
@@ -291,26 +292,22 @@ def _begun(running: Supervised, session: Session, command: str) -> Request | Non
     return found[0] if found and status(found[0]) == "used" else None
 
 
-def _open_files(pid: int) -> int:
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-
-
-async def _least_open_files(pid: int) -> int:
+async def _least_open(pid: int) -> int:
     """How many descriptors a process has: the least of a while.
 
     Connections and listeners end by messages between processes: there is nothing to wait for on this side.
     """
-    least = _open_files(pid)
+    least = open_files(pid)
     for _ in range(30):
         await asyncio.sleep(0.02)
-        least = min(least, _open_files(pid))
+        least = min(least, open_files(pid))
     return least
 
 
 async def _back_at(pid: int, count: int) -> None:
     """Until a process has no more descriptors than that."""
     async with asyncio.timeout(PATIENCE_S):
-        while _open_files(pid) > count:
+        while open_files(pid) > count:
             await asyncio.sleep(0.02)
 
 

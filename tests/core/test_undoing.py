@@ -19,6 +19,7 @@ from supervisor.core.undoing import (
     in_force_until,
     is_as,
     is_same,
+    kept_out_of,
     made_folders,
     restorations,
     with_open_folders,
@@ -217,3 +218,23 @@ def test_a_folder_that_keeps_out_its_owner_is_opened_before_all_else_and_shut_af
         Restoration("y/in", within, opened_within),
         Restoration("y", shut, opened),
     ]
+
+
+@pytest.mark.parametrize(
+    ("to", "expected", "is_kept_out"),
+    [
+        (DIR, Held("dir", 0o644), True),
+        (None, Held("dir", 0o600), True),
+        (Held("dir", 0o600), Held("dir", 0o644), False),  # it stays shut
+        (Held("dir", 0o600), DIR, False),
+        (None, MADE_FOLDER, False),
+        (A, None, False),
+    ],
+)
+def test_a_path_may_be_unseen_for_a_folder_that_is_opened_first(
+    to: Held | None, expected: Held | None, is_kept_out: bool
+) -> None:
+    steps = [Restoration("x/y", to, expected)]
+    assert kept_out_of(steps, "x/y/in/file") == is_kept_out
+    assert not kept_out_of(steps, "x/y")
+    assert not kept_out_of(steps, "x/yz/file")

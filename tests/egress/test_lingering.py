@@ -29,6 +29,7 @@ from tests.egress.egress_harness import (
     serving,
     status_of,
 )
+from tests.fakes.processes import open_files
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,7 +40,7 @@ MUCH_BYTES = 16 * 1024 * 1024
 
 
 def descriptors(supervisor: FakeSupervisor) -> int:
-    return len(list(Path(f"/proc/{supervisor.child.pid}/fd").iterdir()))
+    return open_files(supervisor.child.pid)
 
 
 async def until_back_at(supervisor: FakeSupervisor, count: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.undoing import Selection
+from supervisor.workspace.undo import UndoRefusedError
 from tests.workspace.conftest import Desk
 
 
@@ -292,6 +293,45 @@ async def test_a_folder_opened_or_shut_and_changed_is_done_and_undone_as_one(
         assert mode(desk.host / "src") == before
         assert sorted(path.name for path in (desk.host / "src").iterdir()) == ["app.py", "util.py"]
         assert (desk.host / "src/app.py").read_text().startswith("one")
+
+
+async def applied(desk: Desk, path: str) -> None:
+    await desk.compared()
+    request = desk.pending()[path]
+    desk.approve(request)
+    await desk.settled(request)
+
+
+async def test_what_was_changed_before_its_folder_was_shut_is_taken_back_with_it(plain: Callable[[], Desk]) -> None:
+    """A folder that may be listed but not entered: nobody can say what is in it before it is opened."""
+    desk = plain()
+    async with desk.running(start=False):
+        (desk.copy / "src/app.py").write_text("changed\n")
+        await applied(desk, "src/app.py")
+        (desk.copy / "src").chmod(0o644)
+        await applied(desk, "src")
+        await take_all_back(desk)
+        assert mode(desk.host / "src") == 0o755
+        assert (desk.host / "src/app.py").read_text().startswith("one")
+
+
+async def test_what_the_person_changed_in_a_folder_that_is_shut_keeps_all_from_being_taken_back(
+    plain: Callable[[], Desk],
+) -> None:
+    desk = plain()
+    async with desk.running(start=False):
+        (desk.copy / "src/app.py").write_text("changed\n")
+        await applied(desk, "src/app.py")
+        (desk.copy / "src").chmod(0o644)
+        await applied(desk, "src")
+        (desk.host / "src").chmod(0o755)
+        (desk.host / "src/app.py").write_text("the person's\n")
+        (desk.host / "src").chmod(0o644)
+        with pytest.raises(UndoRefusedError, match=r"src/app\.py.*nothing was undone"):
+            await take_all_back(desk)
+        assert mode(desk.host / "src") == 0o644
+        (desk.host / "src").chmod(0o755)
+        assert (desk.host / "src/app.py").read_text() == "the person's\n"
 
 
 async def test_where_one_of_several_fails_the_folder_is_as_it_was(plain: Callable[[], Desk]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import SandboxError
+from supervisor.sandbox import overlay_mount
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
 from supervisor.workspace import overlay, private_copy
 from supervisor.workspace.file_systems import why_unfit
@@ -54,6 +55,36 @@ async def test_no_mount_means_a_copy_and_says_so(tmp_path: Path, host: Path, mon
         await make_private_copy(host, tmp_path / "u", "overlay")
 
 
+async def test_where_no_overlay_can_be_refreshed_there_is_a_copy_and_the_reason_is_told(
+    tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await overlay_mount.check(tmp_path)).ok
+    monkeypatch.setattr(private_copy, "MANY_FILES", 3)
+    broken = tmp_path / "mounter.py"
+    source, head = overlay_mount.HELPER.read_text(), "def remount(place: bytes) -> None:\n"
+    assert head in source
+    broken.write_text(source.replace(head, head + "    raise PermissionError(1, 'Operation not permitted')\n"))
+    monkeypatch.setattr(overlay_mount, "HELPER", broken)
+    why = "the overlay can't be mounted: refresh the overlay: Operation not permitted"
+    made = await make_private_copy(host, tmp_path / "s", "auto")
+    assert made == (None, (f"the private copy is a copy: {why}",))
+    with pytest.raises(SandboxError, match=f"{why}; use `--copy=copy`"):
+        await make_private_copy(host, tmp_path / "t", "overlay")
+    found = await overlay_mount.check(tmp_path)
+    assert (found.ok, found.detail) == (False, f"{why}; every private copy is copied")
+
+
+async def test_doctor_notices_a_folder_that_stays_the_replaced_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(self: overlay_mount.OverlayMount) -> None:
+        pass
+
+    monkeypatch.setattr(overlay_mount.OverlayMount, "refresh", nothing)
+    found = await overlay_mount.check(tmp_path)
+    assert "doesn't show a folder that was replaced" in found.detail
+
+
 def test_where_no_user_namespace_may_be_made_the_reason_is_told(tmp_path: Path, host: Path) -> None:
     """In a namespace whose bound is 0, as on a machine whose administrator set it so."""
     script = (
@@ -69,11 +100,50 @@ def test_where_no_user_namespace_may_be_made_the_reason_is_told(tmp_path: Path, 
     )
 
 
+REPLACED = """
+import asyncio, os, shutil, sys
+from pathlib import Path
+from supervisor.workspace.overlay import make_overlay
+assert os.geteuid() == 1000
+host = Path(sys.argv[1])
+async def main():
+    made = await make_overlay(host, Path(sys.argv[2]))
+    shown = f"/proc/self/fd/{made.mount.merged_fd}"
+    print(os.listdir(shown + "/src"))
+    shutil.rmtree(host / "src")
+    (host / "src").mkdir()
+    (host / "src/new.py").touch()
+    await made.mount.refresh()
+    print(os.listdir(shown + "/src"))
+asyncio.run(main())
+"""
+
+
+def test_a_replaced_folder_is_shown_to_an_ordinary_user_as_well(tmp_path: Path, host: Path) -> None:
+    """Who isn't root in the namespace that owns the mount loses every right to it with the first program that is started."""
+    argv = ["unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-c", REPLACED]
+    done = subprocess.run(
+        [*argv, str(host), str(tmp_path / "s")], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "['new.py']"
+
+
+async def test_a_refresh_that_fails_says_why(tmp_path: Path, host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await made_of(host, tmp_path / "s")
+    try:
+        monkeypatch.setattr(made.mount, "place", tmp_path / "nowhere")
+        with pytest.raises(SandboxError, match="the overlay can't be refreshed: No such file or directory; use"):
+            await made.mount.refresh()
+    finally:
+        made.mount.close()
+
+
 def test_what_an_overlay_can_not_stand_for(tmp_path: Path) -> None:
     (tmp_path / "work/data").mkdir(parents=True)
     assert "the data folder lies in it" in why_unfit(tmp_path / "work", tmp_path / "work/data")
     assert "the session's own folder" in why_unfit(tmp_path / "work/data", tmp_path / "work")
-    assert "file system" in why_unfit(Path("/proc"), tmp_path)
+    assert "file system" in why_unfit(Path(f"/proc/{os.getpid()}"), tmp_path)
     (tmp_path / "other").mkdir()
     assert why_unfit(tmp_path / "work", tmp_path / "other") == ""
 
