@@ -21,7 +21,8 @@ HOSTILE = {
 
 def request(**fields: str) -> dict[str, Any]:
     made = {"title": "make", "why": "exec asks", "reason": "to see"} | fields
-    return {"id": "f" * 32, "category": "exec", "origin": "agent_api", **made}
+    facts = {"category": "exec", "origin": "agent_api", "status": "pending", "session_id": "one", "hold_until": None}
+    return {"id": "f" * 32, **facts, **made}
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)

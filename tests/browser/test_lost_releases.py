@@ -7,6 +7,7 @@ from supervisor.core.approvals import status
 from tests.browser.conftest import PATIENCE_S, SHOWN, Watch, opened
 from tests.browser.operator_site import Site
 from tests.browser.test_live_parts import calm, news
+from tests.browser.test_nothing_hides import steady
 
 KEYS = """(keys) => {
     for (const [type, key] of keys) document.body.dispatchEvent(new KeyboardEvent(type, { key, code: "Space", bubbles: true }));
@@ -72,6 +73,7 @@ async def test_an_answer_that_was_given_and_lost(site: Site, page: Page, watch: 
         await route.abort()
 
     await page.route(f"**/requests/{request.id}/approved", lose, times=1)
+    await steady(card)
     await card.locator("[data-key=a]").press("Enter")
     await expect(page.locator("#toast")).to_be_visible()
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")

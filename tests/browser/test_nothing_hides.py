@@ -13,6 +13,7 @@ from tests.browser.conftest import PATIENCE_S, SHOWN, opened
 from tests.browser.operator_site import Site
 from tests.browser.test_change_sets import ask as ask_many
 from tests.browser.test_change_sets import change
+from tests.fakes.waiting import settled
 
 # What pushes the end away. `{end}` is the end: another one in each field.
 HOSTILE = {
@@ -240,7 +241,7 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     await nothing_is_cut_off(page, [])
     await steady(card)
     await row.get_by_role("button", name="Approve this").click()
-    assert status(await site.parts.gate.wait(hidden[1].id, PATIENCE_S)) == "used"
+    assert status(await settled(site.parts.queue, hidden[1].id, PATIENCE_S)) == "used"
 
 
 @pytest.mark.parametrize("how", HOSTILE)

@@ -44,5 +44,5 @@ def test_what_lists_fold_is_read_whole_before_it_is_approved(product: Gatehouse,
         assert refused.returncode == 1
         assert "is not this request as it is now" in refused.stderr
     assert list(workspace.iterdir()) == []
-    assert product.ask("approve", request_id, "--seen", seen).startswith("approved: write xxx")
+    assert product.ask("approve", request_id, "--seen", seen).endswith("\napproved; applied\n")
     until(lambda: (workspace / path).exists(), "the file on the host")

@@ -146,10 +146,12 @@ class World:
                     self.desk.deny(request)
                 case "merge" if "conflict" in change(request).hazards:
                     card = await channel.conflict_card(request)
-                    await channel.apply_merge(request.id, card.merged or "", by="tester")
+                    await channel.apply_merge(
+                        request.id, card.merged or "", by="tester", fingerprint=request.fingerprint
+                    )
                     self.agent_wrote.pop(card.path, None)
                 case "give" if "conflict" in change(request).hazards:
-                    await channel.give_host(request.id, by="tester")
+                    await channel.give_host(request.id, by="tester", fingerprint=request.fingerprint)
                     self.agent_wrote.pop(change(request).path, None)
                 case _:
                     return

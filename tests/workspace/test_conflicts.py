@@ -97,17 +97,19 @@ async def test_a_merge_that_was_not_shown_is_not_applied(long: Desk) -> None:
         card = await desk.channel.conflict_card(request)
         assert card.merged is not None
         with pytest.raises(UserError, match="not the merge that was shown"):
-            await desk.channel.apply_merge(request.id, content_hash(b"other"), by="tester")
+            await desk.channel.apply_merge(
+                request.id, content_hash(b"other"), by="tester", fingerprint=request.fingerprint
+            )
         with pytest.raises(UserError, match="not the request that was shown"):
             await desk.channel.apply_merge(request.id, card.merged, by="tester", fingerprint="other")
         (desk.host / APP).write_text("the person goes on\n")
         with pytest.raises(UserError):
-            await desk.channel.apply_merge(request.id, card.merged, by="tester")
+            await desk.channel.apply_merge(request.id, card.merged, by="tester", fingerprint=request.fingerprint)
         assert (desk.host / APP).read_text() == "the person goes on\n"
         newer = await conflict_over(desk, APP)
         desk.deny(newer)
         with pytest.raises(UserError, match="already denied"):
-            await desk.channel.give_host(newer.id, by="tester")
+            await desk.channel.give_host(newer.id, by="tester", fingerprint=newer.fingerprint)
 
 
 async def test_a_merge_while_the_agent_goes_on_stays_a_conflict(long: Desk) -> None:
@@ -121,13 +123,13 @@ async def test_a_merge_while_the_agent_goes_on_stays_a_conflict(long: Desk) -> N
         async with desk.channel._turn:
             (desk.copy / APP).write_text(LONG.replace("line 39", "agent 39").replace("line 20\n", "agent 20\n"))
             merged = await desk.channel._now.conflicts.apply_merge(
-                request.id, content, mode, by="tester", fingerprint=None
+                request.id, content, mode, by="tester", fingerprint=request.fingerprint
             )
         assert (await desk.settled(merged)).outcome["ok"]  # type: ignore[index]
         newer = await conflict_over(desk, APP)
         again = await desk.channel.conflict_card(newer)
         assert again.merged is not None
-        last = await desk.channel.apply_merge(newer.id, again.merged, by="tester")
+        last = await desk.channel.apply_merge(newer.id, again.merged, by="tester", fingerprint=newer.fingerprint)
         assert (await desk.settled(last)).outcome["ok"]  # type: ignore[index]
         for side in (desk.host, desk.copy):
             text = (side / APP).read_text()
@@ -147,7 +149,7 @@ async def test_edits_of_the_same_line_are_no_merge(desk: Desk) -> None:
         assert card.merged is None
         assert "changed both ways" in card.why_not
         with pytest.raises(UserError, match="no merge"):
-            await desk.channel.apply_merge(request.id, content_hash(b"x"), by="tester")
+            await desk.channel.apply_merge(request.id, content_hash(b"x"), by="tester", fingerprint=request.fingerprint)
         desk.approve(request)
         assert (await desk.settled(request)).outcome["ok"]  # type: ignore[index]
         assert (desk.host / APP).read_text() == BASE.replace("two = 2", "two = 22")
@@ -232,8 +234,8 @@ async def test_deleted_by_one_and_edited_by_the_other(desk: Desk) -> None:
         card = await desk.channel.conflict_card(creating)
         assert (card.host_did, card.agent_did) == ("deleted", "edited")
         assert card.why_not == "it was deleted on the host"
-        await desk.channel.give_host(deleting.id, by="tester")
-        await desk.channel.give_host(creating.id, by="tester")
+        await desk.channel.give_host(deleting.id, by="tester", fingerprint=deleting.fingerprint)
+        await desk.channel.give_host(creating.id, by="tester", fingerprint=creating.fingerprint)
         assert (desk.copy / APP).read_text() == "person\n"
         assert not (desk.copy / "src/util.py").exists()
         await desk.compared()

@@ -117,7 +117,7 @@ async def test_where_both_changed_it_a_person_says(desk: Desk, answer: str) -> N
         assert action(request).hazards == ("conflict",)
         assert (await desk.channel.conflict_card(request)).why_not
         if answer == "give":
-            await desk.channel.give_host(request.id, by="tester")
+            await desk.channel.give_host(request.id, by="tester", fingerprint=request.fingerprint)
         else:
             desk.approve(request)
             await desk.settled(request)

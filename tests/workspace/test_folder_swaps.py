@@ -225,7 +225,7 @@ async def test_the_hosts_version_can_be_given_to_the_agent_whole(desk: Desk, swa
         before = tree(desk.host)
         request = desk.pending()[path]
         assert (await desk.channel.conflict_card(request)).why_not == "only files can be merged"
-        await desk.channel.give_host(request.id, by="tester")
+        await desk.channel.give_host(request.id, by="tester", fingerprint=request.fingerprint)
         assert tree(desk.copy) == before == tree(desk.host)
         await desk.compared()
         assert not desk.pending()

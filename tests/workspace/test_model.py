@@ -161,9 +161,9 @@ class Life:
                 gate.resolve_all(ids, "approved" if step.how == "approve-all" else "denied", by="model")
             case "merge":
                 card = await channel.conflict_card(request)
-                await channel.apply_merge(request.id, card.merged or "", by="model")
+                await channel.apply_merge(request.id, card.merged or "", by="model", fingerprint=request.fingerprint)
             case "give":
-                await channel.give_host(request.id, by="model")
+                await channel.give_host(request.id, by="model", fingerprint=request.fingerprint)
             case _:
                 diff = channel.card(request).diff
                 hunks = [one.id for number, one in enumerate(diff.hunks if diff else ()) if step.number >> number & 1]
