@@ -119,7 +119,7 @@ async def test_a_merge_while_the_agent_goes_on_stays_a_conflict(long: Desk) -> N
         request = await both_edited(desk)
         card = await desk.channel.conflict_card(request)
         assert card.merged is not None
-        content, mode = await desk.channel._now.conflicts.merged(request.id, card.merged)
+        content, mode = await desk.channel._now.conflicts.merged(request.id, card.merged, request.fingerprint)
         async with desk.channel._turn:
             (desk.copy / APP).write_text(LONG.replace("line 39", "agent 39").replace("line 20\n", "agent 20\n"))
             merged = await desk.channel._now.conflicts.apply_merge(
