@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from supervisor import audit_lines, whole_files
+from supervisor import audit_lines, audit_watch, whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
+from supervisor.audit_heads import Heads
 from supervisor.brokers.ca import ensure_ca, system_bundle, write_bundle, write_java_store
 from supervisor.brokers.exec import ExecBroker
 from supervisor.brokers.network import NetworkBroker
@@ -89,9 +90,10 @@ class Parts:
         self.redactor = Redactor([settings.anthropic_api_key])
         _make_private(settings.data_dir)
         _make_private(settings.sessions_dir)
+        _check_room(settings.data_dir)
         self._lock = _lock(settings.data_dir / "lock")
-        self.engine = open_database(settings.data_dir / "gatehouse.db")
-        self.audit = Audit(settings.audit_log, self.clock, self.redactor)
+        self.engine = open_database(settings.database)
+        self.audit = Audit(settings.audit_log, self.clock, self.redactor, Heads(settings.audit_log, self.engine))
         self.kill_switch = KillSwitch(settings.data_dir / "stopped")
         self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
         self.queue = ApprovalQueue(self.engine)
@@ -289,9 +291,10 @@ class Supervisor:
             parts.gate.rulings.forbid_endpoints(frozenset(own))
             await parts.network.start(self._tasks)
             self._write_contact()
-            parts.audit.record(
-                "supervisor_started", pid=os.getpid(), port=self._door.port, **parts.policies.on_record()
-            )
+            with contextlib.suppress(StorageError):  # a page that says so helps more than no page
+                parts.audit.record(
+                    "supervisor_started", pid=os.getpid(), port=self._door.port, **parts.policies.on_record()
+                )
             self._report_unknown_effects()
             if lost := parts.spending.lose_all():
                 self.findings.append(
@@ -307,6 +310,9 @@ class Supervisor:
             # What an open stream or tunnel carries is never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
+            self._watching = self._tasks.create_task(
+                audit_watch.watch(parts.audit, self._app.state["live"].status_changed), name="audit-watch"
+            )
         except BaseException:
             parts.close()
             raise
@@ -320,7 +326,9 @@ class Supervisor:
             await parts.network.stop()
             await parts.sandbox.close()
             self._background.cancel()
+            self._watching.cancel()
             await self._tasks.__aexit__(None, None, None)
+            self._app.state["refused_attempts"].tell(is_end=True)
             with contextlib.suppress(StorageError):
                 parts.audit.record("supervisor_stopped")
         finally:
@@ -338,6 +346,7 @@ class Supervisor:
             try:
                 self.parts.drop_ended_rules()
                 self.parts.network.reconsider()  # a rule may have run out
+                self._app.state["refused_attempts"].tell()
                 self.parts.gate.write_hits()
                 _ = self.parts.gate.rulings.policy_sets.banner  # notices files that changed while nothing was asked
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
@@ -449,6 +458,13 @@ def _lock(path: Path) -> int:
             f"another Gatehouse uses {path.parent}", "stop it, or give another folder with --data-dir"
         ) from error
     return descriptor
+
+
+def _check_room(folder: Path) -> None:
+    """Say so where the disk is full: what fails first then tells it in other words."""
+    facts = os.statvfs(folder)
+    if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
+        raise StorageError(f"the disk of the data folder {folder} is full", "free some room, then start again")
 
 
 def _make_private(folder: Path) -> None:

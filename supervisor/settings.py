@@ -141,6 +141,10 @@ class Settings(NamedTuple):
         return tuple(one for one in named if one is not None)
 
     @property
+    def database(self) -> Path:
+        return self.data_dir / "gatehouse.db"
+
+    @property
     def audit_log(self) -> Path:
         return self.data_dir / "audit.log"
 

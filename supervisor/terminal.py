@@ -12,8 +12,10 @@ from supervisor.clock import RealClock
 from supervisor.core.display import visible
 from supervisor.core.duration import format_duration
 from supervisor.core.folding import TERMINAL, is_folded, line, marked
+from supervisor.errors import UserError
 
 if TYPE_CHECKING:
+    from supervisor.audit_check import Checked, Outside
     from supervisor.client import Client
 
 POLL_S = 0.5
@@ -178,9 +180,22 @@ def audit_line(record: dict[str, Any]) -> str:
     said = [
         f"{name}={_all(_text(record[name]))}"
         for name in record
-        if name not in ("seq", "at", "event", "prev", "fingerprint")
+        if name not in ("seq", "at", "event", "prev", "signed", "fingerprint")
     ]
     return f"{at}  {record.get('event', '?'):<18}  {' '.join(said)}"
+
+
+def checked_lines(checked: "Checked", outside: "Outside") -> list[str]:
+    """What `gatehouse audit --verify` says of a good log."""
+    lines = [f"{checked.last.seq} records, unbroken"]
+    if checked.signed_from is None or outside.key is None:
+        lines.append("none of them is signed")
+    else:
+        lines.append(f"signed from record {checked.signed_from} on, with the key {outside.key.id}")
+    if checked.before is not None:
+        lines.append(f"another log was here before: {visible(checked.before, one_line=True)}")
+    lines.append(f"head {checked.last.seq} {checked.last.hash}")
+    return lines
 
 
 def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
@@ -220,9 +235,15 @@ def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
 
 
 def _print_audit_from(path: Path, offset: int, as_json: bool) -> int:
-    if not path.exists():
+    from supervisor.audit_chain import opened
+
+    try:
+        file = opened(path)
+    except FileNotFoundError:
         return 0
-    with path.open("rb") as file:
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "put the log itself there") from error
+    with file:
         file.seek(offset)
         for raw in file:
             if not raw.endswith(b"\n"):

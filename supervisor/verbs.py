@@ -223,12 +223,14 @@ def audit(options: argparse.Namespace) -> int:
     """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
     from supervisor import terminal
 
-    path = _settings(options).audit_log
+    settings = _settings(options)
+    path = settings.audit_log
     if options.verify:
-        from supervisor.audit import verify
+        from supervisor.audit_check import Outside, verify
 
-        if path.exists():
-            print(f"{verify(path)} records, unbroken")
+        outside = Outside.read(path, settings.database)
+        for line in terminal.checked_lines(verify(path, outside), outside):
+            print(line)
         return 0
     return terminal.print_audit(path, follow=options.follow, as_json=options.json)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("architecture")
 # Part -> the parts it may import. `BASE` may be used by every part but the two that it stands on.
 BASE = {"errors", "settings", "clock", "process", "plain_files", "whole_files", "slices"}
 CORE = {"errors", "core"}
-RECORDS = {"audit", "kill_switch", "policy_files", "approval_queue"}
+RECORDS = {"audit", "audit_chain", "kill_switch", "policy_files", "approval_queue"}
 # What model calls spent and sessions sent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
 LEDGER = {"spending", "traffic"}
 CHANNELS = {"brokers", "workspace"}
@@ -45,6 +45,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": BASE | {"core"},
     "rule_ends": BASE | {"core"},
     **{part: BASE | {"core", "store"} for part in RECORDS},
+    # The log is written by `audit` alone. What is signed of it lies beside it, and in the database.
+    "audit_chain": BASE,
+    "audit_heads": BASE | {"core", "store", "audit_chain"},
+    "audit_check": BASE | {"core", "store", "audit_chain", "audit_heads"},
+    "audit_watch": BASE | {"audit"},
+    "audit": BASE | {"core", "store", "audit_chain", "audit_heads", "audit_check"},
     # It knows when a rule's time is over, which files don't.
     "policy_files": BASE | {"core", "store", "rule_ends"},
     "grants": BASE | {"core"},
@@ -62,8 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verdict_lines": BASE | {"core", "audit", "audit_lines"},
     "answering": BASE | {"core", "audit", "audit_lines", "approval_queue", "handlers"},
     "gate": BASE
-    | {"core", "answering", "audit_lines", "grants", "handlers", "repeats", "request_terms", "rulings", "unwritten"}
-    | {"verdict_lines"}
+    | {"core", "answering", "audit_lines", "grants", "handlers", "repeats", "request_terms"}
+    | {"rulings", "unwritten", "verdict_lines"}
     | RECORDS,
     "sandbox": BASE | {"core"},
     "traffic": BASE | {"core", "store"},
@@ -78,13 +84,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "egress": BASE | {"core"},
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
-    "app": BELOW_SERVER | {"egress", "server", "surroundings", "credentials", "audit_lines"},
+    "app": BELOW_SERVER
+    | {"egress", "server", "surroundings", "credentials", "audit_lines", "audit_heads", "audit_watch"},
     "surroundings": BELOW_SERVER | {"egress", "server", "credentials", "session_sandboxes", "workspace_git"},
     "session_sandboxes": BASE | {"core", "sandbox", "credentials"},
     "workspace_git": BASE,
     # The CLI and what it is split into, each imported by the verbs that need it.
     "client": BASE,
-    "terminal": BASE | {"core", "client"},
+    "terminal": BASE | {"core", "client", "audit_chain", "audit_check"},
     "telling": BASE | {"core"},
     "own_terminal": BASE | {"client"},
     "following": BASE | {"core", "client", "telling", "own_terminal"},
@@ -94,7 +101,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "card_verbs": BASE | {"core", "client", "terminal"},
     "undo_verb": BASE | {"core", "app", "client", "server"},
     "verbs": BELOW_SERVER
-    | {"egress", "server", "app", "client", "terminal", "doctor", "foreground", "lab", "card_verbs", "undo_verb"},
+    | {
+        "egress",
+        "server",
+        "app",
+        "client",
+        "terminal",
+        "doctor",
+        "foreground",
+        "lab",
+        "card_verbs",
+        "undo_verb",
+        "audit_check",
+    },
     "cli": BASE | {"core", "verbs"},
 }
 

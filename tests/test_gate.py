@@ -218,7 +218,7 @@ def test_who_said_yes_stands_with_the_effect_where_the_answer_could_not_be_recor
 ) -> None:
     request = world.ask(connect("other.example.org"))
     with monkeypatch.context() as full_disk:
-        full_disk.setattr(world.audit, "_append", lambda data: (_ for _ in ()).throw(StorageError("full", "free it")))
+        full_disk.setattr(world.audit, "_append", lambda *_: (_ for _ in ()).throw(StorageError("full", "free it")))
         world.gate.resolve(request.id, "approved", by="operator (cli)")
         refused(world.gate.claim(request.id, "s1"))
     granted(world.gate.claim(request.id, "s1"))

@@ -36,6 +36,7 @@ from supervisor.server.door import AgentDoor, OperatorDoor
 from supervisor.server.errors import HANDLERS, ErrorPage
 from supervisor.server.live import Live
 from supervisor.server.parts import Parts
+from supervisor.server.refused_attempts import RefusedAttempts
 from supervisor.server.terminals import Terminals
 from supervisor.settings import ROOT
 
@@ -59,6 +60,7 @@ def build_operator_app(
     for a person's browser as HTML, those of the door included; the API's errors stay JSON.
     """
     live = Live(parts, auth)
+    refused = RefusedAttempts(parts.audit, parts.clock)
     # The document's path is that of litestar's whole documentation router: its catch-all answers in HTML, and stays below it.
     app = Litestar(
         route_handlers=[
@@ -85,11 +87,18 @@ def build_operator_app(
             render_plugins=[JsonRenderPlugin(path="/")],
         ),
         state=State(
-            {"parts": parts, "auth": auth, "live": live, "error_page": error_page, "change_sets": ChangeSets(parts)}
+            {
+                "parts": parts,
+                "auth": auth,
+                "live": live,
+                "error_page": error_page,
+                "change_sets": ChangeSets(parts),
+                "refused_attempts": refused,
+            }
         ),
         logging_config=None,
     )
-    door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, error_page=error_page)
+    door = OperatorDoor(app.asgi_handler, auth, public=PUBLIC_PATHS, refused=refused.note, error_page=error_page)
     app.asgi_handler = cast("ASGIApp", door)
     return app
 

@@ -11,6 +11,7 @@ local port, which browsers count as the same site): exact Host, exact Origin, Fe
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -59,14 +60,24 @@ class TurnedAwayError(Exception):
 
 
 class OperatorDoor:
-    """Lets the operator in. `public` paths have no data and need no credentials, but everything else that is checked here."""
+    """Lets the operator in. `public` paths have no data and need no credentials, but everything else that is checked here.
+
+    `refused` is told what was wrong with a call that may change something: `RefusedAttempts.note`.
+    """
 
     def __init__(
-        self, app: ASGIApp, auth: OperatorAuth, *, public: Iterable[str], error_page: ErrorPage | None = None
+        self,
+        app: ASGIApp,
+        auth: OperatorAuth,
+        *,
+        public: Iterable[str],
+        refused: Callable[..., None],
+        error_page: ErrorPage | None = None,
     ) -> None:
         self._app = app
         self._auth = auth
         self._public = tuple(public)
+        self._refused = refused
         self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,11 +87,25 @@ class OperatorDoor:
             policy = _POLICY.format(ws=f" ws://{host}")
             caller = self._admit(scope, host)
         except TurnedAwayError as turned:
+            if _is_change(scope):
+                self._refused(turned.body.error, method=scope.get("method", "WebSocket"), path=scope["path"])
             page = self._error_page if _wants_page(scope) else None
             await _turn_away(scope, _dressed(scope, send, policy), turned, page)
             return
         scope["state"]["caller"] = caller
-        await _pass(self._app, scope, receive, send, policy)
+        await _pass(self._app, scope, receive, self._noted(scope, send, caller), policy)
+
+    def _noted(self, scope: Scope, send: Send, caller: Caller | None) -> Send:
+        """`send`, which also notes an answer to something else than was shown: all of these are 409."""
+        if caller is None or not _is_change(scope):
+            return send
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == HTTPStatus.CONFLICT:
+                self._refused("stale answer", method=scope["method"], path=scope["path"], by=caller.name)
+            await send(message)
+
+        return noted
 
     def _host(self, scope: Scope) -> str:
         hosts = values(scope, b"host")
@@ -95,7 +120,7 @@ class OperatorDoor:
 
     def _admit(self, scope: Scope, host: str) -> Caller | None:
         origins = values(scope, b"origin")
-        is_change = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
+        is_change = _is_change(scope)
         if origins and origins != [f"http://{host}"]:
             raise _foreign()
         if values(scope, b"sec-fetch-site") not in ([], ["same-origin"], ["none"]) and not _is_visit(scope):
@@ -195,6 +220,11 @@ def _cookies(scope: Scope, name: str) -> list[str]:
 def _has_csrf_token(scope: Scope, caller: Caller) -> bool:
     sent = values(scope, CSRF_HEADER.lower().encode())
     return len(sent) == 1 and bool(caller.csrf) and same(sent[0], caller.csrf)
+
+
+def _is_change(scope: Scope) -> bool:
+    """Whether it may change something, or goes on: what only reads says nothing of what was answered."""
+    return scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
 
 
 def _is_visit(scope: Scope) -> bool:

@@ -43,6 +43,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     banner: str | None
     kill_switch: str | None
     audit_failure: str | None
+    audit_broken: str | None
 
 
 class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
@@ -179,6 +180,7 @@ class Live:
             banner=banner and self._parts.redactor.text(banner),
             kill_switch=self._parts.kill_switch.reason(),
             audit_failure=self._parts.audit.failure,
+            audit_broken=self._parts.audit.broken,
         )
 
     def hello(self) -> Hello:

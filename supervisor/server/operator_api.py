@@ -15,7 +15,7 @@ from litestar.datastructures import Cookie
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from supervisor import audit
+from supervisor import audit_chain
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.approvals import Request as Asked
@@ -109,6 +109,7 @@ def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
         return _move_on(None)
     cookie = auth.sign_in(token)
     if cookie is None:
+        request.app.state["refused_attempts"].note("wrong sign-in link", method="GET", path="/login")
         raise RefusedError(
             "this sign-in link was used before, or is too old",
             "get a new one: `gatehouse url`, or start Gatehouse again",
@@ -345,13 +346,13 @@ def audit_records(
 ) -> list[dict[str, Any]]:
     """Records of the audit log, newest first; those before the sequence number `before`, where it is given."""
     parts = parts_of(request)
-    found = audit.newest_first(parts.settings.data_dir / "audit.log", limit, before)
+    found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
     return [shown_data(record, parts.redactor) for record in found]
 
 
 @get("/api/status", sync_to_thread=False)
 def get_status(request: AnyRequest) -> Status:
-    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't be written."""
+    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't be written or was changed."""
     return live_of(request).status()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from litestar import Response
 from litestar.enums import MediaType
 
-from supervisor import audit
+from supervisor import audit_chain
 from supervisor.core.actions import RULE_CATEGORIES, Category, title
 from supervisor.core.approvals import status
 from supervisor.core.change_tree import FEW_CHANGES
@@ -69,6 +69,7 @@ def banner(parts: Parts) -> dict[str, Any]:
     return {
         "stopped": parts.kill_switch.reason(),
         "audit_failure": parts.audit.failure,
+        "audit_broken": parts.audit.broken,
         "policy_banner": parts.gate.rulings.policy_sets.banner,
     }
 
@@ -151,7 +152,7 @@ def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
 def history(parts: Parts, before: int | None) -> dict[str, Any]:
     """For `parts/history.html`: a page of records before that number, or the newest."""
     path = parts.settings.data_dir / "audit.log"
-    found = audit.newest_first(path, HISTORY_ROWS, before)
+    found = audit_chain.newest_first(path, HISTORY_ROWS, before)
     ids = {str(record["request"]) for record in found if record.get("request") and not record.get("action")}
     known = parts.queue.read(lambda connection: [store.get(connection, one) for one in ids])
     titles: dict[str, str] = {one.id: title(one.action) for one in known if one is not None}

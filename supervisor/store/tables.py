@@ -139,3 +139,12 @@ budget_raises = Table(
     Column("amount", BigInteger, nullable=False),
     Column("raised_at", Float, nullable=False),
 )
+
+# One row: the newest signed head of the audit log.
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("hash", String(64), nullable=False),
+    Column("signature", Text, nullable=False),
+)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from supervisor import cli
-from supervisor.audit import verify
+from supervisor.audit_check import verify
 from supervisor.core.actions import Action, Exec, FileChange, fingerprint
 from supervisor.core.approvals import Request
 from supervisor.core.history import read_history

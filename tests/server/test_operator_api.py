@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from litestar import Litestar
 
-from supervisor import audit, terminal
+from supervisor import audit_chain, terminal
 from supervisor.core.actions import Exec, FileChange, Network, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Over
@@ -151,7 +151,7 @@ async def test_always_allow_answers_what_else_waits(cli: httpx.AsyncClient, part
     assert status(parts.gate.get(other.id)) == "pending"
     later = parts.gate.ask(fetch("later.example.com"), session_id="two", origin="egress")
     assert status(later) == "allowed"
-    records = audit.newest_first(parts.settings.data_dir / "audit.log", 100)
+    records = audit_chain.newest_first(parts.settings.data_dir / "audit.log", 100)
     added = [one for one in records if one["event"] == "rule_added"]
     assert [(one["by"], one["rule"], one["request"]) for one in added] == [
         ("operator (cli)", "network(*.example.com)", mine.id)

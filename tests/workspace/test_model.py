@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from supervisor.audit import verify
+from supervisor.audit_check import verify
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.changes import names_of
