@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from supervisor import audit_lines, audit_watch, whole_files
+from supervisor import audit_lines, audit_watch, saved_files, whole_files
 from supervisor.approval_queue import ApprovalQueue
 from supervisor.audit import Audit
 from supervisor.audit_heads import Heads
@@ -148,6 +148,14 @@ class Parts:
             java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
             serve_agent=self._serve_agent,
         )
+        self.files = saved_files.watched(
+            settings,
+            self.gate.rulings.policy_sets,
+            self.spending,
+            self.named_secrets,
+            self.load_secrets,
+            self.surroundings,
+        )
         self.sessions = SessionManager(
             engine=self.engine,
             audit=self.audit,
@@ -181,8 +189,12 @@ class Parts:
         """Read the named secrets; `UserError` where one can't be, or where the key of the review agent's model is none."""
         if self.settings.anthropic_api_key:
             check_secret("ANTHROPIC_API_KEY", self.settings.anthropic_api_key)
-        file = self.settings.credentials_file or self.settings.data_dir / "credentials.yaml"
-        await self.named_secrets.load(file, self.settings.secrets_dir, self.redactor)
+        await self.named_secrets.load(self.settings.bindings_file, self.settings.secrets_dir, self.redactor)
+
+    @property
+    def files_banner(self) -> str | None:
+        """What is wrong with prices and credentials; policies have a banner of their own."""
+        return self.files.banner
 
     def close(self) -> None:
         """Give back what `__init__` took."""
@@ -310,8 +322,11 @@ class Supervisor:
             # What an open stream or tunnel carries is never asked about again.
             parts.kill_switch.on_stop = parts.network.end_connections
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
-            self._watching = self._tasks.create_task(
-                audit_watch.watch(parts.audit, self._app.state["live"].status_changed), name="audit-watch"
+            self._watching = (
+                self._tasks.create_task(
+                    audit_watch.watch(parts.audit, self._app.state["live"].status_changed), name="audit-watch"
+                ),
+                self._tasks.create_task(parts.files.run(self._file_read), name="file-watch"),
             )
         except BaseException:
             parts.close()
@@ -326,7 +341,8 @@ class Supervisor:
             await parts.network.stop()
             await parts.sandbox.close()
             self._background.cancel()
-            self._watching.cancel()
+            for watching in self._watching:
+                watching.cancel()
             await self._tasks.__aexit__(None, None, None)
             self._app.state["refused_attempts"].tell(is_end=True)
             with contextlib.suppress(StorageError):
@@ -348,7 +364,6 @@ class Supervisor:
                 self.parts.network.reconsider()  # a rule may have run out
                 self._app.state["refused_attempts"].tell()
                 self.parts.gate.write_hits()
-                _ = self.parts.gate.rulings.policy_sets.banner  # notices files that changed while nothing was asked
             except Exception as error:  # a full disk, mostly: it must not end the supervisor
                 log.error("housekeeping failed", error=str(error))
 
@@ -363,6 +378,12 @@ class Supervisor:
         self.parts.network.rules_changed()
         if not is_saved:
             self._rejudge("a change of the policy file")
+
+    def _file_read(self, kind: str, error: str | None) -> None:
+        if kind != "policies":  # which say so themselves
+            with contextlib.suppress(StorageError):
+                self.parts.audit.record("file_rejected" if error else "file_loaded", kind=kind, why=error)
+        self._app.state["live"].status_changed()
 
     def _rejudge(self, by: str) -> None:
         """Let the rules as they are answer what waits, in turns."""

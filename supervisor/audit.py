@@ -56,6 +56,8 @@ Event = Literal[
     "rule_ended",
     "policy_loaded",
     "policy_rejected",
+    "file_loaded",
+    "file_rejected",
     "all_stopped",
     "all_resumed",
     "egress_started",

@@ -1,4 +1,4 @@
-"""The values of named secrets: from files, the environment or commands, once, when the supervisor starts.
+"""The values of named secrets: from files, the environment or commands, when the supervisor starts and as the files are saved.
 
 It decides nothing about where they go (`core.credentials`), and keeps them in memory only: it hands them to egress and to the redactor, never to a
 process's arguments or environment, a log line or an error. A secret that can't be read is an error: Gatehouse doesn't start with less than
@@ -55,10 +55,18 @@ class NamedSecrets:
 
     def __init__(self) -> None:
         self._named: list[Named] = []
+        self._value_files: list[Path] = []
+        self._placeholders: dict[str, str] = {}
 
     async def load(self, file: Path, folder: Path, redactor: Redactor) -> None:
-        """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used."""
-        for binding in _bindings(file):
+        """Read what the file names; nothing where there is no file. `UserError` names the credential that can't be used.
+
+        Read again, a name keeps its placeholder, which running sandboxes have. What can't be used leaves all as it was.
+        """
+        found: list[Named] = []
+        bindings = _bindings(file)
+        self._value_files = [folder / one.where for one in bindings if one.source == "file"]
+        for binding in bindings:
             value = check_secret(binding.name, await _value(binding, folder, file.parent), signs=binding.signs)
             for part in (value, *(value.split(":", 2) if binding.signs else ())):
                 redactor.add(part)
@@ -66,14 +74,22 @@ class NamedSecrets:
                 binding = msgspec.structs.replace(binding, hosts=(await _host_of(binding),))
             git_user = next((user for begins, user in binding.git_users if value.startswith(begins)), binding.git_user)
             binding = msgspec.structs.replace(binding, git_user=git_user)
-            placeholder = f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
-            self._named.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
-        told_bytes = len(msgspec.json.encode(self.credentials))
+            placeholder = self._placeholders.setdefault(
+                binding.name, f"gatehouse-placeholder-{binding.name}-{secrets.token_hex(12)}"
+            )
+            found.append(Named(binding, placeholder, credentials_of(binding, placeholder, value)))
+        told_bytes = len(msgspec.json.encode([credential for one in found for credential in one.credentials]))
         if told_bytes > MOST_TOLD_BYTES:
             raise UserError(
                 f"{file}: its credentials take {told_bytes:,} bytes with their hosts, methods and paths, and egress is told {MOST_TOLD_BYTES:,} at most",
                 "name fewer of them, or fewer hosts, methods and paths",
             )
+        self._named = found
+
+    @property
+    def value_files(self) -> list[Path]:
+        """Those that the values are in, as the file says that was read last, whether all of it could be used or not."""
+        return self._value_files
 
     @property
     def credentials(self) -> tuple[Credential, ...]:

@@ -130,6 +130,11 @@ class Settings(NamedTuple):
         return self.data_dir / "policy.yaml"
 
     @property
+    def bindings_file(self) -> Path:
+        """What names the secrets, and says where each may go."""
+        return self.credentials_file or self.data_dir / "credentials.yaml"
+
+    @property
     def secrets_dir(self) -> Path:
         """The values of named secrets, a file for each."""
         return self.data_dir / "secrets"

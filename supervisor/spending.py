@@ -87,6 +87,10 @@ class Spending:
         self._watchers: list[Callable[[str], None]] = []
         self.traffic = Traffic(engine, self._standing, lambda: self.key("day", ""), self._sent)
 
+    def use_prices(self, table: PriceTable) -> None:
+        """These are the prices from now on. What is reserved stays reserved as it was."""
+        self._table = table
+
     def on_change(self, callback: Callable[[str], None]) -> None:
         """Called with the session's id when its figures changed."""
         self._watchers.append(callback)

@@ -22,7 +22,7 @@ from supervisor.core.actions import Exec, category_of
 from supervisor.core.approvals import Request, is_settled
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.duration import format_duration
-from supervisor.core.egress_wire import Listener
+from supervisor.core.egress_wire import Credential, Listener
 from supervisor.core.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import Session
 from supervisor.credentials import NamedSecrets
@@ -205,8 +205,7 @@ class Surroundings:
         parts = self._parts[session.id]
         parts.listeners = tuple(listeners.values())
         await parts.channel.start()
-        credentials = (*self._sandboxes.model_credentials(), *self._named_secrets.credentials)
-        await self._network.open_session(session.id, listeners[PROXY_PORT], credentials)
+        await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
             if port in listeners:
@@ -276,7 +275,16 @@ class Surroundings:
             for listener in parts.listeners:
                 listener.close()
 
+    def credentials_changed(self) -> None:
+        """Tell egress for every session. A running sandbox keeps its variables: it has no placeholder of a new name."""
+        for session_id in self._parts:
+            self._network.put_credentials(session_id, self._credentials)
+
     # -- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _credentials(self) -> tuple[Credential, ...]:
+        return (*self._sandboxes.model_credentials(), *self._named_secrets.credentials)
 
     def _open_requests(self, session_id: str) -> list[Request]:
         return [request for request in self._queue.of_session(session_id) if not is_settled(request)]

@@ -49,6 +49,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "audit_chain": BASE,
     "audit_heads": BASE | {"core", "store", "audit_chain"},
     "audit_check": BASE | {"core", "store", "audit_chain", "audit_heads"},
+    # Part of the composition root: it wakes those that read the person's files.
+    "file_watch": BASE,
+    "saved_files": BASE | {"file_watch", "credentials", "policy_sets", "spending", "surroundings"},
     "audit_watch": BASE | {"audit"},
     "audit": BASE | {"core", "store", "audit_chain", "audit_heads", "audit_check"},
     # It knows when a rule's time is over, which files don't.
@@ -85,7 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": BELOW_SERVER,
     # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
     "app": BELOW_SERVER
-    | {"egress", "server", "surroundings", "credentials", "audit_lines", "audit_heads", "audit_watch"},
+    | {"egress", "server", "surroundings", "credentials", "audit_lines", "audit_heads", "audit_watch", "saved_files"},
     "surroundings": BELOW_SERVER | {"egress", "server", "credentials", "session_sandboxes", "workspace_git"},
     "session_sandboxes": BASE | {"core", "sandbox", "credentials"},
     "workspace_git": BASE,

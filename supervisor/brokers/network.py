@@ -7,13 +7,11 @@ again, and the sockets, of which this side keeps its own copies, are handed over
 import asyncio
 import contextlib
 import itertools
-import os
 import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -21,6 +19,7 @@ import structlog
 from supervisor import process, settings
 from supervisor.brokers.egress_channel import Channel
 from supervisor.brokers.egress_questions import EgressQuestions, deny
+from supervisor.brokers.lent_sockets import Lent, give_up, is_same, refuse_on
 from supervisor.brokers.model_calls import ModelCalls
 from supervisor.brokers.reconsidering import Reconsidering
 from supervisor.core.egress_wire import (
@@ -47,6 +46,7 @@ from supervisor.core.egress_wire import (
     RulesChanged,
     Settled,
     Spent,
+    ToEgress,
     Used,
 )
 from supervisor.core.policy_text import LONGEST_HOLD_S
@@ -65,12 +65,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 WELL_AFTER_S = 30.0
 STOP_TIMEOUT_S = 5.0
 MOST_OPEN_QUESTIONS = 2048
-_DOWN = (
-    b"HTTP/1.1 503 egress is being started; nothing is let through meanwhile\r\n"
-    b"Content-Type: application/json\r\nConnection: close\r\n\r\n"
-    b'{"error":"refused","why":"egress is being started; nothing is let through meanwhile",'
-    b'"remedy":"try again in a moment","rule":null,"request_id":null}'
-)
 
 
 def environment() -> dict[str, str]:
@@ -88,14 +82,7 @@ class _Session:
 
     credentials: tuple[Credential, ...] = ()
     keeps_bodies: bool = False
-    listeners: dict[int, "_Lent"] = field(default_factory=dict)
-
-
-class _Lent(NamedTuple):
-    """Our own copy of a session's socket, and what it is."""
-
-    socket: socket.socket
-    kind: Listener
+    listeners: dict[int, "Lent"] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -213,7 +200,7 @@ class NetworkBroker:
         """
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
-        lent = session.listeners[listener_id] = _Lent(listener.dup(), kind)
+        lent = session.listeners[listener_id] = Lent(listener.dup(), kind)
         lent.socket.setblocking(False)
         if credentials:
             session.credentials = tuple(credentials)
@@ -221,14 +208,26 @@ class NetworkBroker:
             self._run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
             self._run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
         else:
-            _refuse_on(lent)
+            refuse_on(lent)
+
+    def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:
+        """These are a session's credentials from now on; nothing where it isn't served."""
+        if session_id in self._sessions:
+            session = self._sessions[session_id]
+            session.credentials = tuple(credentials)
+            self._tell(PutCredentials(session_id=session_id, credentials=session.credentials))
+
+    def _tell(self, message: ToEgress) -> None:
+        """Tell the process that serves; the next one is told of everything when it begins."""
+        if self._run is not None and self._run.serves:
+            self._run.channel.send(message)
 
     async def close_listener(self, session_id: str, listener: socket.socket) -> None:
         """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens where it isn't served."""
         session = self._sessions.get(session_id)
         for listener_id, lent in list(session.listeners.items()) if session is not None else ():
-            if session is not None and _is_same(lent.socket, listener):
-                _give_up(session.listeners.pop(listener_id))
+            if session is not None and is_same(lent.socket, listener):
+                give_up(session.listeners.pop(listener_id))
                 if self._run is not None:
                     self._run.channel.send(CloseListener(session_id=session_id, listener_id=listener_id))
 
@@ -238,7 +237,7 @@ class NetworkBroker:
         if session is None:
             return
         for lent in session.listeners.values():
-            _give_up(lent)
+            give_up(lent)
         if self._run is not None:
             self._run.calls.closing(session_id)
             self._run.channel.send(CloseSession(session_id=session_id))
@@ -249,8 +248,7 @@ class NetworkBroker:
         if session is None or session.keeps_bodies == is_on:
             return
         session.keeps_bodies = is_on
-        if self._run is not None and self._run.serves:
-            self._run.channel.send(KeepBodies(session_id=session_id, is_on=is_on))
+        self._tell(KeepBodies(session_id=session_id, is_on=is_on))
 
     def end_connections(self) -> None:
         """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
@@ -352,7 +350,7 @@ class NetworkBroker:
         run, self._run = self._run, None
         for session in self._sessions.values():
             for lent in session.listeners.values():
-                _refuse_on(lent)
+                refuse_on(lent)
         if run is not None:
             self._settle(run)
             run.questions.settle_all("egress ended")
@@ -462,36 +460,5 @@ async def _end_of(task: asyncio.Task[None]) -> None:
     await task
 
 
-def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:
+def _opening(session_id: str, listener_id: int, lent: Lent) -> OpenListener:
     return OpenListener(session_id=session_id, listener_id=listener_id, kind=lent.kind)
-
-
-def _refuse_on(lent: _Lent) -> None:
-    """While egress is down clients get a refusal at once instead of a connection that hangs. Queries of names wait for the next one."""
-    if lent.kind != "names":
-        asyncio.get_running_loop().add_reader(lent.socket, _accept_and_refuse, lent.socket)
-
-
-def _accept_and_refuse(listener: socket.socket) -> None:
-    try:
-        client, _ = listener.accept()
-    except OSError:
-        return
-    with client, contextlib.suppress(OSError):
-        client.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            client.recv(65536)  # unread bytes would turn the answer into a reset
-        client.send(_DOWN)
-        client.shutdown(socket.SHUT_WR)
-
-
-def _give_up(lent: _Lent) -> None:
-    asyncio.get_running_loop().remove_reader(lent.socket)
-    lent.socket.close()
-
-
-def _is_same(one: socket.socket, other: socket.socket) -> bool:
-    """Whether two descriptors are the same socket."""
-    if other.fileno() < 0:
-        return False
-    return os.path.sameopenfile(one.fileno(), other.fileno())

@@ -135,14 +135,18 @@ class Session:
     beginnings: Beginnings = field(default_factory=Beginnings)
     share: Share = field(default_factory=Share)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
+    _real: set[str] = field(default_factory=set)
+    _placeholders: set[str] = field(default_factory=set)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
         """These are its credentials from now on."""
         self.credentials = credentials
         self._forms.clear()
         # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves and in any case, too, as answers are looked through: one that is cut off for them was kept until then.
-        real = {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
-        self.hides = SecretForms({one.placeholder for one in credentials} | with_halves(in_any_case(real)))
+        # And those from before: an origin may still give one back.
+        self._real |= {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
+        self._placeholders |= {one.placeholder for one in credentials}
+        self.hides = SecretForms(self._placeholders | with_halves(in_any_case(self._real)))
 
     def forms_of(self, texts: frozenset[str]) -> SecretForms:
         """What finds these of its placeholders and secrets; kept, since its requests are much alike."""

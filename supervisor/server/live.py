@@ -44,6 +44,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     kill_switch: str | None
     audit_failure: str | None
     audit_broken: str | None
+    files_banner: str | None
 
 
 class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
@@ -175,12 +176,14 @@ class Live:
     def status(self) -> Status:
         """What the page shows above all else, now."""
         banner = self._parts.gate.rulings.policy_sets.banner
+        files = self._parts.files_banner
         return Status(
             version=supervisor.__version__,
             banner=banner and self._parts.redactor.text(banner),
             kill_switch=self._parts.kill_switch.reason(),
             audit_failure=self._parts.audit.failure,
             audit_broken=self._parts.audit.broken,
+            files_banner=files and self._parts.redactor.text(files),
         )
 
     def hello(self) -> Hello:

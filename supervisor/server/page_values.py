@@ -70,6 +70,7 @@ def banner(parts: Parts) -> dict[str, Any]:
         "stopped": parts.kill_switch.reason(),
         "audit_failure": parts.audit.failure,
         "audit_broken": parts.audit.broken,
+        "files_banner": parts.files_banner and parts.redactor.text(parts.files_banner),
         "policy_banner": parts.gate.rulings.policy_sets.banner,
     }
 

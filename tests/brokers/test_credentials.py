@@ -79,6 +79,27 @@ async def test_it_is_swapped_in_where_it_belongs(desk: Setting, origin: Origin) 
     assert PLACEHOLDER.encode() not in seen(origin)
 
 
+async def test_a_changed_value_goes_out_at_once_and_a_removed_one_no_more(desk: Setting, origin: Origin) -> None:
+    header = f"Authorization: Bearer {PLACEHOLDER}\r\n"
+    await send(desk, origin, headers=header)
+    credential = desk.broker._sessions[desk.session_id].credentials[0]
+    changed = msgspec.structs.replace(credential, secret="another-value-0123456789")
+    desk.broker.put_credentials(desk.session_id, [changed])
+    answer = await send(desk, origin, headers=header)
+    assert b"Bearer another-value-0123456789" in seen(origin)
+    assert SECRET.encode() not in answer
+    before = len(origin.received)
+    desk.broker.put_credentials(desk.session_id, [])
+    await send(desk, origin, headers=header)
+    after = bytes(origin.received)[before:]
+    assert PLACEHOLDER.encode() in after
+    assert b"value-0123456789" not in after
+    desk.broker.put_credentials(desk.session_id, [credential])
+    await send(desk, origin, headers=header)
+    assert seen(origin).count(SECRET.encode()) == 2
+    desk.broker.put_credentials("no session", [credential])
+
+
 BASIC = base64.b64encode(f"u:{PLACEHOLDER}".encode()).decode()
 
 

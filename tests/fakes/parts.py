@@ -250,6 +250,7 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
+        self.files_banner: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
         RecordedBroker(self.gate).register()
