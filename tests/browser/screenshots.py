@@ -104,6 +104,8 @@ async def _inbox(browser: Browser, site: Site, target: Path) -> None:
     assert last is not None
     height = round(last["y"] + last["height"] + 16)
     await page.set_viewport_size({"width": 1200, "height": height})
+    # Cards that have just come answer nothing yet, and look so.
+    await page.wait_for_selector("[data-settling]", state="detached")
     await page.screenshot(path=target)
     await context.close()
 
