@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # What is answered is mostly carried out at once; a command may take longer than anybody waits for.
 PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.2
+ENDED = "Gatehouse has ended since: `gatehouse audit` says what came of it"
 _MARKS = {"added": "+", "removed": "-", "context": " ", "note": ""}
 _SAID = {
     "secret": "adds something that looks like a secret",
@@ -86,7 +87,11 @@ def _told(client: "Client", request: dict[str, Any]) -> int:
     until = clock.monotonic() + PATIENCE_S
     while is_under_way(request) and clock.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
-        request = client.get(f"/api/requests/{request['id']}")["request"]
+        try:
+            request = client.get(f"/api/requests/{request['id']}")["request"]
+        except UserError:  # the last answer may end a `run`, and its supervisor with it
+            print(f"{outcome_line(request)} ({ENDED})")
+            return 0
     later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
     print(f"{outcome_line(request)}{later}")
     has_come_to_nothing = request["answer"] == "approved" and request["status"] == "expired"
@@ -141,7 +146,11 @@ def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
     until = clock.monotonic() + PATIENCE_S
     while (last := view["last"]) and last["done"] + last["failed"] < last["number"] and clock.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
-        view = client.get(path)
+        try:
+            view = client.get(path)
+        except UserError:
+            print(f"approved ({ENDED})")
+            return 0
     if last and last["failed"]:
         print(f"approved; failed: {last['failed']} of {last['number']}: {_one(last['problem'])}")
         return 2

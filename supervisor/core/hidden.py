@@ -16,11 +16,11 @@ _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u316
 
 
 def first_hidden(text: str, *, kept: str = "") -> str | None:
-    """The first character that must not be in the text, None where there is none. `kept`: control characters that may be."""
+    """The first character that must not be in the text, None where there is none. `kept`: those that may be."""
     found = next((one for one in _ASCII.findall(text) if one not in kept), None) if _ASCII.search(text) else None
     if found is not None or text.isascii():
         return found
-    return next((one for one in text if one > "\x7f" and is_hidden(one)), None)
+    return next((one for one in text if one > "\x7f" and one not in kept and is_hidden(one)), None)
 
 
 def is_hidden(char: str) -> bool:

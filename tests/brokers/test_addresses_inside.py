@@ -23,7 +23,7 @@ async def test_addresses_that_are_allowed_no_longer(place: Setting, https: Origi
     place.office.gate.resolve(request.id, "approved", by="tester")
     assert status_of(await answer_of(reader)) == 403
     assert not https.received
-    assert "loopback address that no rule names" in place.office.audited("effect_settled")[-1]
+    assert any("loopback address that no rule names" in one for one in place.office.audited("effect_settled"))
     writer.close()
 
 

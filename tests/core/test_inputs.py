@@ -174,5 +174,5 @@ def test_a_rule_of_any_kind_is_read_at_once_and_matched_at_once(category: str, u
                     assert slowness(lambda action=action, policy=policy: judge(action, policy)) < LIMIT_S  # type: ignore[misc]
 
 
-def test_a_proposal_of_any_length_is_asked() -> None:
-    assert judge(Proposal(effect="allow", rule="(" * MAX_CHARS)).decision == "ask"
+def test_a_proposal_of_any_length_that_is_no_rule_is_denied() -> None:
+    assert judge(Proposal(effect="allow", rule="(" * MAX_CHARS)).decision == "deny"

@@ -70,7 +70,7 @@ def test_after_a_run_everything_is_taken_back_without_a_supervisor(product: Gate
     assert (workspace / "a.txt").read_text() == "agent\n"
     product.ask("undo", undo_id(product), "--yes")
     assert is_as_before(workspace)
-    assert product.ask("audit", "--verify").endswith("unbroken\n")
+    assert " records, unbroken\n" in product.ask("audit", "--verify")
     assert {line["by"] for line in product.events("undo_started")} == {"operator (cli)"}
 
 

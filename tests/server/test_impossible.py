@@ -86,7 +86,7 @@ class Client:
 
 def test_the_command_line_says_why(parts: FakeParts) -> None:
     request = parts.gate.ask(PUSH, session_id="one")
-    options = argparse.Namespace(changes=False, below=None, rule=None, always=False, lasts=None, reason="")
+    options = argparse.Namespace(changes=False, below=None, rule=None, always=False, lasts=None, reason="", seen=None)
     with pytest.raises(UserError, match="doesn't carry out pushes"):
         card_verbs.answer(Client(parts, request), request.id, options, "approve")  # type: ignore[arg-type]
 

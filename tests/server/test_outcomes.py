@@ -24,7 +24,9 @@ BAD = {"error": "exit code 3", "exit_code": 3, "stdout": ""}
 
 def options(**given: Any) -> argparse.Namespace:
     usual = {"changes": False, "below": None, "rule": None, "always": False, "lasts": None, "reason": None}
-    return argparse.Namespace(**(usual | {"hunks": None, "drop_rest": False, "watch": False, "json": False} | given))
+    return argparse.Namespace(
+        **(usual | {"hunks": None, "drop_rest": False, "watch": False, "json": False, "seen": None} | given)
+    )
 
 
 def ask(parts: FakeParts, command: str = "make all") -> Request:
