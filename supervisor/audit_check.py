@@ -1,6 +1,6 @@
 """Check the whole audit log: its chain, its signatures, and what is kept outside of it.
 
-It reads and judges; what is shown of it, and when, is others' affair. `docs/audit.md` says what a good log proves.
+It reads and judges; what is shown of it, and when, is others' affair. `docs/record.md` says what a good log proves.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The fields of the lines that the gate writes to the audit log; docs/audit.md says what they mean to a reader."""
+"""The fields of the lines that the gate writes to the audit log; docs/record.md says what they mean to a reader."""
 
 from typing import Any
 

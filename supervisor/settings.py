@@ -1,6 +1,6 @@
 """Every setting, in one frozen struct: the only module that reads the environment.
 
-`SETTINGS` is the table that README shows (a test compares them): name in the environment, default, what it means.
+`SETTINGS` is the table of docs/settings.md (a test compares them): name in the environment, default, what it means.
 """
 
 import os

@@ -277,13 +277,13 @@ async def test_the_folder_that_gatehouse_is_started_in_has_no_say(
     assert found.credentials[0].secret == SECRET
 
 
-def test_the_example_of_the_readme_is_one() -> None:
+def test_the_example_of_the_documents_is_one() -> None:
     example = next(
         block
-        for block in (ROOT / "README.md").read_text().split("```")
+        for block in (ROOT / "docs/network-and-credentials.md").read_text().split("```")
         if block.startswith("yaml\nversion: 1\ncredentials")
     )
-    found = parse_credentials(example.removeprefix("yaml\n"), "README.md")
+    found = parse_credentials(example.removeprefix("yaml\n"), "the example")
     assert [one.name for one in found] == ["github", "openai", "tracker"]
 
 

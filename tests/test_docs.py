@@ -21,15 +21,17 @@ DOCUMENTS = [
     "bench/README.md",
     "data/README.md",
     "policy/README.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 ]
+MOST_WORDS = {"README.md": 1200, "SECURITY.md": 1500}
 
 
 def text_of(document: str) -> str:
     return (ROOT / document).read_text(encoding="utf-8")
 
 
-def test_every_claim_of_security_names_a_test_that_exists() -> None:
-    claims = re.findall(r"^\| (?!claim)(?!-)(.+?) \| `(tests/[^`]+)` \|$", text_of("SECURITY.md"), re.MULTILINE)
+def test_every_claim_names_a_test_that_exists() -> None:
+    claims = re.findall(r"^\| (?!claim)(?!-)(.+?) \| `(tests/[^`]+)` \|$", text_of("docs/claims.md"), re.MULTILINE)
     assert len(claims) > 20
     for claim, named in claims:
         path, _, name = named.partition("::")
@@ -39,7 +41,7 @@ def test_every_claim_of_security_names_a_test_that_exists() -> None:
 
 def test_every_row_of_claims_is_one_that_the_test_above_reads() -> None:
     """A row in another form would be a claim that nothing checks."""
-    claims = text_of("SECURITY.md").split("## Claims")[1].split("## What")[0]
+    claims = text_of("docs/claims.md")
     rows = [
         line
         for line in claims.splitlines()
@@ -59,19 +61,25 @@ def test_paths_that_documents_name_exist(document: str) -> None:
     assert missing == []
 
 
-def test_readme_has_every_setting_and_no_other() -> None:
-    table = re.search(r"<!-- settings:.*?-->\n(.*?)<!-- end -->", text_of("README.md"), re.DOTALL)
+@pytest.mark.parametrize("document", MOST_WORDS)
+def test_a_first_page_is_short(document: str) -> None:
+    """Whoever looks at the project reads these first; everything else is a page in docs/."""
+    assert len(text_of(document).split()) <= MOST_WORDS[document]
+
+
+def test_every_setting_is_told_and_no_other() -> None:
+    table = re.search(r"<!-- settings:.*?-->\n(.*?)<!-- end -->", text_of("docs/settings.md"), re.DOTALL)
     assert table
     rows = [f"| `{s.name}` | {f'`{s.default}`' if s.default else 'none'} | {s.help} |" for s in SETTINGS]
     assert table[1].splitlines()[2:] == rows, "write the table anew from supervisor/settings.py"
 
 
-def test_readme_has_every_verb_and_no_other(gatehouse: Path) -> None:
+def test_every_verb_is_told_and_no_other(gatehouse: Path) -> None:
     shown = subprocess.run([str(gatehouse), "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
     verbs = set(re.findall(r"^    ([a-z]+)(?: |$)", shown.partition("verbs:")[2], re.MULTILINE))
-    in_readme = set(re.findall(r"^\| `gatehouse (\w+)", text_of("README.md"), re.MULTILINE))
+    told = set(re.findall(r"^\| `gatehouse (\w+)", text_of("docs/cli.md"), re.MULTILINE))
     assert verbs
-    assert in_readme == verbs
+    assert told == verbs
 
 
 def test_every_make_target_that_documents_name_exists() -> None:
@@ -86,7 +94,7 @@ def test_the_changelog_opens_with_what_is_unreleased() -> None:
 
 
 def test_every_event_of_the_audit_log_is_told() -> None:
-    told = re.findall(r"^\| `(\w+)` \|", text_of("docs/audit.md"), re.MULTILINE)
+    told = re.findall(r"^\| `(\w+)` \|", text_of("docs/record.md"), re.MULTILINE)
     assert tuple(told) == EVENTS
 
 

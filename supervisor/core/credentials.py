@@ -400,7 +400,10 @@ def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple
     for item in items:
         if not isinstance(item, str) or not form.fullmatch(item):
             raise _fail(
-                source, fields, f"`{item}` in `{key}` can't be used", f"see the examples of `{key}` in README.md"
+                source,
+                fields,
+                f"`{item}` in `{key}` can't be used",
+                "see the examples in docs/network-and-credentials.md",
             )
     return tuple(str(item) for item in items)
 

@@ -1,4 +1,4 @@
-"""The real Claude Code CLI asks through the tools at `/mcp`, from inside the sandbox, as the README says."""
+"""The real Claude Code CLI asks through the tools at `/mcp`, from inside the sandbox, as docs/agents.md says."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.fakes.supervised import StartSupervisor
 
 BINARY = claude_binary()
 MODEL_HOST = "model.test"
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
 
 pytestmark = [
     pytest.mark.xdist_group("scenarios"),
@@ -23,7 +23,7 @@ pytestmark = [
 async def test_claude_code_asks_by_the_readmes_configuration(
     start_supervisor: StartSupervisor, workspace: Path
 ) -> None:
-    found = re.search(r"```json\n(\{\"mcpServers\".*?)```", README, re.DOTALL)
+    found = re.search(r"```json\n(\{\"mcpServers\".*?)```", PAGE, re.DOTALL)
     assert found
     (workspace / "mcp.json").write_text(found[1])
     script = [
