@@ -10,12 +10,11 @@ from pathlib import Path
 import structlog
 
 from supervisor.clock import Clock
-from supervisor.core.actions import Action, FileChange, Network
+from supervisor.core.actions import WORKSPACE, Action, FileChange, Network
 from supervisor.core.network_open import open_near
 from supervisor.core.refusals import NOT_EVALUATED, OWN_FILE, SESSION_ENDED, STOPPED
 from supervisor.core.rules import (
     ORIGIN,
-    WORKSPACE,
     InForce,
     Policy,
     Verdict,

@@ -17,6 +17,9 @@ CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "pac
 # The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = ("exec", "filesystem", "network", "git", "packages")
 
+# Where the private copy lies in a sandbox, and commands run where nobody says another folder.
+WORKSPACE = "/workspace/merged"
+
 # What can be asked about from outside; a swap is only ever found, by comparing.
 PathOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
 FileOperation = Literal[PathOperation, "swap"]

@@ -13,7 +13,17 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import msgspec
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import RULE_CATEGORIES, Action, Exec, FileChange, Git, Network, Packages, PathOperation
+from supervisor.core.actions import (
+    RULE_CATEGORIES,
+    WORKSPACE,
+    Action,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    PathOperation,
+)
 from supervisor.core.paths import canonical
 from supervisor.core.policy_text import policy_from_data
 from supervisor.core.rules import Policy, Verdict, evaluate
@@ -21,7 +31,6 @@ from supervisor.core.urls import split_authority, split_url
 from supervisor.core.verdicts import combine
 from supervisor.errors import PolicyError
 
-DEFAULT_WORKSPACE = "/workspace/merged"
 # Where Gatehouse listens unless it is told otherwise: a check knows no running supervisor.
 OWN_LISTENERS = frozenset((host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701))
 _COMMON = frozenset({"id", "category", "policy", "workspace"})
@@ -118,7 +127,7 @@ def _verdict(
 
 def surroundings(fields: Mapping[str, Any], workspace: str | None) -> tuple[str, frozenset[str] | None]:
     """The workspace and the git remotes that a line is about; `ValueError` (a whole why) where it says them wrongly."""
-    root = _get(fields, "workspace", str, None) or workspace or DEFAULT_WORKSPACE
+    root = _get(fields, "workspace", str, None) or workspace or WORKSPACE
     return root, frozenset(_list(fields, "remotes")) if "remotes" in fields else None
 
 

@@ -8,9 +8,9 @@ import posixpath
 import re
 from typing import NamedTuple
 
+from supervisor.core.actions import WORKSPACE
 from supervisor.core.exec_tables import basename, tables
 from supervisor.core.exec_wrappers import unwrap
-from supervisor.core.rules import WORKSPACE
 from supervisor.core.shell import parse
 from supervisor.core.shell_words import Word
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import RULE_CATEGORIES, Action, category_of, title
+from supervisor.core.actions import RULE_CATEGORIES, WORKSPACE, Action, category_of, title
 from supervisor.core.explanation import (
     FAR,
     NEAR,
@@ -36,7 +36,7 @@ def explain(
     action: Action,
     *,
     now: float,
-    workspace: str = "/workspace/merged",
+    workspace: str = WORKSPACE,
     session_id: str | None = None,
     forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
     configured_remotes: frozenset[str] | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from supervisor.core.actions import Action, Exec, FileChange, Proposal, category_of, fingerprint, title
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Proposal, category_of, fingerprint, title
 from supervisor.core.history import Past
 from supervisor.core.learn_judging import NO_RULES, Judging, Key, Need, is_fit, policy_of
 from supervisor.core.learn_options import Option
@@ -21,7 +21,6 @@ from supervisor.core.shell_words import from_bytes_text
 from supervisor.errors import PolicyError
 
 # Where commands run, inside the sandbox.
-WORKSPACE = "/workspace/merged"
 MOST_EXAMPLE_CHARS = 100
 WAS_REDACTED = "it held a secret, and nothing is learned from those"
 DENIED_TOO = "a rule for it would also answer something that was denied"

@@ -5,9 +5,9 @@ for the agent. All else is asked, always: no rule answers a proposal. It must ne
 """
 
 from supervisor.core.actions import Proposal
-from supervisor.core.lint import adds_nothing
 from supervisor.core.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.rules import Policy
+from supervisor.core.superfluous import adds_nothing
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import PolicyError
 

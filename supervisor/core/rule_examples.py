@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import Action, Category, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import WORKSPACE, Action, Category, Exec, FileChange, Git, Network, Packages
 from supervisor.core.rules import Protection, judge_of
 from supervisor.core.urls import split_authority, split_url
 from supervisor.core.verdicts import Context, Rule, Verdict
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"([a-z]+):(\S+)\Z")
 _URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
 
 _NO_NAMES = Protection()
-_CONTEXT = Context(0.0, "/workspace/merged", None, frozenset(), frozenset({"origin"}), None)
+_CONTEXT = Context(0.0, WORKSPACE, None, frozenset(), frozenset({"origin"}), None)
 
 
 def failing(rule: Rule) -> Iterator[tuple[str, bool]]:

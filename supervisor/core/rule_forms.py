@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from supervisor.core import exec_rules
-from supervisor.core.actions import Effect, Packages
+from supervisor.core.actions import WORKSPACE, Effect, Packages
 from supervisor.core.exec_candidates import quote
 from supervisor.core.exec_patterns import ExecPattern, PatternWord
 from supervisor.core.exec_tables import basename, is_shell_state, tables
@@ -31,7 +31,6 @@ from supervisor.core.words import is_star
 
 # A network of more addresses than this has many owners.
 _MANY = {4: 1 << 16, 6: 1 << 96}
-_ROOT = "/workspace/merged"
 type ProtectedBy = Callable[[str], Protected | None]
 
 
@@ -85,7 +84,7 @@ def _never_command(pattern: ExecPattern) -> Remark | None:
             return Remark("sets a variable for a command, which no rule may allow", "write the rule without it")
     if pattern.is_exact:
         line = " ".join(quote(text) for text in literals if text is not None)
-        said = exec_rules.judge(line, ".", allow=[(0, pattern)], ask=(), deny=(), workspace_roots=(_ROOT,))
+        said = exec_rules.judge(line, ".", allow=[(0, pattern)], ask=(), deny=(), workspace_roots=(WORKSPACE,))
         if said.never_allow:
             reason = said.why.removeprefix("no rule may allow ")
             return Remark(f"holds what no rule may allow: {reason}", "remove it: the command is asked each time")

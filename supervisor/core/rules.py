@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import Action, Category, Effect, Network, Proposal, category_of
+from supervisor.core.actions import WORKSPACE, Action, Category, Effect, Network, Proposal, category_of
 from supervisor.core.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict, by_mode
 
 __all__ = ["Policy", "Protection", "Rule", "Verdict", "evaluate", "judge_of"]
 
-# The folder that commands run in, where nobody says another.
-WORKSPACE = "/workspace/merged"
 # The remotes where nobody says which the host's repository has.
 ORIGIN = frozenset({"origin"})
 _REACHING = "reaching"

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core import git_refs, globs, packages
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, is_read_with_body
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages, is_read_with_body
 from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
 from supervisor.core.paths import canonical
 from supervisor.core.policy_text import policy_from_data
@@ -34,7 +34,7 @@ class Candidate(msgspec.Struct, frozen=True):
     explains: str
 
 
-def suggest(action: Action, *, workspace: str = "/workspace/merged") -> tuple[Candidate, ...]:
+def suggest(action: Action, *, workspace: str = WORKSPACE) -> tuple[Candidate, ...]:
     """Up to three candidates, the default first; none where no rule may allow the action. Never raises."""
     try:
         found = list(_candidates(action, workspace))

@@ -11,11 +11,12 @@ from typing import Protocol
 
 import msgspec
 
+from supervisor.core.actions import WORKSPACE
 from supervisor.errors import SandboxError
 from supervisor.sandbox.findings import Finding
 
 LOWER = "/workspace/lower"
-MERGED = "/workspace/merged"
+MERGED = WORKSPACE
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
 JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"

@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import Effect, Git, Packages
+from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
 from supervisor.errors import UserError
 
-WORKSPACE = "/workspace/merged"
 COMMAND_CHARS = 64 * 1024
 # The longest file that can be written or edited in one request; base64 and JSON escapes make the body longer.
 FILE_BYTES = 8 * 1024 * 1024

@@ -13,14 +13,13 @@ from litestar.exceptions import TooManyRequestsException
 
 from supervisor.clock import Clock
 from supervisor.core import approvals
-from supervisor.core.actions import Action, Exec, Proposal
+from supervisor.core.actions import WORKSPACE, Action, Exec, Proposal
 from supervisor.core.approvals import is_settled, status
 from supervisor.core.changes import name_fields
 from supervisor.core.redact import Redactor
 from supervisor.core.sessions import State, remaining_s, state
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.server.agent_bodies import (
-    WORKSPACE,
     DeleteBody,
     EditBody,
     ExecBody,

@@ -8,10 +8,9 @@ import os
 import posixpath
 from collections.abc import Iterable
 
-from supervisor.core.actions import ShownScript, content_hash
+from supervisor.core.actions import WORKSPACE, ShownScript, content_hash
 from supervisor.core.changes import name_fields
 from supervisor.core.exec_operands import Operand, looks_like_script
-from supervisor.core.rules import WORKSPACE
 from supervisor.errors import GatehouseError
 from supervisor.workspace.beneath import Root
 from supervisor.workspace.looking import read_file

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.actions import Network
+from supervisor.core.actions import WORKSPACE, Network
 from supervisor.core.policy_text import DENY_ALL, policy_from_data
-from supervisor.core.rules import ORIGIN, WORKSPACE, Policy, evaluate_in, evaluate_reaching
+from supervisor.core.rules import ORIGIN, Policy, evaluate_in, evaluate_reaching
 from supervisor.core.verdict_cache import MAX_VERDICTS
 from supervisor.core.verdicts import Context, Verdict
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from urllib.parse import unquote
 
 from supervisor.core import git_refs, packages
-from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages
 from supervisor.core.check import answer, answer_line
 from supervisor.core.exec_candidates import candidates
 from supervisor.core.globs import MAX_WILDCARDS, Glob, escape
@@ -32,7 +32,7 @@ from supervisor.errors import PolicyError
 from tests.fakes.naive_rules import naive_verdict
 
 NOW = 1_790_000_000.0
-WORKSPACE = "/workspace/merged"
+
 # What the judges say instead of an exception of theirs (law 3): for a user a denial, here a find.
 _SWALLOWED = (
     "the rules could not be evaluated:",
