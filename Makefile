@@ -81,7 +81,7 @@ bench: setup-dev ## measure; each figure as a ratio to something measured in the
 
 fuzz: setup-dev ## search longer: every property test with 100 times the examples, 1,000 ways to piece a repository together, atheris on each parser (FUZZ_SECONDS=60)
 	$(PYTEST) -m hypothesis --hypothesis-profile deep --timeout 3600 -n $(WORKERS) $(TESTS)
-	SEQUENCES=1000 $(PYTEST) tests/workspace/test_repository_sequences.py
+	SEQUENCES=1000 $(PYTEST) tests/workspace/trees/test_repositories_sequences.py
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} $(BIN)/python -m tests.fuzz
 
 chaos: setup-dev ## kill -9 at random moments, 30 times (CHAOS_ROUNDS=), and check record and host

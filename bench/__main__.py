@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from bench import Figure
-from supervisor.doctor import this_python
+from supervisor.cli.doctor import this_python
 
 HERE = Path(__file__).parent
 _MISSED = " !"

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from supervisor.app import Supervisor
+from supervisor.app.app import Supervisor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.settings import ROOT, from_environment
 from supervisor.store import sessions

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench._egress_ours import HOST
-from supervisor.process import spawn
+from supervisor.base.process import spawn
 
 # The one that was measured when the limits were set.
 SANDBOX_RUNTIME = "0.0.78"

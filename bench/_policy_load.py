@@ -14,7 +14,7 @@ from bench._policy_rules import CATEGORIES, policy_text, rows
 def main() -> None:
     count, examples = int(sys.argv[1]), "examples" in sys.argv[2:]
     text = policy_text(rows(count), examples=examples)
-    import supervisor.core.policy_text as reader
+    import supervisor.core.policy.policy_text as reader
 
     # The engine's own tables are read once in a process, whatever is loaded.
     start = time.process_time()

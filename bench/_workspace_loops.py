@@ -12,8 +12,8 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-from supervisor.workspace.beneath import Root
-from supervisor.workspace.watch import Watcher
+from supervisor.workspace.disk.beneath import Root
+from supervisor.workspace.disk.watch import Watcher
 
 # watchfiles doesn't say from when on it watches: that this file was copied does.
 FIRST = "first"

@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench import Figure
-from supervisor.process import children
+from supervisor.base.process import children
 from supervisor.sandbox.overlay_mount import make_removable
 from supervisor.workspace.channel import FULL_COMPARISON_S
-from supervisor.workspace.incoming import FULL_PASS_S
-from supervisor.workspace.snapshot import make_copy
-from supervisor.workspace.watch import at_rest_s
+from supervisor.workspace.copy.snapshot import make_copy
+from supervisor.workspace.disk.watch import at_rest_s
+from supervisor.workspace.incoming.incoming import FULL_PASS_S
 from tests.workspace.conftest import Desk
 
 FILES = 50_000

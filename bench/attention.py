@@ -20,9 +20,10 @@ from bench import Figure
 from bench._attention_learn import read_sessions, table
 from bench._worth_asking import worth_asking
 from supervisor.core.actions import Action, Exec
-from supervisor.core.check import action_of
-from supervisor.core.policy_text import parse_policy
-from supervisor.core.rules import Policy, evaluate
+from supervisor.core.lab.check import action_of
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.policy_text import parse_policy
+from supervisor.core.policy.rules import Policy
 
 HERE = Path(__file__).parent
 WORKSPACE = "/workspace"

@@ -29,8 +29,9 @@ from bench._egress_answers import answer_figures
 from bench._egress_ours import HOST, Ours, memory_mb
 from bench._egress_peers import Way, mitmdump, rivals, sandbox_runtime
 from supervisor.core.actions import Network
-from supervisor.core.policy_text import policy_from_data
-from supervisor.core.rules import Policy, evaluate
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy.rules import Policy
 from supervisor.settings import ROOT
 
 ROUNDS = 5

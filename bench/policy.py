@@ -25,8 +25,9 @@ from bench._policy_lines import RULES, lines
 from bench._policy_peers import CAP_S, Peer, cedar, combined, loop
 from bench._policy_rules import CATEGORIES, Asked, Row, policy_data, policy_text, rows, stream
 from supervisor.core.actions import Action, Category, Exec
-from supervisor.core.policy_text import policy_from_data
-from supervisor.core.rules import Policy, evaluate
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import Context, Judge, Verdict
 
 ROUNDS = 5
@@ -228,7 +229,7 @@ def command_lines() -> list[Figure]:
 
 
 def _forget_parsed() -> None:
-    from supervisor.core import shell
+    from supervisor.core.shell import shell
 
     shell._parse.cache_clear()
 
@@ -289,7 +290,7 @@ def _plain_yaml(text: str) -> Any:
 
 def importing() -> list[Figure]:
     """A process that imports the engine, against one that imports nothing."""
-    engine = "import supervisor.core.rules, supervisor.core.policy_text, supervisor.core.exec_rules"
+    engine = "import supervisor.core.policy.rules, supervisor.core.policy.policy_text, supervisor.core.shell.exec_rules"
 
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, **_with_bytecode(folder)}

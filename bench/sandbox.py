@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench import Figure
-from supervisor.process import spawn
+from supervisor.base.process import spawn
 from supervisor.sandbox import paths, seccomp
 from supervisor.sandbox.arguments import arguments
 from supervisor.sandbox.base import Spec

@@ -23,9 +23,9 @@ from websockets.asyncio.server import broadcast, serve
 from bench import Figure
 from supervisor.core.actions import Exec
 from supervisor.server.app import build_agent_app, build_operator_app
-from supervisor.server.listening import listen
-from supervisor.server.live import OutputGrew
-from supervisor.server.serve import Serving, _config, serve_agent, serve_operator
+from supervisor.server.common.listening import listen
+from supervisor.server.common.serve import Serving, _config, serve_agent, serve_operator
+from supervisor.server.operator.live import OutputGrew
 from tests.fakes.parts import FakeParts
 
 ROUNDS = 200

@@ -18,13 +18,13 @@ from typing import NamedTuple
 from bench import Figure, _workspace_loops, _workspace_tree
 from bench._workspace_prober import Prober
 from supervisor.core.actions import FileChange
-from supervisor.core.undoing import Selection
-from supervisor.workspace.apply import Applier
-from supervisor.workspace.journal import write_baseline
-from supervisor.workspace.scan import look
-from supervisor.workspace.sides import Sides
-from supervisor.workspace.undo import Undo
-from supervisor.workspace.watch import LONGEST_BATCH_S, QUIET_S
+from supervisor.core.files.undoing import Selection
+from supervisor.workspace.apply.apply import Applier
+from supervisor.workspace.disk.scan import look
+from supervisor.workspace.disk.watch import LONGEST_BATCH_S, QUIET_S
+from supervisor.workspace.trees.journal import write_baseline
+from supervisor.workspace.trees.trees import Sides
+from supervisor.workspace.undo.undo import Undo
 from tests.workspace.conftest import Desk, make_repository
 
 # Each way is opened anew in each round, so that a busy moment hits all alike.

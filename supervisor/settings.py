@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from supervisor.core.duration import parse_duration
+from supervisor.core.text.duration import parse_duration
 from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]

@@ -7,8 +7,10 @@ TYPE_CHECKING. A rule that must be bent is bent here, in `EXCEPTIONS`, with a re
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,114 +20,67 @@ ROOT = Path(__file__).resolve().parents[1]
 # What one test read, the others keep.
 pytestmark = pytest.mark.xdist_group("architecture")
 
-# Part -> the parts it may import. `BASE` may be used by every part but the two that it stands on.
-BASE = {"errors", "settings", "clock", "process", "plain_files", "whole_files", "slices"}
-CORE = {"errors", "core"}
-RECORDS = {"audit", "audit_chain", "kill_switch", "policy_files", "approval_queue"}
-# What model calls spent and sessions sent, kept beside the records: the channel asks it before a call goes out, and the pages show it.
-LEDGER = {"spending", "traffic"}
-CHANNELS = {"brokers", "workspace"}
-BELOW_SERVER = (
-    CORE
-    | BASE
-    | RECORDS
-    | LEDGER
-    | CHANNELS
-    | {"store", "gate", "repeats", "sandbox", "session_manager", "start_session", "network_log"}
-)
+# Package -> the packages it may import. `core` in a row means its top level, `core.*` every package of core.
+BASE = {"errors", "settings", "base"}
+GATE = BASE | {"core.*", "gate"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "core": {"errors"},
-    "settings": {"errors"},
-    "clock": {"errors"},
-    "process": {"errors"},
-    "plain_files": {"errors"},
-    "whole_files": {"errors"},
-    "slices": set(),
-    "store": BASE | {"core"},
-    "rule_ends": BASE | {"core"},
-    **{part: BASE | {"core", "store"} for part in RECORDS},
-    # The log is written by `audit` alone. What is signed of it lies beside it, and in the database.
-    "audit_chain": BASE,
-    "audit_heads": BASE | {"core", "store", "audit_chain"},
-    "audit_check": BASE | {"core", "store", "audit_chain", "audit_heads"},
-    # Part of the composition root: it wakes those that read the person's files.
-    "file_watch": BASE,
-    "saved_files": BASE | {"file_watch", "credentials", "policy_sets", "spending", "surroundings"},
-    "audit_watch": BASE | {"audit"},
-    "audit": BASE | {"core", "store", "audit_chain", "audit_heads", "audit_check"},
-    # It knows when a rule's time is over, which files don't.
-    "policy_files": BASE | {"core", "store", "rule_ends"},
-    "grants": BASE | {"core"},
-    "handlers": BASE | {"core"},
-    "own_files": BASE | {"core"},
-    "unwritten": BASE | {"core", "approval_queue"},
-    "audit_lines": BASE | {"core", "grants"},
-    "repeats": BASE | {"core", "approval_queue", "grants"},
-    "request_terms": BASE | {"core"},
-    "policy_sets": BASE | {"core", "policy_files"},
-    "rulings": BASE | {"core", "own_files", "kill_switch", "policy_files", "policy_sets"},
-    # What only shows what passed: the gate never reads it.
-    "network_log": BASE | {"core"},
-    # What the gate writes of verdicts, which for connections is kept as it was written.
-    "verdict_lines": BASE | {"core", "audit", "audit_lines"},
-    "answering": BASE | {"core", "audit", "audit_lines", "approval_queue", "handlers"},
-    "gate": BASE
-    | {"core", "answering", "audit_lines", "grants", "handlers", "repeats", "request_terms"}
-    | {"rulings", "unwritten", "verdict_lines"}
-    | RECORDS,
-    "sandbox": BASE | {"core"},
-    "traffic": BASE | {"core", "store"},
-    "spending": BASE | {"core", "store", "audit", "traffic"},
-    # Part of the composition root: it reads the values of named secrets, and hands them to egress and the redactor.
-    "credentials": BASE | {"core"},
-    "brokers": BASE | LEDGER | {"core", "gate", "sandbox", "network_log"},
-    "workspace": BASE | {"core", "gate", "sandbox"},
-    "session_output": BASE,
-    "start_session": BASE | {"core"},
-    "session_manager": BASE | {"core", "store", "sandbox", "audit", "workspace", "session_output", "start_session"},
-    "egress": BASE | {"core"},
-    "server": BELOW_SERVER,
-    # The composition root: `app` builds the parts, `surroundings` those of one session. Nobody else imports them.
-    "app": BELOW_SERVER
-    | {"egress", "server", "surroundings", "credentials", "audit_lines", "audit_heads", "audit_watch", "saved_files"},
-    "surroundings": BELOW_SERVER | {"egress", "server", "credentials", "session_sandboxes", "workspace_git"},
-    "session_sandboxes": BASE | {"core", "sandbox", "credentials"},
-    "workspace_git": BASE,
-    # The CLI and what it is split into, each imported by the verbs that need it.
-    "client": BASE,
-    "terminal": BASE | {"core", "client", "audit_chain", "audit_check"},
-    "telling": BASE | {"core"},
-    "own_terminal": BASE | {"client"},
-    "following": BASE | {"core", "client", "telling", "own_terminal"},
-    "lab": BASE | {"core", "workspace"},
-    "doctor": BELOW_SERVER | {"server"},
-    "foreground": BELOW_SERVER | {"egress", "server", "app", "client", "terminal", "telling", "following"},
-    "card_verbs": BASE | {"core", "client", "terminal"},
-    "undo_verb": BASE | {"core", "app", "client", "server"},
-    "verbs": BELOW_SERVER
-    | {
-        "egress",
-        "server",
-        "app",
-        "client",
-        "terminal",
-        "doctor",
-        "foreground",
-        "lab",
-        "card_verbs",
-        "undo_verb",
-        "audit_check",
-    },
-    "cli": BASE | {"core", "verbs"},
+    "settings": {"errors", "core.text"},
+    "base": {"errors"},
+    "core.text": {"errors"},
+    "core": {"errors", "core.text"},
+    "core.secrets": {"errors", "core", "core.text"},
+    "core.shell": {"errors", "core", "core.text"},
+    "core.policy": {"errors", "core", "core.text", "core.shell"},
+    "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
+    "core.models": {"errors", "core", "core.text", "core.policy"},
+    "core.network": {"errors", "core", "core.text", "core.models", "core.policy"},
+    "core.lab": {"errors", "core", "core.text", "core.secrets", "core.shell", "core.policy"},
+    "store": BASE | {"core.*"},
+    "store.migrations": {"store"},
+    "records": BASE | {"core.*", "store"},
+    "gate": BASE | {"core.*", "records"},
+    "ledger": BASE | {"core.*", "store", "records"},
+    "sandbox": BASE | {"core.*"},
+    "sessions": BASE | {"core.*", "store", "records", "sandbox"},
+    "channels": GATE | {"sandbox"},
+    "network": GATE | {"ledger"},
+    "workspace.disk": BASE | {"core.*"},
+    "workspace.trees": BASE | {"core.*", "workspace.disk"},
+    "workspace.copy": BASE | {"core.*", "sandbox", "workspace.disk", "workspace.trees"},
+    "workspace.apply": GATE | {"workspace.disk", "workspace.trees"},
+    "workspace.compare": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
+    "workspace.incoming": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
+    "workspace.undo": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
+    "workspace": GATE | {"sandbox", "workspace.*"},
+    "egress.protocols": BASE | {"core.*", "egress.loop"},
+    "egress.loop": BASE | {"core.*"},
+    "egress.admission": BASE | {"core.*", "egress.loop", "egress.protocols"},
+    "egress.mitm": BASE | {"core.*", "egress.loop", "egress.protocols", "egress.admission"},
+    "egress": BASE | {"core.*", "egress.*"},
+    "server.common": GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"},
+    # The agent's routes ask and wait. They never import what answers.
+    "server.agent": GATE | {"server.common", "workspace.incoming"},
+    "server.operator": GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"},
+    "server.operator.pages": GATE
+    | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common", "server.operator"},
+    "server": {"settings", "server.*"},
+    "app": GATE
+    | {"store", "records", "ledger", "sandbox", "sessions", "channels", "network", "workspace.*", "server.*"},
+    "cli.lab": BASE | {"core.*", "workspace.disk"},
+    # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.
+    "cli": BASE | {"core.*", "records", "sandbox", "sessions", "network", "server.*", "app", "cli.lab"},
 }
+# The folders that may hold more modules than this, and why.
+MOST_MODULES = 25
+LARGE_FOLDERS: dict[str, str] = {}
 
-# Third-party packages that only some parts may import. What isn't listed here, any part but CORE may.
+# Third-party packages that only some of our packages may import. What isn't listed here, any but `core` may.
 ONLY_IN: dict[str, set[str]] = {
     "litestar": {"server"},
     "uvicorn": {"server", "app"},
     "jinja2": {"server"},
-    "mitmproxy": {"egress"},
+    "mitmproxy": {"egress.mitm"},
     "OpenSSL": {"egress"},
     "dns": {"egress"},
     "sqlalchemy": {"store"},
@@ -166,9 +121,7 @@ RUNS_TEXT = re.compile(
 
 # (module, what it uses): why. An entry that is no longer needed fails the test that would have needed it.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("supervisor.settings", "import supervisor.core.duration"): "MAX_UPTIME has one parser, and it is pure",
-    ("supervisor.core.exec_tables", "pure import pathlib.Path"): "reads the tables of data beside it, once, at import",
-    ("supervisor.core.tables", "pure import pathlib.Path"): "reads the tables of data beside it, once, at import",
+    ("supervisor.core.text.tables", "pure import pathlib.Path"): "reads the tables of data beside it, once, at import",
     (
         "supervisor.sandbox.port_opener",
         "process os.fork",
@@ -181,7 +134,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 
 
 class Module(NamedTuple):
-    """One source file: its dotted name, the part that it belongs to, and its tree."""
+    """One source file: its dotted name, its top-level package, and its tree."""
 
     name: str
     part: str
@@ -254,11 +207,6 @@ def _dotted(node: ast.AST) -> str:
     return ""
 
 
-def part_of(name: str) -> str:
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else ""
-
-
 def judged(found: Iterator[tuple[str, str]], kind: str) -> list[str]:
     """The findings (module, what) of one kind that no exception covers, and the exceptions of it that cover nothing."""
     seen = set(found)
@@ -307,23 +255,85 @@ def test_this_reader_resolves_relative_imports() -> None:
     assert list(imported(package)) == ["supervisor.gate"]
 
 
-def test_every_part_of_the_supervisor_is_in_the_import_table() -> None:
-    unknown = {
-        module.name for module in supervisor_sources() if module.part not in {*MAY_IMPORT, "supervisor", "__main__"}
-    }
-    assert not unknown, "give these a row in MAY_IMPORT, or move them into a part that has one"
+def package_of(name: str) -> str:
+    """The package that a dotted name of ours lies in: the row of the table that it falls under, or its own folder."""
+    below = name.removeprefix("supervisor.")
+    if below in ("errors", "settings"):
+        return below
+    parts = below.split(".")
+    while parts and not ROOT.joinpath("supervisor", *parts).is_dir():
+        parts.pop()
+    return ".".join(parts)
+
+
+def may_import(package: str) -> set[str]:
+    """The packages that a row names, `core.*` written out."""
+    named = MAY_IMPORT.get(package, set())
+    below = {one for row in named if row.endswith(".*") for one in MAY_IMPORT if one.startswith(row[:-1])}
+    return {package} | {row.removesuffix(".*") for row in named} | below
+
+
+def test_every_package_of_the_supervisor_is_in_the_import_table() -> None:
+    packages = {package_of(module.name) for module in supervisor_sources()}
+    rows = packages - {"", "store.migrations.versions"}
+    assert rows == set(MAY_IMPORT), "each package has a row in MAY_IMPORT, and each row a package"
 
 
 def test_imports_follow_the_table() -> None:
     def found() -> Iterator[tuple[str, str]]:
         for module in supervisor_sources():
-            allowed = MAY_IMPORT["cli"] | {"cli"} if module.part == "__main__" else MAY_IMPORT.get(module.part, set())
+            package = package_of(module.name).removesuffix(".versions")
             for name in imported(module):
-                part = part_of(name)
-                if name.startswith("supervisor.") and part in MAY_IMPORT and part not in {*allowed, module.part}:
+                if name.startswith("supervisor.") and package_of(name) not in {*may_import(package), ""}:
                     yield module.name, f"import {name.rsplit('.', 1)[0] if _is_member(name) else name}"
 
     assert not judged(found(), "import supervisor")
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    """Neither between packages nor between modules, imports inside functions included."""
+    modules = {module.name: module for module in supervisor_sources()}
+    targets = {
+        name: {one if one in modules else one.rpartition(".")[0] for one in imported(module)} & set(modules) - {name}
+        for name, module in modules.items()
+    }
+    packages: dict[str, set[str]] = {}
+    for name, others in targets.items():
+        packages.setdefault(package_of(name), set()).update(map(package_of, others))
+    for graph in (targets, {one: others - {one} for one, others in packages.items()}):
+        list(TopologicalSorter(graph).static_order())  # raises CycleError with the circle
+
+
+def test_no_folder_holds_more_modules_than_a_person_can_see() -> None:
+    counts = Counter(
+        str(module.path.parent.relative_to(ROOT)) for module in supervisor_sources() if not module.is_package
+    )
+    large = {folder for folder, count in counts.items() if count > MOST_MODULES and "versions" not in folder}
+    assert large == set(LARGE_FOLDERS), "give a folder of its own to what belongs together"
+
+
+def test_each_package_says_what_lives_there_and_where_to_start() -> None:
+    """In under ten lines."""
+    wrong = []
+    for module in supervisor_sources():
+        text = ast.get_docstring(module.tree) or ""
+        if module.is_package and module.name not in {"supervisor", "supervisor.store.migrations"}:
+            wrong += [module.name] if "Start with `" not in text or len(text.splitlines()) >= 10 else []
+    assert not wrong
+
+
+def test_a_test_file_is_named_after_its_module() -> None:
+    """`test_MODULE[_topic].py` in the folder of that module; what names no module is a scenario, or tries a client."""
+    beside = {"fakes", "golden", "scenarios", "escape", "browser", "clients", "chaos", "fuzz", "agent_image", "bench"}
+    lost = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        folder = path.parent.relative_to(ROOT / "tests")
+        if folder.parts and folder.parts[0] not in beside:
+            words = path.stem.removeprefix("test_").split("_")
+            names = ["_".join(words[:end]) for end in range(1, len(words) + 1)]
+            if not any((ROOT / "supervisor" / folder / one).exists() for name in names for one in (f"{name}.py", name)):
+                lost.append(str(path.relative_to(ROOT)))
+    assert not lost
 
 
 def _is_member(name: str) -> bool:
@@ -341,13 +351,15 @@ def test_the_agent_and_the_supervisor_never_import_each_other() -> None:
     assert not list(found())
 
 
-def test_each_third_party_package_stays_in_its_part() -> None:
+def test_each_third_party_package_stays_in_its_place() -> None:
     def found() -> Iterator[tuple[str, str]]:
         for module in sources():
-            part = "agent_image" if module.name.startswith("agent_image") else module.part
+            places = (
+                {"agent_image"} if module.name.startswith("agent_image") else {module.part, package_of(module.name)}
+            )
             for name in imported(module):
                 top = name.split(".")[0]
-                if part not in ONLY_IN.get(top, {part}) and name not in FOR_ALL:
+                if not places & ONLY_IN.get(top, places) and name not in FOR_ALL:
                     yield module.name, f"import {top}"
 
     assert not judged(found(), "import third-party")
@@ -356,7 +368,7 @@ def test_each_third_party_package_stays_in_its_part() -> None:
 def test_core_and_errors_are_pure() -> None:
     def found() -> Iterator[tuple[str, str]]:
         for module in supervisor_sources():
-            if module.part not in CORE:
+            if module.part not in {"core", "errors"}:
                 continue
             for name in imported(module):
                 top = name.split(".")[0]
@@ -380,10 +392,10 @@ def test_core_and_errors_are_pure() -> None:
     ("kind", "pattern", "owner"),
     [
         ("environment", ENVIRONMENT, "supervisor.settings"),
-        ("process", PROCESS_STARTERS, "supervisor.process"),
-        ("clock", CLOCK_READERS, "supervisor.clock"),
+        ("process", PROCESS_STARTERS, "supervisor.base.process"),
+        ("clock", CLOCK_READERS, "supervisor.base.clock"),
         ("task", BARE_TASKS, "nobody: tasks live in an asyncio.TaskGroup"),
-        ("dynamic import", DYNAMIC_IMPORTS, "supervisor.cli"),
+        ("dynamic import", DYNAMIC_IMPORTS, "supervisor.cli.cli"),
         ("text as code", RUNS_TEXT, "nobody"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -407,7 +419,7 @@ def test_only_the_gate_makes_a_grant() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] == "Grant"
     ]
-    assert set(makers) <= {"supervisor.gate"}
+    assert set(makers) <= {"supervisor.gate.gate"}
 
 
 def modules() -> list[Path]:
@@ -427,14 +439,3 @@ def test_every_module_says_what_it_is() -> None:
 def test_no_module_is_longer_than_500_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
     assert not {name: lines for name, lines in lengths.items() if lines > 500}, "look for the seam"
-
-
-def test_the_map_of_egress_is_complete_and_tells_what_imports_mitmproxy() -> None:
-    every = {one.path.stem: one for one in sources() if one.path.parent == ROOT / "supervisor" / "egress"}
-    (document,) = (ast.get_docstring(every.pop("__init__").tree) or "",)
-    before, marker, after = document.partition("Only these import mitmproxy")
-    assert marker
-    mapped = [re.findall(r"^ {4}(\w+) ", text, flags=re.MULTILINE) for text in (before, after)]
-    imports = {stem: "mitmproxy" in {name.partition(".")[0] for name in imported(one)} for stem, one in every.items()}
-    assert sorted(mapped[0]) == sorted(stem for stem, does in imports.items() if not does and stem != "__main__")
-    assert sorted(mapped[1]) == sorted(stem for stem, does in imports.items() if does)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.audit import EVENTS
+from supervisor.records.audit import EVENTS
 from supervisor.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -69,11 +69,11 @@ def test_tests_that_share_something_share_a_worker(request: pytest.FixtureReques
 
 PROMISED = """
     pyproject.toml requirements.lock Makefile README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
-    .ci/run scripts/setup supervisor/core supervisor/gate.py supervisor/approval_queue.py supervisor/audit.py
-    supervisor/policy_files.py supervisor/session_manager.py supervisor/kill_switch.py supervisor/store
-    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress supervisor/brokers/exec.py
-    supervisor/workspace supervisor/server supervisor/settings.py supervisor/clock.py supervisor/process.py
-    supervisor/errors.py supervisor/app.py supervisor/cli.py agent_image/reviewer policy/default.yaml policy/examples
+    .ci/run scripts/setup supervisor/core supervisor/gate/gate.py supervisor/records/approval_queue.py supervisor/records/audit.py
+    supervisor/records/policy_files.py supervisor/sessions/session_manager.py supervisor/records/kill_switch.py supervisor/store
+    supervisor/sandbox/base.py supervisor/sandbox/bubblewrap.py supervisor/egress supervisor/channels/exec.py
+    supervisor/workspace supervisor/server supervisor/settings.py supervisor/base/clock.py supervisor/base/process.py
+    supervisor/errors.py supervisor/app/app.py supervisor/cli/cli.py agent_image/reviewer policy/default.yaml policy/examples
     policy/README.md web/templates web/static data/README.md tests/fakes tests/golden tests/scenarios tests/escape
     tests/browser bench
 """.split()  # noqa: SIM905  (a list of names, to be read)

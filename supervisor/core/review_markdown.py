@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.core.display import visible
+from supervisor.core.text.display import visible
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 _VERDICTS = {"approve": "approved", "comment": "comments only", "request_changes": "changes are requested"}

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, NewType
 
 import msgspec
 
-from supervisor.core.duration import format_duration
+from supervisor.core.text.duration import format_duration
 
 SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "waiting", "stopping", "ended"]

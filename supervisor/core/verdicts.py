@@ -74,7 +74,7 @@ class Passing(NamedTuple):
 class Context(NamedTuple):
     """What a verdict depends on besides policy and action. `uses` is None where nobody counts them.
 
-    `disputed` are the ids of rules of which `now` and the time that really went by disagree whether they are over (`supervisor.rule_ends`).
+    `disputed` are the ids of rules of which `now` and the time that really went by disagree whether they are over (`supervisor.records.rule_ends`).
     """
 
     now: float

@@ -14,10 +14,10 @@ import sys
 
 import structlog
 
-from supervisor.clock import RealClock
+from supervisor.base.clock import RealClock
 from supervisor.egress.app import Egress
-from supervisor.egress.dialler import PinnedLoop
-from supervisor.egress.failures import OthersLog
+from supervisor.egress.loop.dialler import PinnedLoop
+from supervisor.egress.loop.failures import OthersLog
 
 # prctl(2)
 _PR_SET_DUMPABLE = 4

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from supervisor.clock import Clock
-from supervisor.core.egress_wire import (
+from supervisor.base.clock import Clock
+from supervisor.core.network.egress_wire import (
     Answer,
     CloseConnection,
     CloseListener,
@@ -26,21 +26,21 @@ from supervisor.core.egress_wire import (
     RulesChanged,
     ToEgress,
 )
-from supervisor.egress.admission import Admission
-from supervisor.egress.allowances import Allowances
-from supervisor.egress.dialler import PinnedLoop
-from supervisor.egress.ends import Client
-from supervisor.egress.failures import where
+from supervisor.egress.admission.admission import Admission
+from supervisor.egress.admission.allowances import Allowances
+from supervisor.egress.admission.link import Link, LinkDownError
+from supervisor.egress.admission.progress import Progress
+from supervisor.egress.admission.questions import Questions
+from supervisor.egress.admission.resolver import Resolver
+from supervisor.egress.admission.sessions import Server, Session, Sessions, Starting, own_socket
+from supervisor.egress.early_connect import Likely
 from supervisor.egress.front import Front
-from supervisor.egress.likely import Likely
-from supervisor.egress.link import Link, LinkDownError
-from supervisor.egress.progress import Progress
-from supervisor.egress.questions import Questions
-from supervisor.egress.resolver import Resolver
-from supervisor.egress.sessions import Server, Session, Sessions, Starting, own_socket
+from supervisor.egress.loop.dialler import PinnedLoop
+from supervisor.egress.loop.failures import where
+from supervisor.egress.loop.relay import Client
 
 if TYPE_CHECKING:
-    from supervisor.egress.inspector import Inspector
+    from supervisor.egress.mitm.inspector import Inspector
     from supervisor.egress.name_server import NameServer
 
 log = structlog.get_logger("egress")
@@ -228,6 +228,6 @@ def _import_name_server() -> "type[NameServer]":
 
 
 def _import_inspector() -> "type[Inspector]":
-    from supervisor.egress.inspector import Inspector
+    from supervisor.egress.mitm.inspector import Inspector
 
     return Inspector

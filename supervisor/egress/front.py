@@ -18,17 +18,20 @@ from typing import Protocol
 import h11
 import structlog
 
-from supervisor.clock import Clock
+from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
-from supervisor.core.model_calls import is_model_host
-from supervisor.egress import checks, connect_head, redirected, refusals, secrets
-from supervisor.egress.admission import NAMES_PORT, Admission
-from supervisor.egress.ends import MOST_HELD_BYTES, GoneError, Held, in_s
-from supervisor.egress.failures import where
-from supervisor.egress.likely import Likely
-from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import TOO_MANY, Connection, Session, Sessions, Unsettled
-from supervisor.egress.share import Share
+from supervisor.core.models.model_calls import is_model_host
+from supervisor.egress import redirected
+from supervisor.egress.admission import secrets
+from supervisor.egress.admission.admission import NAMES_PORT, Admission
+from supervisor.egress.admission.sessions import TOO_MANY, Connection, Session, Sessions, Unsettled
+from supervisor.egress.early_connect import Likely
+from supervisor.egress.loop import refusals
+from supervisor.egress.loop.failures import where
+from supervisor.egress.loop.fair_turns import Share
+from supervisor.egress.loop.refusals import Refusal, RefusedError
+from supervisor.egress.loop.relay import MOST_HELD_BYTES, GoneError, Held, in_s
+from supervisor.egress.protocols import checks, connect_head
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
 log = structlog.get_logger("egress")

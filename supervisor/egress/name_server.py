@@ -29,11 +29,11 @@ import dns.rdatatype
 import dns.rrset
 import structlog
 
-from supervisor.core import hosts
-from supervisor.egress.ends import GoneError, Held, in_s
-from supervisor.egress.failures import where
-from supervisor.egress.names import Given, Names, NoneLeftError
-from supervisor.egress.share import Share
+from supervisor.core.text import hosts
+from supervisor.egress.admission.names import Given, Names, NoneLeftError
+from supervisor.egress.loop.failures import where
+from supervisor.egress.loop.fair_turns import Share
+from supervisor.egress.loop.relay import GoneError, Held, in_s
 
 log = structlog.get_logger("egress")
 

@@ -12,9 +12,9 @@ import socket
 import struct
 from typing import Literal, NamedTuple
 
-from supervisor.core import hosts
-from supervisor.egress.ends import GoneError, Held, in_s
-from supervisor.egress.names import Names, is_given
+from supervisor.core.text import hosts
+from supervisor.egress.admission.names import Names, is_given
+from supervisor.egress.loop.relay import GoneError, Held, in_s
 
 type Speech = Literal["TLS", "HTTP"]
 

@@ -15,16 +15,17 @@ from collections.abc import Callable
 import msgspec
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Answer
-from supervisor.egress import checks, put_off, refusals
-from supervisor.egress.admission import Admission
-from supervisor.egress.allowances import BytesOut
-from supervisor.egress.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
-from supervisor.egress.dialler import PIN, PinnedLoop
-from supervisor.egress.ends import GoneError, Held, Tunnel, in_s
-from supervisor.egress.likely import Likely
-from supervisor.egress.refusals import Refusal, RefusedError
-from supervisor.egress.sessions import Connection, Kind
+from supervisor.core.network.egress_wire import Answer
+from supervisor.egress.admission.admission import Admission
+from supervisor.egress.admission.allowances import BytesOut
+from supervisor.egress.admission.sessions import Connection, Kind
+from supervisor.egress.early_connect import Likely
+from supervisor.egress.loop import deferred_cleanup, refusals
+from supervisor.egress.loop.dialler import PIN, PinnedLoop
+from supervisor.egress.loop.refusals import Refusal, RefusedError
+from supervisor.egress.loop.relay import GoneError, Held, Tunnel, in_s
+from supervisor.egress.protocols import checks
+from supervisor.egress.protocols.client_hello import RETRY_BYTES, HelloError, HelloReader, asks_again
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 # How long a client may take for its first TLS message once it has its tunnel, and an origin for its answer.
@@ -67,7 +68,7 @@ class Tunnels:
             raise
         # Only now, when the origin has something to do: what a transport takes to be made would keep it waiting.
         _, origin = await _loop().hold(Held, sock)
-        put_off.clear()
+        deferred_cleanup.clear()
         connection.cut_origin = client.on_gone = origin.cut
         try:
             if client.is_gone:

@@ -20,8 +20,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from supervisor.base.process import Child, children, spawn
 from supervisor.errors import SandboxError, UserError
-from supervisor.process import Child, children, spawn
 from supervisor.sandbox import paths, seccomp
 from supervisor.sandbox.arguments import PATH, arguments
 from supervisor.sandbox.base import (
@@ -126,7 +126,7 @@ class Bubblewrap:
         """See `base.Sandbox.check`."""
         from supervisor.sandbox import doctor  # a sandbox that works never needs it
 
-        return await doctor.check(self)
+        return await doctor.check(self, self.program)
 
     async def close(self) -> None:
         """See `base.Sandbox.close`."""

@@ -8,19 +8,15 @@ import re
 import secrets
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from supervisor.base.process import run
 from supervisor.errors import GatehouseError
-from supervisor.process import run
 from supervisor.sandbox import seccomp
-from supervisor.sandbox.base import Limits, Spec
+from supervisor.sandbox.base import Limits, Sandbox, Spec
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.findings import Finding, bad
-
-if TYPE_CHECKING:
-    from supervisor.sandbox.bubblewrap import Bubblewrap
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0
@@ -36,10 +32,10 @@ grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:sp
 """
 
 
-async def check(backend: "Bubblewrap") -> list[Finding]:
+async def check(backend: Sandbox, program: str | None) -> list[Finding]:
     """What the bubblewrap backend needs besides the kernel, in the order in which to mend it."""
     return [
-        await bubblewrap(backend.program),
+        await bubblewrap(program),
         await git(),
         filters(),
         cgroups(),
@@ -99,7 +95,7 @@ def cgroups() -> Finding:
     return Finding(name="control groups", ok=True, detail=detail, needed=False)
 
 
-async def trial(backend: "Bubblewrap") -> Finding:
+async def trial(backend: Sandbox) -> Finding:
     """A real sandbox, which says from inside that it is one."""
     name = "trial sandbox"
     with tempfile.TemporaryDirectory(prefix="gatehouse-trial-", ignore_cleanup_errors=True) as folder:
@@ -114,7 +110,7 @@ async def trial(backend: "Bubblewrap") -> Finding:
     return Finding(name=name, ok=True, detail="started, isolated and ended")
 
 
-async def redirection(backend: "Bubblewrap") -> Finding:
+async def redirection(backend: Sandbox) -> Finding:
     """Whether connections of programs that know no proxy can be redirected: nftables, in a sandbox's own network."""
     name = "transparent network"
     with tempfile.TemporaryDirectory(prefix="gatehouse-trial-", ignore_cleanup_errors=True) as folder:

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from supervisor.process import descendants
+from supervisor.base.process import descendants
 from supervisor.sandbox.base import Limits
 from supervisor.sandbox.cgroups import Cgroup
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from supervisor.base.process import Child, spawn
 from supervisor.errors import SandboxError
-from supervisor.process import Child, spawn
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT
 from supervisor.sandbox.redirect import steps
 from supervisor.settings import for_our_python

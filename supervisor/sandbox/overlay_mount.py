@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from supervisor.base.process import Child, run, spawn
 from supervisor.errors import SandboxError
-from supervisor.process import Child, run, spawn
 from supervisor.sandbox.findings import Finding, bad
 from supervisor.sandbox.namespaces import readable
 from supervisor.settings import for_our_python

@@ -15,7 +15,7 @@ import struct
 import termios
 from collections.abc import Callable, Sequence
 
-from supervisor.process import Child, descendants
+from supervisor.base.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Stats
 from supervisor.sandbox.left_behind import started_ticks
 from supervisor.sandbox.limits import Watchdog, Watched, sample

@@ -1,5 +1,5 @@
-"""The two doors: the operator's (pages, JSON API, live state) and the agent's. The only package that imports litestar.
+"""The operator's and the agent's HTTP servers: pages, JSON API, MCP. The only package that imports litestar.
 
-They share no app, no socket, no credential and no route. What a door may do is what its handlers import: the agent's never
-imports `decisions`, so no route of the agent's can lead to an answer.
+They share no app, no socket, no credential and no route. The agent's routes never import `decisions`, so
+none of them can lead to an answer. Start with `app`.
 """

@@ -17,27 +17,26 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
-from supervisor.server import (
-    agent_api,
+from supervisor.server.agent import agent_api, mcp
+from supervisor.server.agent.agent_calls import AgentCalls
+from supervisor.server.common.auth import BadTokens, OperatorAuth
+from supervisor.server.common.errors import HANDLERS, ErrorPage
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.refused_attempts import RefusedAttempts
+from supervisor.server.common.request_guard import AgentDoor, OperatorDoor
+from supervisor.server.operator import operator_api
+from supervisor.server.operator.change_sets import ChangeSets
+from supervisor.server.operator.live import Live
+from supervisor.server.operator.pages import (
     change_api,
     change_set_api,
     conflict_api,
-    mcp,
     network_page,
-    operator_api,
     quiet_page,
     spend_page,
     undo_api,
 )
-from supervisor.server.agent_calls import AgentCalls
-from supervisor.server.auth import BadTokens, OperatorAuth
-from supervisor.server.change_sets import ChangeSets
-from supervisor.server.door import AgentDoor, OperatorDoor
-from supervisor.server.errors import HANDLERS, ErrorPage
-from supervisor.server.live import Live
-from supervisor.server.parts import Parts
-from supervisor.server.refused_attempts import RefusedAttempts
-from supervisor.server.terminals import Terminals
+from supervisor.server.operator.terminals import Terminals
 from supervisor.settings import ROOT
 
 STATIC_DIR = ROOT / "web" / "static"

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
 from supervisor.core.approvals import Request
-from supervisor.core.change_tree import Waiting, problem_of
+from supervisor.core.files.change_tree import Waiting, problem_of
 from supervisor.errors import ChangedError
 from supervisor.store.tables import requests as table
 

@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Integer, Row, case, cast, func, insert, literal, select, update
 
 from supervisor.core.budget import Amounts, Kind, Scope
-from supervisor.core.model_calls import Tokens
+from supervisor.core.models.model_calls import Tokens
 from supervisor.store import traffic
 from supervisor.store.tables import TOKEN_KINDS, budget_raises, spending
 

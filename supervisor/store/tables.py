@@ -2,7 +2,7 @@
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
 
-from supervisor.core.model_calls import Tokens
+from supervisor.core.models.model_calls import Tokens
 
 metadata = MetaData()
 # The columns of `spending` for tokens are named as the counts are.

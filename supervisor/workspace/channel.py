@@ -20,30 +20,30 @@ import structlog
 
 from supervisor.core.actions import Exec, content_hash
 from supervisor.core.approvals import Request
-from supervisor.core.change_card import ChangeCard
-from supervisor.core.changes import name_of
-from supervisor.core.conflict_card import ConflictCard
-from supervisor.core.content_types import MOST_IMAGE_BYTES, Image, image_of
-from supervisor.core.exec_operands import operands
+from supervisor.core.files.change_card import ChangeCard
+from supervisor.core.files.changes import name_of
+from supervisor.core.files.conflict_card import ConflictCard
+from supervisor.core.shell.exec_operands import operands
+from supervisor.core.text.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.errors import GatehouseError, NotFoundError
-from supervisor.gate import Gate
+from supervisor.gate.gate import Gate
 from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
-from supervisor.workspace import git_copy
-from supervisor.workspace.agent_changes import AgentChanges
-from supervisor.workspace.cards import card_of
-from supervisor.workspace.compare import Comparison
-from supervisor.workspace.conflicts import Conflicts
-from supervisor.workspace.effects import Effects
-from supervisor.workspace.ignores import IGNORE_FILES, Ignores
-from supervisor.workspace.incoming import HostChanges
-from supervisor.workspace.large_snapshots import LargeSnapshots
-from supervisor.workspace.looking import read_file
-from supervisor.workspace.overlay_facts import read_facts
-from supervisor.workspace.partial import PartAnswered, PartialAnswers, Rest
-from supervisor.workspace.scripts import scripts_in
-from supervisor.workspace.sides import Sides
-from supervisor.workspace.undo import Undo
-from supervisor.workspace.watch import Watcher, at_rest_s
+from supervisor.workspace.apply.agent_changes import AgentChanges
+from supervisor.workspace.apply.effects import Effects
+from supervisor.workspace.apply.partial import PartAnswered, PartialAnswers, Rest
+from supervisor.workspace.compare.cards import card_of
+from supervisor.workspace.compare.compare import Comparison
+from supervisor.workspace.compare.large_snapshots import LargeSnapshots
+from supervisor.workspace.copy import git_copy
+from supervisor.workspace.disk.watch import Watcher, at_rest_s
+from supervisor.workspace.incoming.conflicts import Conflicts
+from supervisor.workspace.incoming.incoming import HostChanges
+from supervisor.workspace.trees.ignores import IGNORE_FILES, Ignores
+from supervisor.workspace.trees.looking import read_file
+from supervisor.workspace.trees.overlay_facts import read_facts
+from supervisor.workspace.trees.scripts import scripts_in
+from supervisor.workspace.trees.trees import Sides
+from supervisor.workspace.undo.undo import Undo
 
 log = structlog.get_logger("workspace")
 

@@ -10,8 +10,8 @@ import pytest
 from agent_image.reviewer.findings import Finding, InvalidReviewError, Report, Usage, extract
 from agent_image.reviewer.gatehouse import Ask, Gatehouse
 from agent_image.reviewer.repository import Repository
-from supervisor.server import agent_api
-from supervisor.server.views import AgentRequest
+from supervisor.server.agent import agent_api
+from supervisor.server.common.views import AgentRequest
 from tests.fakes.agent_api import ASK_ROUTES, AgentApi
 
 BODIES: dict[str, type[msgspec.Struct]] = dict(

@@ -7,7 +7,7 @@ import pytest
 
 from bench import attention
 from bench._worth_asking import worth_asking
-from supervisor.core.policy_text import parse_policy
+from supervisor.core.policy.policy_text import parse_policy
 
 WORTH = {
     "a push": ["git push", "git -C x push origin main", "git commit -m x && git push 2>&1"],

@@ -12,7 +12,7 @@ from typing import Any
 
 from litestar import Litestar
 
-from supervisor.clock import RealClock
+from supervisor.base.clock import RealClock
 from supervisor.core.actions import (
     Action,
     Exec,
@@ -25,15 +25,15 @@ from supervisor.core.actions import (
     fingerprint,
 )
 from supervisor.core.approvals import Origin, Request
-from supervisor.core.change_card import ChangeCard, Side, make_card
-from supervisor.core.content_types import Image, image_of
+from supervisor.core.files.change_card import ChangeCard, Side, make_card
 from supervisor.core.sessions import Session
-from supervisor.gate import Refused
-from supervisor.server import pages
+from supervisor.core.text.content_types import Image, image_of
+from supervisor.gate.gate import Refused
 from supervisor.server.app import build_agent_app, build_operator_app
-from supervisor.server.auth import OperatorAuth
-from supervisor.server.listening import listen
-from supervisor.server.serve import Serving, serve_operator
+from supervisor.server.common.auth import OperatorAuth
+from supervisor.server.common.listening import listen
+from supervisor.server.common.serve import Serving, serve_operator
+from supervisor.server.operator.pages import pages
 from tests.fakes.parts import FakeParts
 
 POLICY = """\

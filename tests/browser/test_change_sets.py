@@ -7,7 +7,7 @@ from playwright.async_api import Page, expect
 
 from supervisor.core.actions import FileChange, content_hash, fingerprint
 from supervisor.core.approvals import Request, status
-from supervisor.core.change_card import Side
+from supervisor.core.files.change_card import Side
 from tests.browser.conftest import Watch
 from tests.browser.operator_site import Site
 

@@ -8,7 +8,7 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.approvals import status
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.copy.snapshot import make_copy
 from tests.browser.conftest import opened
 from tests.browser.operator_site import Site
 from tests.browser.test_diff_cards import LINES, OLD, PATH, Desk, cards, until

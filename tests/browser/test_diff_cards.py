@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, Locator, Page, WebSocketRoute, 
 
 from supervisor.core.approvals import Request, status
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.copy.snapshot import make_copy
 from tests.browser.conftest import Watch, opened
 from tests.browser.operator_site import Site
 

@@ -6,12 +6,12 @@ import re
 import pytest
 from playwright.async_api import BrowserContext, Page, expect
 
-from supervisor.core import repeats
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import Request, status
+from supervisor.core.policy import repeats
 from supervisor.core.verdicts import Rule
-from supervisor.gate import Refused
-from supervisor.repeats import MOST_CONNECTIONS
+from supervisor.gate.gate import Refused
+from supervisor.gate.repeats import MOST_CONNECTIONS
 from tests.browser.conftest import PATIENCE_S, opened
 from tests.browser.operator_site import Site
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import Network
-from supervisor.core.egress_wire import Answer, Body, Question, Settled
+from supervisor.core.network.egress_wire import Answer, Body, Question, Settled
 from tests.browser.conftest import SHOWN, opened
 from tests.browser.operator_site import Site
 from tests.browser.test_hostile_text import DECEPTIVE, PAYLOADS, harmless

@@ -8,7 +8,7 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
-from supervisor.core.egress_wire import Answer, Decision, Question, Settled
+from supervisor.core.network.egress_wire import Answer, Decision, Question, Settled
 from tests.browser.conftest import PATIENCE_S, Watch, opened
 from tests.browser.operator_site import Site, fill
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.snapshot import make_copy
+from supervisor.workspace.copy.snapshot import make_copy
 from tests.browser.operator_site import Site
 from tests.browser.test_diff_cards import Desk, cards, until
 

@@ -10,8 +10,8 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
-from supervisor.core.model_calls import Api
-from supervisor.core.model_errors import budget_error
+from supervisor.core.models.model_calls import Api
+from supervisor.core.models.model_errors import budget_error
 
 WHY, REMEDY = "the budget of this session is $1.00", "ask the operator"
 

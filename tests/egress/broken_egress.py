@@ -5,30 +5,12 @@ from collections.abc import Callable
 
 sys.path.insert(0, ".")
 
-from supervisor.egress import (
-    __main__,
-    addresses,
-    admission,
-    allowances,
-    app,
-    checks,
-    client_hello,
-    connect_head,
-    ends,
-    exchange,
-    front,
-    guard,
-    http1,
-    inspector,
-    layers,
-    leaks,
-    likely,
-    meter,
-    secrets,
-    sessions,
-    tunnels,
-)
-from supervisor.egress import tls as egress_tls
+from supervisor.egress import __main__, app, early_connect, front, tunnels
+from supervisor.egress.admission import admission, allowances, secrets, sessions
+from supervisor.egress.loop import addresses, relay
+from supervisor.egress.mitm import exchange, guard, http1, inspector, layers, leaks, meter
+from supervisor.egress.mitm import tls as egress_tls
+from supervisor.egress.protocols import checks, client_hello, connect_head
 
 
 class BrokenError(Exception):
@@ -57,8 +39,8 @@ def break_part(name: str) -> None:
             cell.cell_contents for cell in original.__closure__ if cell.cell_contents is not original.__wrapped__
         )
         setattr(owner, attribute, guard.closes(refuse)(_named(attribute)))
-    elif issubclass(type(owner), type) and issubclass(owner, ends.asyncio.Protocol):
-        setattr(owner, attribute, ends._cuts(_named_callback(attribute)))  # the callback raises inside of what cuts
+    elif issubclass(type(owner), type) and issubclass(owner, relay.asyncio.Protocol):
+        setattr(owner, attribute, relay._cuts(_named_callback(attribute)))  # the callback raises inside of what cuts
     else:
         setattr(owner, attribute, _broken)
 
@@ -84,16 +66,16 @@ OWNERS = {
     "Front": front.Front,
     "Egress": app.Egress,
     "Tunnels": tunnels.Tunnels,
-    "Tunnel": ends.Tunnel,
-    "Held": ends.Held,
-    "Client": ends.Client,
-    "Relay": ends._Relay,
-    "Counted": ends._Counted,
+    "Tunnel": relay.Tunnel,
+    "Held": relay.Held,
+    "Client": relay.Client,
+    "Relay": relay._Relay,
+    "Counted": relay._Counted,
     "Allowances": allowances.Allowances,
     "Session": sessions.Session,
     "Handler": inspector.Handler,
     "HelloReader": client_hello.HelloReader,
-    "Likely": likely.Likely,
+    "Likely": early_connect.Likely,
     "Sessions": sessions.Sessions,
     "front": front,
     "connect_head": connect_head,

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from supervisor.core.egress_wire import ForbidEndpoints
+from supervisor.core.network.egress_wire import ForbidEndpoints
 from tests.egress.egress_harness import (
     PATIENCE_S,
     FakeSupervisor,

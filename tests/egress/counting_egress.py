@@ -4,14 +4,14 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from supervisor.core.egress_wire import Body, CloseListener
+from supervisor.core.network.egress_wire import Body, CloseListener
 from tests.egress.egress_harness import PATIENCE_S, FakeSupervisor
 
 _COUNT = "count"
 
 PREFACE = f"""
 import asyncio, json, os
-from supervisor.core.egress_wire import Body, CloseListener
+from supervisor.core.network.egress_wire import Body, CloseListener
 from supervisor.egress import app
 
 obey = app.Egress._on_message

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import trustme
 
-from supervisor import process, settings
-from supervisor.brokers import ca
-from supervisor.clock import RealClock
+from supervisor import settings
+from supervisor.base import process
+from supervisor.base.clock import RealClock
 from supervisor.core.budget import UNLIMITED
-from supervisor.core.egress_wire import (
+from supervisor.core.network.egress_wire import (
     MAX_MESSAGE_BYTES,
     Answer,
     CloseSession,
@@ -38,6 +38,7 @@ from supervisor.core.egress_wire import (
     decode_from_egress,
     encode,
 )
+from supervisor.network import ca
 from tests.fakes.waiting import PATIENCE_S
 
 type Decide = Callable[[Question], Answer | Awaitable[Answer] | None]

@@ -3,7 +3,7 @@
 import ssl
 from collections.abc import Iterable
 
-from supervisor.egress.client_hello import MOST_HELLO_BYTES
+from supervisor.egress.protocols.client_hello import MOST_HELLO_BYTES
 
 
 def client_hello(server_name: str | None) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.core.egress_wire import Answer, Question, Reserve
+from supervisor.core.network.egress_wire import Answer, Question, Reserve
 from tests.egress.counting_egress import until_held
 from tests.egress.egress_harness import (
     PATIENCE_S,

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from supervisor.egress import redirected
-from supervisor.egress.ends import GoneError, Held
-from supervisor.egress.names import Names
+from supervisor.egress.admission.names import Names
+from supervisor.egress.loop.relay import GoneError, Held
 from supervisor.egress.redirected import Destination, SpeechError, speech
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from supervisor.core.egress_wire import (
+from supervisor.core.network.egress_wire import (
     Abandoned,
     Answer,
     CloseConnection,
@@ -31,7 +31,7 @@ from tests.egress.hellos import (
     server_name,
     with_extensions,
 )
-from tests.egress.test_hostile import RAW
+from tests.egress.test_front_hostile import RAW
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from typing import Any
 
 from supervisor.sandbox.base import MERGED, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.workspace.overlay import Made, make_overlay
+from supervisor.workspace.copy.overlay import Made, make_overlay
 
 ATTEMPTS = """
 import ctypes, json, os, stat

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.egress import redirected
+from supervisor.egress.admission.names import Names
+from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.name_server import NameServer
-from supervisor.egress.names import Names
-from supervisor.egress.share import Share
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 

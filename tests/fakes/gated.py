@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from supervisor.approval_queue import ApprovalQueue
-from supervisor.audit import Audit
 from supervisor.core.actions import Action, Network
 from supervisor.core.approvals import Request
-from supervisor.core.redact import Redactor
+from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
-from supervisor.gate import Gate, Grant, Refused
-from supervisor.kill_switch import KillSwitch
-from supervisor.policy_files import PolicyFiles
+from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.records.audit import Audit
+from supervisor.records.kill_switch import KillSwitch
+from supervisor.records.policy_files import PolicyFiles
 from supervisor.store.engine import open_database
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages, Proposal
-from supervisor.core.policy_text import policy_from_data
+from supervisor.core.policy.policy_text import policy_from_data
 from tests.fakes.shell_scripts import insert, random_script
 
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")

@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 import zstandard
 
-from supervisor.core.model_calls import Tokens
+from supervisor.core.models.model_calls import Tokens
 from supervisor.core.money import PICOUSD
+from supervisor.ledger.spending import read_prices
 from supervisor.settings import ROOT
-from supervisor.spending import read_prices
 
 TABLE = read_prices(ROOT / "policy/prices.yaml")
 MODEL = "claude-haiku-4-5"

@@ -9,31 +9,31 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from supervisor.approval_queue import ApprovalQueue
-from supervisor.audit import Audit
-from supervisor.brokers.recorded import RecordedBroker
+from supervisor.channels.not_carried_out import RecordedBroker
 from supervisor.core.actions import Exec, FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
-from supervisor.core.conflict_card import ConflictCard
-from supervisor.core.content_types import Image
-from supervisor.core.redact import Redactor
+from supervisor.core.files.conflict_card import ConflictCard
+from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
+from supervisor.core.text.content_types import Image
 from supervisor.errors import NotFoundError, UserError
-from supervisor.gate import Gate, Refused
-from supervisor.kill_switch import KillSwitch
-from supervisor.network_log import NetworkLog
-from supervisor.policy_files import PolicyFiles
+from supervisor.gate.gate import Gate, Refused
+from supervisor.ledger.spending import Spending, read_prices
+from supervisor.network.network_log import NetworkLog
+from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.records.audit import Audit
+from supervisor.records.kill_switch import KillSwitch
+from supervisor.records.policy_files import PolicyFiles
 from supervisor.sandbox.base import Running
-from supervisor.server.auth import OperatorAuth
-from supervisor.session_manager import StartSession
+from supervisor.server.common.auth import OperatorAuth
+from supervisor.sessions.session_manager import StartSession
 from supervisor.settings import Settings, from_environment
-from supervisor.spending import Spending, read_prices
 from supervisor.store import sessions as session_store
 from supervisor.store.engine import open_database
-from supervisor.workspace.incoming import HostChanges
-from supervisor.workspace.partial import PartAnswered, Rest
-from supervisor.workspace.undo import Undo
+from supervisor.workspace.apply.partial import PartAnswered, Rest
+from supervisor.workspace.incoming.incoming import HostChanges
+from supervisor.workspace.undo.undo import Undo
 from tests.fakes.clock import FakeClock
 
 POLICY = """\

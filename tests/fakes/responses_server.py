@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from supervisor.core.model_calls import Tokens
+from supervisor.core.models.model_calls import Tokens
 from tests.fakes.model_api import bill_picousd
 from tests.fakes.quiet_http import QuietHandler, QuietServer
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from supervisor.core.actions import Action
-from supervisor.core.policy_text import policy_from_data
-from supervisor.core.rules import Verdict, evaluate
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy.rules import Verdict
 
 NOW = 1_790_000_000.0
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from supervisor.approval_queue import ApprovalQueue
 from supervisor.core.approvals import Request, is_settled
+from supervisor.records.approval_queue import ApprovalQueue
 
 # The end of a hang, never a measure: what takes milliseconds gets so long, on a machine that does ten other things.
 PATIENCE_S = 60.0

@@ -13,12 +13,12 @@ import atheris
 def main(target: str, *options: str) -> None:
     """Search until an option of libFuzzer's says stop, or something is found."""
     with atheris.instrument_imports(
-        include=["supervisor.core", "supervisor.egress.client_hello"], enable_loader_override=False
+        include=["supervisor.core", "supervisor.egress.protocols.client_hello"], enable_loader_override=False
     ):
         core = importlib.import_module("supervisor.core")
         # Judges are imported when they are first needed; that would be too late.
-        for module in pkgutil.iter_modules(core.__path__):
-            importlib.import_module(f"supervisor.core.{module.name}")
+        for module in pkgutil.walk_packages(core.__path__, "supervisor.core."):
+            importlib.import_module(module.name)
         targets = importlib.import_module("tests.fuzz.targets")
 
     def test_one_input(data: bytes) -> None:

@@ -15,19 +15,20 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from urllib.parse import unquote
 
-from supervisor.core import git_refs, packages
 from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages
-from supervisor.core.check import answer, answer_line
-from supervisor.core.exec_candidates import candidates
-from supervisor.core.globs import MAX_WILDCARDS, Glob, escape
-from supervisor.core.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
-from supervisor.core.paths import canonical, fold, is_git_name
-from supervisor.core.policy_text import entry_of, parse_policy, parse_rule, policy_from_data
-from supervisor.core.rules import Policy, Verdict, evaluate
-from supervisor.core.shell import parse
-from supervisor.core.suggest import suggest
-from supervisor.core.urls import normalise_path, split_authority, split_url
-from supervisor.egress.client_hello import RETRY_BYTES, ClientHello, HelloError, HelloReader, asks_again
+from supervisor.core.lab.check import answer, answer_line
+from supervisor.core.policy import git_refs, packages
+from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.policy_text import entry_of, parse_policy, parse_rule, policy_from_data
+from supervisor.core.policy.rules import Policy, Verdict
+from supervisor.core.policy.suggest import suggest
+from supervisor.core.shell.exec_candidates import candidates
+from supervisor.core.shell.shell import parse
+from supervisor.core.text.globs import MAX_WILDCARDS, Glob, escape
+from supervisor.core.text.hosts import as_address, canonical_host, is_shared_by_strangers, registrable_domain
+from supervisor.core.text.paths import canonical, fold, is_git_name
+from supervisor.core.text.urls import normalise_path, split_authority, split_url
+from supervisor.egress.protocols.client_hello import RETRY_BYTES, ClientHello, HelloError, HelloReader, asks_again
 from supervisor.errors import PolicyError
 from tests.fakes.naive_rules import naive_verdict
 

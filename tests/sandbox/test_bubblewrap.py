@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.base.process import children
 from supervisor.errors import SandboxError
-from supervisor.process import children
 from supervisor.sandbox import bubblewrap, seccomp
 from supervisor.sandbox.base import CA_BUNDLE, MIB, Limits, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.doctor import interpreter
+from supervisor.cli.doctor import interpreter
 from supervisor.sandbox import doctor, kernel
 from supervisor.sandbox.bubblewrap import Bubblewrap
 

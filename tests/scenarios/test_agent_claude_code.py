@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
-from supervisor.core.policy_text import parse_policy
+from supervisor.core.policy.policy_text import parse_policy
 from supervisor.core.sessions import Session
 from supervisor.settings import ROOT
 from tests.fakes.claude_code import FINAL_WORDS, claude_binary, claude_command, claude_script

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from supervisor.errors import GatehouseError
-from supervisor.workspace.private_copy import IS_OVERLAY
+from supervisor.workspace.copy.private_copy import IS_OVERLAY
 from tests.fakes.supervised import StartSupervisor
 
 POLICY = 'version: 1\nallow: ["filesystem(**)", "exec(touch *)"]\n'

@@ -9,14 +9,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.app import Supervisor
-from supervisor.audit_chain import GENESIS, line_hash
+from supervisor.app.app import Supervisor
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from supervisor.errors import StorageError
+from supervisor.records.audit_chain import GENESIS, line_hash
 from supervisor.settings import Settings
 from tests.fakes.supervised import PATIENCE_S, Supervised, settings_in, supervised
-from tests.test_audit_place import disk, fill
+from tests.records.test_audit_place import disk, fill
 
 __all__ = ["disk"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from supervisor.app.session_parts import NO_GIT_NOTICE, RECORDED_NOTICE
 from supervisor.core.actions import CATEGORIES, category_of
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
-from supervisor.surroundings import NO_GIT_NOTICE, RECORDED_NOTICE
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import StartSupervisor, Supervised, git

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core.sessions import Session
-from supervisor.egress.names import _END, _FIRST, MOST_NAMES
+from supervisor.egress.admission.names import _END, _FIRST, MOST_NAMES
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.site import HELLO, Site
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised

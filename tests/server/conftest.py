@@ -11,12 +11,12 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from supervisor.server import pages
 from supervisor.server.app import build_agent_app, build_operator_app
-from supervisor.server.auth import OperatorAuth
-from supervisor.server.door import CSRF_HEADER
-from supervisor.server.listening import listen
-from supervisor.server.serve import Serving, serve_agent, serve_operator
+from supervisor.server.common.auth import OperatorAuth
+from supervisor.server.common.listening import listen
+from supervisor.server.common.request_guard import CSRF_HEADER
+from supervisor.server.common.serve import Serving, serve_agent, serve_operator
+from supervisor.server.operator.pages import pages
 from tests.fakes.parts import PORT, FakeParts
 
 ORIGIN = f"http://127.0.0.1:{PORT}"

@@ -10,7 +10,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine
 
-from supervisor.core.model_calls import Tokens
+from supervisor.core.models.model_calls import Tokens
 from supervisor.settings import ROOT
 from supervisor.store import spending
 from supervisor.store.engine import open_database

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.approval_queue import ApprovalQueue
-from supervisor.audit import Audit
-from supervisor.clock import RealClock
+from supervisor.base.clock import RealClock
 from supervisor.core.approvals import Request, status
-from supervisor.core.redact import Redactor
+from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
-from supervisor.gate import Gate
-from supervisor.kill_switch import KillSwitch
-from supervisor.policy_files import PolicyFiles
+from supervisor.gate.gate import Gate
+from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.records.audit import Audit
+from supervisor.records.kill_switch import KillSwitch
+from supervisor.records.policy_files import PolicyFiles
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
-from supervisor.workspace.overlay import make_overlay
-from supervisor.workspace.snapshot import CopyReport, make_copy
+from supervisor.workspace.copy.overlay import make_overlay
+from supervisor.workspace.copy.snapshot import CopyReport, make_copy
 from tests.fakes.nobody import as_nobody
 from tests.fakes.waiting import settled
 

@@ -15,12 +15,12 @@ import msgspec
 
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
-from supervisor.core.changes import name_of, names_of
-from supervisor.core.swaps import single_changes
-from supervisor.core.undoing import ANY_MODE, Held
-from supervisor.gate import Gate
-from supervisor.workspace.journal import Intent, decode_name
-from supervisor.workspace.sides import Sides
+from supervisor.core.files.changes import name_of, names_of
+from supervisor.core.files.swaps import single_changes
+from supervisor.core.files.undoing import ANY_MODE, Held
+from supervisor.gate.gate import Gate
+from supervisor.workspace.trees.journal import Intent, decode_name
+from supervisor.workspace.trees.trees import Sides
 from tests.workspace.model_tree import Change, Entry, Tree, changed, difference, leftovers, read_tree
 
 RULED = "free/"

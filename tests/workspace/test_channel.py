@@ -345,7 +345,7 @@ async def test_a_burst_of_files_arrives_whole(desk: Desk) -> None:
 
 
 async def test_too_many_cards_wait_for_room_and_are_not_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("supervisor.approval_queue.MOST_CHANGES_PER_SESSION", 5)
+    monkeypatch.setattr("supervisor.records.approval_queue.MOST_CHANGES_PER_SESSION", 5)
     async with desk.running():
         for number in range(12):
             (desk.copy / f"src/{number}.txt").write_text(f"{number}\n")

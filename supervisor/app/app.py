@@ -1,0 +1,500 @@
+"""The composition root: builds every part from settings, and starts and stops them in order.
+
+    start   data folder locked -> database, audit -> policy -> gate -> egress -> operator's door -> sessions that a crash left
+    stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits, audit, lock
+
+Nothing is global: two supervisors on two data folders can run in one process.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from supervisor.app import saved_files
+from supervisor.app.session_parts import Surroundings
+from supervisor.base import whole_files
+from supervisor.base.clock import Clock, RealClock
+from supervisor.channels.exec import ExecBroker
+from supervisor.channels.not_carried_out import RecordedBroker
+from supervisor.channels.proposals import ProposalBroker
+from supervisor.core.actions import Exec, FileChange
+from supervisor.core.approvals import Request
+from supervisor.core.budget import parse_budget
+from supervisor.core.network.credentials import check_secret
+from supervisor.core.secrets.redact import Redactor
+from supervisor.core.text.hosts import EVERY, canonical_host
+from supervisor.errors import GatehouseError, SandboxError, StorageError, UserError
+from supervisor.gate import audit_lines
+from supervisor.gate.gate import Gate
+from supervisor.ledger.spending import Spending, read_prices
+from supervisor.network.ca import ensure_ca, system_bundle, write_bundle, write_java_store
+from supervisor.network.network import NetworkBroker
+from supervisor.network.network_log import NetworkLog
+from supervisor.records import audit_watch
+from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.records.audit import Audit
+from supervisor.records.audit_heads import Heads
+from supervisor.records.kill_switch import KillSwitch
+from supervisor.records.policy_files import PolicyFiles
+from supervisor.sandbox.base import Sandbox, Spec
+from supervisor.sandbox.bubblewrap import Bubblewrap
+from supervisor.server.app import build_agent_app, build_operator_app
+from supervisor.server.common.auth import OperatorAuth
+from supervisor.server.common.listening import listen
+from supervisor.server.common.serve import serve_agent, serve_operator
+from supervisor.server.operator.pages import pages
+from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.session_manager import SessionManager, StartSession
+from supervisor.settings import ROOT, Settings
+from supervisor.store.engine import open_database
+from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.undo.undo import MARK, Undo
+
+log = structlog.get_logger("app")
+HITS_EVERY_S = 2.0
+STOPPED = "Gatehouse was stopped"
+# An `@` before the path, also without a scheme, or with one slash too few, which some programs mend.
+_WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """`data/supervisor.json`: where the running supervisor of this data folder answers."""
+
+    pid: int
+    port: int
+
+
+class Parts:
+    """Every part of one supervisor. `names` stands in for DNS (tests)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        sandbox: Sandbox | None = None,
+        names: dict[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or RealClock()
+        self.redactor = Redactor([settings.anthropic_api_key])
+        _make_private(settings.data_dir)
+        _make_private(settings.sessions_dir)
+        _check_room(settings.data_dir)
+        self._lock = _lock(settings.data_dir / "lock")
+        self.engine = open_database(settings.database)
+        self.audit = Audit(settings.audit_log, self.clock, self.redactor, Heads(settings.audit_log, self.engine))
+        self.kill_switch = KillSwitch(settings.data_dir / "stopped")
+        self.policies = PolicyFiles(settings.policy_file, settings.saved_rules_file, self.clock)
+        self.queue = ApprovalQueue(self.engine)
+        self.gate = Gate(
+            policies=self.policies,
+            queue=self.queue,
+            audit=self.audit,
+            kill_switch=self.kill_switch,
+            clock=self.clock,
+            redactor=self.redactor,
+            own_files=(*settings.files_it_is_told_by, ROOT / "supervisor", ROOT / "web", Path(sys.prefix)),
+        )
+        parse_budget(settings.max_cost, "MAX_COST")
+        self.spending = Spending(
+            self.engine,
+            self.audit,
+            self.clock,
+            read_prices(settings.prices_file),
+            per_day=parse_budget(settings.max_cost_per_day, "MAX_COST_PER_DAY"),
+            total=parse_budget(settings.max_cost_total, "MAX_COST_TOTAL"),
+        )
+        self.sandbox: Sandbox = sandbox or Bubblewrap(settings.data_dir / "sandbox")
+        authority = settings.data_dir / "ca"
+        certificate = ensure_ca(authority, self.clock)
+        extra = [settings.upstream_ca] if settings.upstream_ca else []
+        # A connection that nothing looks into shows the origin's own certificate: what egress trusts, the sandbox must.
+        inside = write_bundle(settings.data_dir / "ca-bundle.pem", system_bundle(), certificate, *extra)
+        upstream = write_bundle(settings.data_dir / "upstream-ca.pem", system_bundle(), *extra)
+        self.network_log = NetworkLog(self.clock, self.redactor)
+        self.network = NetworkBroker(
+            self.gate,
+            self.network_log,
+            ca_directory=authority,
+            ca_certificate=certificate,
+            upstream_ca_bundle=upstream,
+            hold_s=settings.hold_s,
+            spending=self.spending,
+            ask_at_limit=settings.ask_at_limit,
+            model_hosts=_model_hosts(settings),
+            names=names,
+        )
+        self.tasks: asyncio.TaskGroup | None = None
+        self.named_secrets = NamedSecrets()
+        self.surroundings = Surroundings(
+            named_secrets=self.named_secrets,
+            settings=settings,
+            gate=self.gate,
+            queue=self.queue,
+            network=self.network,
+            spending=self.spending,
+            ca_bundle=inside,
+            java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
+            serve_agent=self._serve_agent,
+        )
+        self.files = saved_files.watched(
+            settings,
+            self.gate.rulings.policy_sets,
+            self.spending,
+            self.named_secrets,
+            self.load_secrets,
+            self.surroundings,
+        )
+        self.sessions = SessionManager(
+            engine=self.engine,
+            audit=self.audit,
+            clock=self.clock,
+            sandbox=self.sandbox,
+            surroundings=self.surroundings,
+            folder=settings.sessions_dir,
+            max_uptime_s=settings.max_uptime_s,
+        )
+        self.sessions.on_change(lambda session: self.network.keep_bodies(session.id, is_on=session.keep_bodies))
+        self._register_brokers()
+
+    def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
+        """The workspace channel of a session that hasn't ended."""
+        return self.surroundings.channel(session_id)
+
+    def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]:
+        """What a session applied, running or ended, to be looked at and taken back."""
+        return self.surroundings.undoing(self.sessions.get(session_id))
+
+    async def end_cut_undos(self) -> None:
+        """At start-up: finish or roll back the undos that a crash cut short, of whatever session."""
+        for mark in self.settings.sessions_dir.glob(f"*/{MARK}"):
+            try:
+                async with self.undoing(mark.parent.name):
+                    pass
+            except GatehouseError as error:
+                log.error("an undo was cut short and can't be ended", session=mark.parent.name, error=str(error))
+
+    async def load_secrets(self) -> None:
+        """Read the named secrets; `UserError` where one can't be, or where the key of the review agent's model is none."""
+        if self.settings.anthropic_api_key:
+            check_secret("ANTHROPIC_API_KEY", self.settings.anthropic_api_key)
+        await self.named_secrets.load(self.settings.bindings_file, self.settings.secrets_dir, self.redactor)
+
+    @property
+    def files_banner(self) -> str | None:
+        """What is wrong with prices and credentials; policies have a banner of their own."""
+        return self.files.banner
+
+    def close(self) -> None:
+        """Give back what `__init__` took."""
+        with contextlib.suppress(StorageError):
+            self.gate.write_hits()
+        self.audit.close()
+        self.engine.dispose()
+        os.close(self._lock)
+
+    def drop_ended_rules(self) -> None:
+        """Take saved rules away whose time or session is over, and put that on record."""
+        is_open = self.gate.rulings.is_open
+        for policies in self.gate.rulings.policy_sets.all():
+            for rule in policies.drop_ended(lambda session_id: not is_open(session_id)):
+                self.audit.record("rule_ended", **audit_lines.rule_ended(rule))
+
+    def _register_brokers(self) -> None:
+        def tool_spec(session_id: str, action: Exec) -> Spec:
+            return self.surroundings.tool_spec(self.sessions.get(session_id), action)
+
+        run = ExecBroker(self.gate, self.sandbox, tool_spec, self.surroundings.lend_proxy, self._with_scripts)
+        RecordedBroker(self.gate).register()
+        self.surroundings.exec_broker = run
+        self.gate.handlers.on_ready("exec", "agent_api", run.carry_out)
+        self.gate.handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
+        self.gate.handlers.on_ready("filesystem", "agent_api", self._apply_change)
+        self.gate.handlers.on_ready("filesystem", "workspace", self._apply_change)
+        self.gate.handlers.on_ready_together("filesystem", "workspace", self._apply_changes)
+
+    async def _with_scripts(self, session_id: str, action: Exec) -> Exec:
+        channel = self.workspace_of(session_id)
+        return action if channel is None else await channel.with_scripts(action)
+
+    async def _apply_change(self, request: Request) -> None:
+        channel = self.workspace_of(request.session_id)
+        if channel is not None:
+            await channel.carry_out(request)
+
+    async def _apply_changes(self, requests: Sequence[Request]) -> None:
+        channel = self.workspace_of(requests[0].session_id)
+        if channel is not None:
+            await channel.carry_out_all(requests)
+
+    async def _serve_agent(self, session_id: str, listener: socket.socket) -> Callable[[], Awaitable[None]]:
+        assert self.tasks is not None
+        door = serve_agent(build_agent_app(self, session_id), listener)
+        self.tasks.create_task(door.run(), name=f"agent-door-{session_id}")
+        await door.started.wait()
+        return door.stop
+
+
+class Supervisor:
+    """One running supervisor: `async with Supervisor(settings) as supervisor` starts it, and leaving stops it in order."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        sandbox: Sandbox | None = None,
+        names: dict[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.parts = Parts(settings, clock=clock, sandbox=sandbox, names=names)
+        self.findings: list[str] = []
+        self._tasks = asyncio.TaskGroup()
+        self._stop = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """Where the operator's page is."""
+        return self._door.port
+
+    def login_url(self) -> str:
+        """A URL that signs one browser in, once."""
+        return self.auth.login_url()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Begin the orderly end; for signal handlers."""
+        self._stop.set()
+
+    async def wait_for_stop(self) -> None:
+        """Return when somebody asked for the end."""
+        await self._stop.wait()
+
+    async def __aenter__(self) -> "Supervisor":
+        parts = self.parts
+        try:
+            await parts.load_secrets()
+            await self._tasks.__aenter__()
+            parts.gate.handlers.run_in(self._tasks)
+            parts.sessions.run_in(self._tasks)
+            parts.tasks = self._tasks
+            listener = listen(parts.settings.port)
+            self.auth = OperatorAuth(port=listener.getsockname()[1], clock=parts.clock)
+            self._app = build_operator_app(parts, self.auth, pages.handlers(), error_page=pages.error_page)
+            self._door = serve_operator(self._app, listener)
+            self._tasks.create_task(self._door.run(), name="operator-door")
+            await self._door.started.wait()
+            own = (("127.0.0.1", self.port), ("::1", self.port))
+            parts.network.forbid(own)
+            parts.gate.rulings.forbid_endpoints(frozenset(own))
+            await parts.network.start(self._tasks)
+            self._write_contact()
+            with contextlib.suppress(StorageError):  # a page that says so helps more than no page
+                parts.audit.record(
+                    "supervisor_started", pid=os.getpid(), port=self._door.port, **parts.policies.on_record()
+                )
+            self._report_unknown_effects()
+            if lost := parts.spending.lose_all():
+                self.findings.append(
+                    f"{lost} model calls were under way when the supervisor died; they count as reserved"
+                )
+            self.findings += parts.sessions.take_up_sessions()
+            await parts.end_cut_undos()
+            parts.gate.offer_ready()
+            parts.drop_ended_rules()
+            self._rejudge("the rules as they were at the start")  # one that was saved just before a crash
+            parts.policies.on_change = lambda is_saved: self._policy_changed(parts.policies, is_saved)
+            parts.gate.rulings.policy_sets.on_change = self._policy_changed
+            # What an open stream or tunnel carries is never asked about again.
+            parts.kill_switch.on_stop = parts.network.end_connections
+            self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
+            self._watching = (
+                self._tasks.create_task(
+                    audit_watch.watch(parts.audit, self._app.state["live"].status_changed), name="audit-watch"
+                ),
+                self._tasks.create_task(parts.files.run(self._file_read), name="file-watch"),
+            )
+        except BaseException:
+            parts.close()
+            raise
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        parts = self.parts
+        try:
+            await parts.sessions.stop_all(STOPPED)
+            await self._door.stop(STOPPED)
+            await parts.network.stop()
+            await parts.sandbox.close()
+            self._background.cancel()
+            for watching in self._watching:
+                watching.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            self._app.state["refused_attempts"].tell(is_end=True)
+            with contextlib.suppress(StorageError):
+                parts.audit.record("supervisor_stopped")
+        finally:
+            (parts.settings.data_dir / "supervisor.json").unlink(missing_ok=True)
+            parts.close()
+
+    async def _keep_house(self) -> None:
+        was_stopped = False
+        while True:
+            await asyncio.sleep(HITS_EVERY_S)
+            stopped = self.parts.kill_switch.reason() is not None
+            if stopped and not was_stopped:  # by hand, perhaps
+                self.parts.network.end_connections()
+            was_stopped = stopped
+            try:
+                self.parts.drop_ended_rules()
+                self.parts.network.reconsider()  # a rule may have run out
+                self._app.state["refused_attempts"].tell()
+                self.parts.gate.write_hits()
+            except Exception as error:  # a full disk, mostly: it must not end the supervisor
+                log.error("housekeeping failed", error=str(error))
+
+    def _policy_changed(self, policies: PolicyFiles, is_saved: bool) -> None:
+        with contextlib.suppress(StorageError):
+            if policies.banner:
+                self.parts.audit.record("policy_rejected", why=policies.banner, policy=str(policies.file))
+            else:
+                self.parts.audit.record("policy_loaded", **policies.on_record())
+        self._app.state["live"].policy_changed()
+        self.parts.surroundings.reconsider()
+        self.parts.network.rules_changed()
+        if not is_saved:
+            self._rejudge("a change of the policy file")
+
+    def _file_read(self, kind: str, error: str | None) -> None:
+        if kind != "policies":  # which say so themselves
+            with contextlib.suppress(StorageError):
+                self.parts.audit.record("file_rejected" if error else "file_loaded", kind=kind, why=error)
+        self._app.state["live"].status_changed()
+
+    def _rejudge(self, by: str) -> None:
+        """Let the rules as they are answer what waits, in turns."""
+
+        async def rejudge() -> None:
+            await self.parts.gate.rejudge_pending(by)
+
+        self.parts.gate.handlers.run(rejudge(), "rejudge")
+
+    def _report_unknown_effects(self) -> None:
+        """Effects that were begun when the supervisor died. Changes of files are finished by their channel, which can tell."""
+        for request in self.parts.queue.unsettled():
+            if request.origin != "egress" and not isinstance(request.action, FileChange):
+                outcome = {
+                    "ok": False,
+                    "error": "the supervisor died while this was carried out; it may or may not have happened",
+                }
+                self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
+                self.parts.audit.record("effect_unknown", request=request.id, session=request.session_id)
+                self.findings.append(
+                    f"request {request.id} was being carried out when the supervisor died; it may or may not have happened"
+                )
+
+    def _write_contact(self) -> None:
+        folder = self.parts.settings.data_dir
+        whole_files.replace(folder / "operator.token", self.auth.cli_token.encode())
+        whole_files.replace(folder / "supervisor.json", msgspec.json.encode(Contact(os.getpid(), self._door.port)))
+
+
+async def run_session(supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]) -> int:
+    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where MAX_UPTIME or a person ended it."""
+    sessions = supervisor.parts.sessions
+    session = await sessions.start(wanted)
+    started(session.id)
+
+    async def stop_with_supervisor() -> None:
+        await supervisor.wait_for_stop()
+        await sessions.stop(session.id, reason=STOPPED, by="operator")
+
+    async with asyncio.TaskGroup() as tasks:
+        stopping = tasks.create_task(stop_with_supervisor())
+        final = await sessions.wait_ended(session.id)
+        stopping.cancel()
+    if final.started_at is None and not supervisor.stopping:
+        raise SandboxError(final.end_reason)
+    return final.exit_code or 0 if final.agent_exited_at is not None else 0
+
+
+def handle_signals(supervisor: Supervisor) -> None:
+    """SIGTERM and SIGINT end the supervisor in order."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, supervisor.request_stop)
+
+
+def _model_hosts(settings: Settings) -> tuple[str, ...]:
+    """The host of another address of the Messages API, without its port, and those that are named."""
+    host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
+    named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
+    return (*([host] if host else []), *named)
+
+
+def _host_of_base(url: str) -> str | None:
+    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an error show it."""
+    if _WITH_USER.match(url):
+        raise UserError(
+            "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
+            "leave them out, and give the key as ANTHROPIC_API_KEY",
+        )
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
+
+
+def _model_host(text: str) -> str:
+    try:
+        name = text.removeprefix(EVERY)
+        return canonical_host(name) if name == text else EVERY + canonical_host(name)
+    except ValueError:
+        raise UserError(
+            f"GATEHOUSE_MODEL_HOSTS: `{text}` is no host", "write names without port and path, with commas between"
+        ) from None
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"another Gatehouse uses {path.parent}", "stop it, or give another folder with --data-dir"
+        ) from error
+    return descriptor
+
+
+def _check_room(folder: Path) -> None:
+    """Say so where the disk is full: what fails first then tells it in other words."""
+    facts = os.statvfs(folder)
+    if (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0:
+        raise StorageError(f"the disk of the data folder {folder} is full", "free some room, then start again")
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UserError(
+            f"the data folder {folder} can't be made: {error.strerror}", "give another one with --data-dir"
+        ) from error

@@ -1,0 +1,357 @@
+"""What stands around one session: its channels, its doors, the sockets that are lent. Part of the composition root, beside `app`.
+
+`session_manager` says when; this says with which parts. It decides nothing about actions: that is the gate's.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from supervisor import settings as environment
+from supervisor.channels.exec import ExecBroker
+from supervisor.core.actions import Exec, category_of
+from supervisor.core.approvals import Request, is_settled
+from supervisor.core.budget import format_budget, parse_budget
+from supervisor.core.network.egress_wire import Credential, Listener
+from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
+from supervisor.core.sessions import Session
+from supervisor.core.text.duration import format_duration
+from supervisor.errors import NotFoundError, PolicyError, UserError
+from supervisor.gate.gate import Gate
+from supervisor.ledger.spending import Spending
+from supervisor.network.network import NetworkBroker
+from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
+from supervisor.sandbox.programs import find_program
+from supervisor.sessions import workspace_git
+from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.session_sandboxes import (
+    AGENT_PORT,
+    DEFAULT_MODEL,
+    PROXY_PORT,
+    Caller,
+    SessionSandboxes,
+    Within,
+)
+from supervisor.sessions.start_session import StartSession
+from supervisor.settings import ROOT, TAKEN_OVER, Settings
+from supervisor.workspace.channel import WorkspaceChannel
+from supervisor.workspace.copy.private_copy import make_private_copy
+from supervisor.workspace.undo.undo import Undo, reopened
+
+# What serves programs that know no proxy, where the session's network is transparent.
+_FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
+DEFAULT_DATA = ROOT / "data"
+RECORDED_NOTICE = "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the code; it asks for one action of each kind"
+MODEL_RULE_WHY = "the model of this session's review"
+NO_GIT_NOTICE = "the workspace is no git repository: the review has no diff, and git features are off"
+
+type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
+
+
+class SessionParts:
+    """The parts of one session that end with it."""
+
+    def __init__(self, channel: WorkspaceChannel, caller: Caller) -> None:
+        self.channel = channel
+        self.caller = caller
+        self.stop_door: Callable[[], Awaitable[None]] | None = None
+        self.listeners: tuple[socket.socket, ...] = ()
+
+
+class Surroundings:
+    """Implements `session_manager.Surroundings`. `serve_agent` serves the agent's door on a socket, and gives what stops it."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        gate: Gate,
+        queue: ApprovalQueue,
+        network: NetworkBroker,
+        spending: Spending,
+        named_secrets: NamedSecrets,
+        ca_bundle: Path,
+        java_store: Path,
+        serve_agent: ServeAgent,
+    ) -> None:
+        self._settings = settings
+        self._gate = gate
+        self._queue = queue
+        self._network = network
+        self._spending = spending
+        self._named_secrets = named_secrets
+        self._serve_agent = serve_agent
+        self._parts: dict[str, SessionParts] = {}
+        self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # The default one too, where another is used: it may hold another supervisor's token and the key of its authority.
+        self._data_folders = tuple(dict.fromkeys((settings.data_dir, DEFAULT_DATA)))
+        self._sandboxes = SessionSandboxes(settings, named_secrets, ca_bundle, java_store, self._data_folders)
+        self.exec_broker: ExecBroker | None = None
+
+    def channel(self, session_id: str) -> WorkspaceChannel | None:
+        """The workspace channel of a session that hasn't ended."""
+        parts = self._parts.get(session_id)
+        return parts.channel if parts else None
+
+    @contextlib.asynccontextmanager
+    async def undoing(self, session: Session) -> AsyncIterator[Undo]:
+        """Look at what a session applied, running or ended, and take it back; one at a time for each session.
+
+        `NotFoundError` where nothing of it is left to work with.
+        """
+        async with self._undo_turns[session.id]:
+            channel = self.channel(session.id)
+            if channel is None and session.ended_at is None:
+                raise NotFoundError(
+                    "the session was not taken up", "run `gatehouse up`, which does that, and try again"
+                )
+            folder = self._settings.sessions_dir / session.id
+            workspace = Path(session.workspace)
+            opened = (
+                channel.undoing()
+                if channel is not None
+                else reopened(session.id, workspace, folder, self._gate, self._data_folders)
+            )
+            async with opened as undo:
+                yield undo
+
+    def reconsider(self) -> None:
+        """The rules changed: what they had denied before is asked again."""
+        for parts in self._parts.values():
+            parts.channel.reconsider()
+
+    # -- session_manager.Surroundings -------------------------------------------------------------------------------------
+
+    async def plan(self, wanted: StartSession) -> dict[str, Any]:
+        """The facts of a session that its kind brings; `UserError` where it can't be started so."""
+        self._check_expected(wanted)
+        caller = _caller(wanted)
+        limits = parse_budget(self._settings.max_cost if wanted.budget is None else wanted.budget, "the budget")
+        common = {
+            **self._gate.rulings.policy_sets.wanted(wanted.policy),
+            "limits": wanted.limits,
+            "remotes": await workspace_git.remotes(wanted.workspace),
+            "budget": format_budget(limits),
+            "network": wanted.network or self._settings.network_mode,
+            "keep_bodies": self._settings.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies,
+        }
+        if wanted.kind == "agent":
+            if not wanted.command:
+                raise UserError("no command to supervise", "give one: gatehouse run --workspace DIR -- COMMAND")
+            find_program(wanted.command[0], caller.search_path, Path.home())
+            return common
+        notices = []
+        base = await workspace_git.checked_base(wanted.workspace, wanted.base)
+        if base is None:
+            notices.append(NO_GIT_NOTICE)
+        recorded = not self._settings.anthropic_api_key
+        if recorded:
+            notices.append(RECORDED_NOTICE)
+        return {
+            **common,
+            "command": ("gatehouse-review", "--base", base or "none"),
+            "base": base,
+            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "policy_text": "" if recorded else _model_policy(self._sandboxes.model_url),
+            "notices": tuple(notices),
+        }
+
+    def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
+        """The agent's sandbox."""
+        return self._sandboxes.of_agent(session, token, self._within(session), self._caller(session), tty=tty)
+
+    def tool_spec(self, session: Session, action: Exec) -> Spec:
+        """The sandbox of one command."""
+        return self._sandboxes.of_tool(session, action, self._within(session), self._caller(session))
+
+    def policy_on_record(self, session: Session) -> dict[str, Any]:
+        """Path and hash of the files that judge it."""
+        return self._gate.rulings.policy_sets.of(session).on_record()
+
+    def open(self, session: Session, wanted: StartSession | None = None) -> None:
+        """Judge its actions, and be ready to apply its changes."""
+        self._gate.rulings.open_session(session)
+        self._spending.open_session(session)
+        self._parts[session.id] = SessionParts(
+            WorkspaceChannel(
+                session_id=session.id,
+                workspace=Path(session.workspace),
+                folder=self._settings.sessions_dir / session.id,
+                gate=self._gate,
+                protected=self._data_folders,
+            ),
+            _caller(wanted),
+        )
+
+    async def copy_workspace(
+        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
+    ) -> tuple[str, ...]:
+        """Make the private copy; what the person should know of it."""
+        include_ignored = wanted.include_ignored
+        made = await make_private_copy(
+            Path(session.workspace),
+            self._settings.sessions_dir / session.id,
+            wanted.copy or self._settings.copy_mode,
+            exclude=self._data_folders,
+            include_ignored=self._settings.include_ignored if include_ignored is None else include_ignored,
+            on_progress=on_progress,
+        )
+        if made.mount is not None:
+            self._parts[session.id].channel.take_mount(made.mount)
+        return made.notes
+
+    async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
+        """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
+        parts = self._parts[session.id]
+        parts.listeners = tuple(listeners.values())
+        await parts.channel.start()
+        await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
+        self._network.keep_bodies(session.id, is_on=session.keep_bodies)
+        for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
+            if port in listeners:
+                await self._network.open_session(session.id, listeners[port], kind=kind)
+        parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
+
+    async def lend_proxy(
+        self, session_id: str, listeners: Mapping[int, socket.socket]
+    ) -> Callable[[], Awaitable[None]]:
+        """Serve the sockets of a tool sandbox as its session's, until what is given back is called."""
+        lent: list[socket.socket] = []
+
+        async def take_back() -> None:
+            for ours in lent:
+                await self._network.close_listener(session_id, ours)
+                ours.close()
+
+        try:
+            for port, listener in listeners.items():
+                ours = listener.dup()  # the sandbox closes its own before we can name it to egress again
+                lent.append(ours)
+                await self._network.open_session(session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy"))
+        except BaseException:
+            await take_back()
+            raise
+        return take_back
+
+    async def final_pass(self, session: Session, why: str) -> None:
+        """Compare the whole copy with the host; nothing where no copy was made."""
+        if self.exec_broker is not None:
+            await self.exec_broker.until_stopped(session.id)
+        if (self._settings.sessions_dir / session.id / "merged").is_dir():
+            await self._parts[session.id].channel.final_pass(why)
+
+    def waits_for_person(self, session_id: str) -> bool:
+        """Whether a change of a file waits for an answer, or an approved one for being applied."""
+        return any(_is_change(request) for request in self._open_requests(session_id))
+
+    async def until_something_is_answered(self, session_id: str) -> None:
+        """Return when any request of the session changed; after a second in any case, so that no lost event can hang a session."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._queue.next_change_in_session(session_id)
+
+    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
+        """Deny what waits, and end the commands that run; with `keep_changes`, changes of files go on waiting."""
+        if self.exec_broker is not None:
+            self.exec_broker.stop_session(session_id)
+        self._gate.close_requests(session_id, why, keep=_is_change if keep_changes else lambda request: False)
+
+    async def detach(self, session: Session) -> None:
+        """Close the doors, stop watching, and judge nothing of it any more."""
+        self._gate.rulings.close_session(session.id)
+        self._spending.close_session(session.id)
+        async with self._undo_turns[session.id]:
+            await self._detach(session)
+
+    async def _detach(self, session: Session) -> None:
+        parts = self._parts.pop(session.id, None)
+        await self._network.close_session(session.id)
+        if self.exec_broker is not None:
+            self.exec_broker.forget_session(session.id)
+        if parts is not None:
+            if parts.stop_door is not None:
+                await parts.stop_door()
+            await parts.channel.stop()
+            for listener in parts.listeners:
+                listener.close()
+
+    def credentials_changed(self) -> None:
+        """Tell egress for every session. A running sandbox keeps its variables: it has no placeholder of a new name."""
+        for session_id in self._parts:
+            self._network.put_credentials(session_id, self._credentials)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _credentials(self) -> tuple[Credential, ...]:
+        return (*self._sandboxes.model_credentials(), *self._named_secrets.credentials)
+
+    def _open_requests(self, session_id: str) -> list[Request]:
+        return [request for request in self._queue.of_session(session_id) if not is_settled(request)]
+
+    def _check_expected(self, wanted: StartSession) -> None:
+        """`UserError` where a person gave a setting that this supervisor has another of, for all its sessions."""
+        limit_s = max(self._settings.hold_s, LONGEST_HOLD_S)
+        if (wanted.limits.hold_s or 0) > limit_s:
+            longest = format_duration(limit_s)
+            raise UserError(
+                f"the Gatehouse that runs holds nothing longer than {longest}", "say less in GATEHOUSE_HOLD"
+            )
+        ours = self._settings.for_all_sessions()
+        others = sorted(name for name, value in wanted.expects.items() if ours.get(name) != value)
+        if others:
+            raise UserError(
+                f"the Gatehouse that runs has another {', '.join(others)}, for all its sessions",
+                "leave that out, or stop it first",
+            )
+        if unknown := (wanted.environment or {}).keys() - set(TAKEN_OVER):
+            raise UserError(
+                f"`{min(unknown)}` is not taken over into a sandbox", f"those that are: {', '.join(TAKEN_OVER)}"
+            )
+
+    def _review_model(self, wanted: StartSession) -> str:
+        return self._settings.review_model if wanted.review_model is None else wanted.review_model
+
+    def _caller(self, session: Session) -> Caller:
+        parts = self._parts.get(session.id)
+        return parts.caller if parts is not None else _caller(None)
+
+    def _within(self, session: Session) -> Within:
+        parts = self._parts.get(session.id)
+        return parts.channel.within if parts is not None else None
+
+
+def _caller(wanted: StartSession | None) -> Caller:
+    """The shell that a session is started in; where nobody says, this supervisor's."""
+    path = None if wanted is None else wanted.search_path
+    variables = None if wanted is None else wanted.environment
+    return Caller(
+        environment.search_path() if path is None else path,
+        environment.of_the_caller() if variables is None else variables,
+    )
+
+
+def _is_change(request: Request) -> bool:
+    return category_of(request.action) == "filesystem"
+
+
+def _model_policy(url: str) -> str:
+    """The session's own rules: its agent may reach its model. Everything else stays as the policy says."""
+    calls = f"POST {url.rstrip('/')}/v1/messages"
+    data = {
+        "version": 1,
+        "allow": [{"rule": f"network({call})", "why": MODEL_RULE_WHY} for call in (calls, f"{calls}/count_tokens")],
+    }
+    text = msgspec.json.encode(data).decode()  # JSON is YAML
+    try:
+        parse_policy(text, "ANTHROPIC_BASE_URL")
+    except PolicyError as error:
+        raise UserError(f"ANTHROPIC_BASE_URL `{url}` can't be used: {error.message}", "give `https://host`") from error
+    return text

@@ -1,0 +1,258 @@
+"""What is done with cards, as verbs: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for many files at once.
+
+A change within a file is named by the number that `show` prints. It is separate from `cli` because it reads cards; `terminal`
+has what is one line. What is printed was written by an agent: each line of it goes through `visible` or `folding`. `show` prints
+all of a request; one that lists fold is approved with the word that `show` ends in, which names what was read.
+"""
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from supervisor.base.clock import RealClock
+from supervisor.cli.terminal import (
+    approval_lines,
+    change_lines,
+    changes_answered_line,
+    has_folds,
+    is_under_way,
+    outcome_line,
+    rule_preview_lines,
+    whole,
+)
+from supervisor.core.text.display import visible
+from supervisor.core.text.folding import line
+from supervisor.errors import UserError
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Client
+
+# What is answered is mostly carried out at once; a command may take longer than anybody waits for.
+PATIENCE_S = 30.0
+LOOK_EVERY_S = 0.2
+ENDED = "Gatehouse has ended since: `gatehouse audit` says what came of it"
+_MARKS = {"added": "+", "removed": "-", "context": " ", "note": ""}
+_SAID = {
+    "secret": "adds something that looks like a secret",
+    "hidden": "has characters that don't show",
+    "long": "has very long lines",
+    "blank": "has runs of blanks, with what follows far off",
+}
+# Of a request's fingerprint: what a person copies from `show` to `approve`.
+_SEEN_CHARS = 12
+
+
+def show(client: "Client", request_id: str) -> int:
+    """Print a request whole, with what became of it. 2 where that failed."""
+    seen = client.get(f"/api/requests/{request_id}")
+    print(request_text(seen))
+    return 2 if seen["request"]["failure"] else 0
+
+
+def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:
+    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed files of a session.
+
+    What is answered is printed first, and its fingerprint goes with the answer: what changed in between isn't answered. 2 where
+    what was approved failed.
+    """
+    if options.changes:
+        return answer_changes(client, any_id, options, verb)
+    if options.below:
+        raise UserError("--below is about changed files", "say --changes, and a session's id")
+    path, effect = f"/api/requests/{any_id}", "allow" if verb == "approve" else "deny"
+    rule = options.rule
+    if rule is None and (options.always or options.lasts):
+        candidates = client.get(f"{path}/suggestions", effect=effect)
+        if not candidates:
+            raise UserError(
+                "no rule can be made of this request", "answer it once, or write the rule with `gatehouse rules add`"
+            )
+        rule = candidates[0]["rule"]
+    seen = client.get(path)
+    if verb == "approve":
+        _must_be_seen(seen["request"], options.seen)
+    print(request_text(seen, with_ways=False))
+    lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
+    done = client.post(f"{path}/{verb}", reason=options.reason, always=rule, lasts=lasts, fingerprint=mark)
+    if rule is not None:
+        span = "" if lasts == "always" else " for this session" if lasts == "session" else f" for {lasts}"
+        also = f"{done['also_count']} other waiting requests answered by it"
+        print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
+    return _told(client, done["request"])
+
+
+def _told(client: "Client", request: dict[str, Any]) -> int:
+    """Print what becomes of a request that was answered, once that is known, or after a while; the exit code."""
+    clock = RealClock()
+    until = clock.monotonic() + PATIENCE_S
+    while is_under_way(request) and clock.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+        try:
+            request = client.get(f"/api/requests/{request['id']}")["request"]
+        except UserError:  # the last answer may end a `run`, and its supervisor with it
+            print(f"{outcome_line(request)} ({ENDED})")
+            return 0
+    later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
+    print(f"{outcome_line(request)}{later}")
+    has_come_to_nothing = request["answer"] == "approved" and request["status"] == "expired"
+    return 2 if request["failure"] or has_come_to_nothing else 0
+
+
+def lift(client: "Client", request_id: str) -> int:
+    """Let what was denied be asked again at once."""
+    lifted = client.post(f"/api/requests/{request_id}/lift")
+    for one in lifted:
+        print(f"may be asked again: {line(one['title'])}")
+    return 0
+
+
+def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace) -> int:
+    """Approve the changes with these numbers; the rest waits on, or is denied."""
+    numbers, drop_rest = options.hunks, options.drop_rest
+    if numbers is None:
+        raise UserError("--drop-rest is about the changes that --hunks leaves", "say which: --hunks 1,3")
+    if options.always or options.rule or options.changes or options.lasts:
+        raise UserError("--hunks answers for one file, once", "leave out --always, --for, --rule and --changes")
+    path = f"/api/requests/{request_id}"
+    seen = client.get(path)
+    _must_be_seen(seen["request"], options.seen)
+    ids = chosen_ids(seen["card"], numbers)
+    print("\n".join([approval_lines(seen["request"]), *_hunk_lines(seen["card"], frozenset(ids))]))
+    rest = "drop" if drop_rest else "pending"
+    done = client.post(f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest)
+    left = "" if done["taken"] == done["hunks"] else "; the rest is denied" if drop_rest else "; the rest waits"
+    of = f"{done['taken']} of {done['hunks']} changes of {_one(seen['card']['path'])}"
+    print(f"{outcome_line(done['request'])}: {of}{left}")
+    return 2 if done["request"]["failure"] else 0
+
+
+def answer_changes(client: "Client", session_id: str, options: argparse.Namespace, verb: str) -> int:
+    """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
+    if options.always or options.rule or options.lasts:
+        raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
+    path, below = f"/api/sessions/{session_id}/changes", (options.below or "").strip("/")
+    answer = "approved" if verb == "approve" else "denied"
+    seen = client.get(path, below=below)
+    shown = seen["level"]["folder"]["shown"]
+    print(change_lines(seen, answer))
+    done = client.post(path, answer=answer, below=below, shown=shown, reason=options.reason)
+    print(changes_answered_line(seen, done, answer))
+    return _told_of_all(client, path, done["changes"]) if answer == "approved" else 0
+
+
+def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
+    """`_told` for many changed files, which are applied as one."""
+    clock = RealClock()
+    until = clock.monotonic() + PATIENCE_S
+    while (last := view["last"]) and last["done"] + last["failed"] < last["number"] and clock.monotonic() < until:
+        time.sleep(LOOK_EVERY_S)
+        try:
+            view = client.get(path)
+        except UserError:
+            print(f"approved ({ENDED})")
+            return 0
+    if last and last["failed"]:
+        print(f"approved; failed: {last['failed']} of {last['number']}: {_one(last['problem'])}")
+        return 2
+    is_done = last and last["done"] == last["number"]
+    print(
+        f"approved; applied: {last['number']}" if is_done else "approved; being carried out: see `gatehouse approvals`"
+    )
+    return 0
+
+
+def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
+    """The ids of the changes with these numbers, such as `1,3`."""
+    hunks = card["diff"]["hunks"] if card is not None else []
+    if not hunks:
+        raise UserError("this request has no changes to choose from", "approve or deny it as a whole")
+    ids = []
+    for word in numbers.split(","):
+        number = word.strip()
+        if not (number.isascii() and number.isdigit() and 1 <= int(number[:6]) <= len(hunks)):
+            raise UserError(
+                f"`{number}` is not one of its {len(hunks)} changes", "see their numbers: `gatehouse show ID`"
+            )
+        ids.append(hunks[int(number) - 1]["id"])
+    return list(dict.fromkeys(ids))
+
+
+def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
+    """A request with what it would change and what became of it, for a person; `with_ways`: and how to approve some of it."""
+    request, card = seen["request"], seen["card"]
+    lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
+    if seen.get("preview") is not None:
+        lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
+    if card is None:
+        facts = [(name, value) for name, value in request["action"].items() if value not in (None, "", [], False)]
+        return "\n".join(
+            [
+                *lines,
+                *(f"    {name}: {whole(str(value))}" for name, value in facts),
+                *(_approved_by(request) if with_ways else ()),
+            ]
+        )
+    lines += [f"    {fact}" for fact in _facts(card)]
+    lines += _hunk_lines(card)
+    if with_ways and card["may_choose"] and request["status"] == "pending":
+        lines.append(f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]")
+    return "\n".join([*lines, *(_approved_by(request) if with_ways else ())])
+
+
+def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> list[str]:
+    """The changes of a file, each with its number; `only` those with these ids."""
+    lines = []
+    for number, hunk in enumerate(card["diff"]["hunks"], 1):
+        if only is not None and hunk["id"] not in only:
+            continue
+        cut = "" if hunk["is_whole"] else "  (too long to be shown whole: it can't be chosen)"
+        lines.append(
+            f"{number:>3}  @@ -{hunk['old_start']},{hunk['old_count']} +{hunk['new_start']},{hunk['new_count']} @@{cut}"
+        )
+        lines += [f"     {_MARKS[line['kind']]}{_text(line)}" for line in hunk["lines"]]
+    return lines
+
+
+def _approved_by(request: dict[str, Any]) -> list[str]:
+    """How a request is approved that lists fold."""
+    if request["status"] != "pending" or not has_folds(request):
+        return []
+    seen = request["fingerprint"][:_SEEN_CHARS]
+    return [f"lists fold this; once you have read all of it: gatehouse approve {request['id']} --seen {seen}"]
+
+
+def _must_be_seen(request: dict[str, Any], seen: str | None) -> None:
+    """`UserError` where a request that lists fold is approved without what `show` said, or is another one than was shown."""
+    look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
+    if seen is None and has_folds(request):
+        raise UserError("some of this request is folded in lists, so it has to be shown whole first", look)
+    if seen is not None and (len(seen) < _SEEN_CHARS or not request["fingerprint"].startswith(seen)):
+        raise UserError(f"`{line(seen)}` is not this request as it is now", look)
+
+
+def _facts(card: dict[str, Any]) -> list[str]:
+    """What isn't text: notes, types, sizes, hashes, modes."""
+    found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
+    for name, lines in (card["flags"] | card["layout"]).items():
+        if lines:
+            found.append(f"warning: {_SAID[name]}, in line {', '.join(map(str, lines))}")
+    if card["content"] in ("binary", "large"):
+        for label, side, digest in (("before", "old", "before"), ("after", "new", "after")):
+            if card[f"{side}_size"] is not None:
+                found.append(
+                    f"{label}: {card[f'{side}_type'] or 'not read'}, {card[f'{side}_size']:,} bytes, BLAKE2b {card[digest]}"
+                )
+    modes = [card["old_mode"], card["new_mode"]]
+    if None not in modes and modes[0] & 0o7777 != modes[1] & 0o7777:
+        found.append(f"mode {modes[0] & 0o7777:o} becomes {modes[1] & 0o7777:o}")
+    if card["is_stale"]:
+        found.append("out of date: approving it would change nothing")
+    return found
+
+
+def _text(line: dict[str, Any]) -> str:
+    return visible("".join(text for text, _ in line["spans"]), one_line=True)
+
+
+def _one(text: str) -> str:
+    return line(text)

@@ -1,0 +1,111 @@
+"""Everything that Gatehouse needs of the machine, checked for real: kernel, sandbox, the page's port, the CA, the data folder.
+
+Each finding is printed as it is found, and each check imports what it needs when its turn comes: the first line is there at once.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from supervisor.core.text.display import visible
+from supervisor.errors import GatehouseError
+from supervisor.sandbox import kernel
+from supervisor.sandbox.findings import Finding, bad
+from supervisor.settings import Settings
+
+
+def report(settings: Settings) -> int:
+    """Print every finding; 1 where something that is needed is missing."""
+    code = 0
+    for finding in _findings(settings):
+        mark = "ok  " if finding.ok else "FAIL" if finding.needed else "note"
+        print(f"{mark}  {finding.name}: {visible(finding.detail, one_line=True)}", flush=True)
+        if not finding.ok and finding.remedy:
+            print(f"      -> {visible(finding.remedy, one_line=True)}", flush=True)
+        if not finding.ok and finding.needed:
+            code = 1
+    return code
+
+
+def _findings(settings: Settings) -> Iterator[Finding]:
+    """The most fundamental first."""
+    yield from kernel.findings()
+    yield this_python()
+    yield from _sandbox(settings.data_dir)
+    yield _port(settings.port)
+    yield _authority(settings.data_dir / "ca")
+    yield _data_dir(settings.data_dir)
+
+
+def this_python() -> Finding:
+    """`interpreter`, of the one that runs this."""
+    import sysconfig
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    return interpreter(version, sys.base_prefix, str(sysconfig.get_config_var("CONFIG_ARGS") or ""))
+
+
+def interpreter(version: str, prefix: str, configured: str) -> Finding:
+    """How this Python was built: where it lies, and its configure's arguments.
+
+    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds unless it is told, it needs up to twice the time.
+    Debian optimises its own by hand, so a distribution's counts as such.
+    """
+    ok = prefix == "/usr" or "--enable-optimizations" in configured
+    if ok:
+        return Finding("Python", ok=True, detail=version)
+    return bad(
+        "Python",
+        f"{version} in {prefix} was built without optimisation and takes up to twice as long",
+        "use your distribution's or uv's, or with pyenv:"
+        f" PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto' pyenv install --force {version};"
+        " then `rm -r .venv && make setup`",
+        needed=False,
+    )
+
+
+def _sandbox(data_dir: Path) -> list[Finding]:
+    import asyncio
+
+    from supervisor.sandbox import overlay_mount
+    from supervisor.sandbox.bubblewrap import Bubblewrap
+
+    async def check() -> list[Finding]:
+        sandbox = Bubblewrap()
+        try:
+            # Where the data folder isn't made yet, its file system is that of the nearest folder above it.
+            place = next(folder for folder in (data_dir, *data_dir.parents) if folder.is_dir())
+            return [*await sandbox.check(), await overlay_mount.check(place)]
+        finally:
+            await sandbox.close()
+
+    return asyncio.run(check())
+
+
+def _port(port: int) -> Finding:
+    from supervisor.server.common.listening import listen
+
+    try:
+        listen(port).close()
+    except GatehouseError as error:
+        return bad("port", error.message, error.remedy, needed=False)
+    return Finding("port", ok=True, detail=f"127.0.0.1:{port} is free")
+
+
+def _authority(folder: Path) -> Finding:
+    from supervisor.base.clock import RealClock
+    from supervisor.network.ca import check_ca
+
+    name = "certificate authority"
+    if not folder.exists():
+        return Finding(name, ok=True, detail="is made at the first start")
+    problem = check_ca(folder, RealClock())
+    return Finding(name, ok=True, detail=str(folder)) if problem is None else bad(name, *problem)
+
+
+def _data_dir(folder: Path) -> Finding:
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        return bad("data folder", f"{nearest} can't be written", "give another with --data-dir")
+    return Finding("data folder", ok=True, detail=str(folder))

@@ -1,0 +1,270 @@
+"""The supervisor in a terminal: `gatehouse up`, `run` and `review`.
+
+`run` and `review` use the supervisor of the data folder where one runs, and are one themselves for as long as their session lasts
+where none does. What an agent prints is escaped before it reaches this terminal, but for `--tty`, where the person gives the
+terminal to the program knowingly.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import logging
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from supervisor.base.clock import RealClock
+from supervisor.cli import client as running
+from supervisor.cli import following
+from supervisor.cli.telling import CopyTeller, say, say_url
+from supervisor.core.sessions import Kind, Session, remaining_s
+from supervisor.core.text.display import visible
+from supervisor.core.text.duration import format_duration
+from supervisor.errors import GatehouseError, UserError
+from supervisor.settings import Settings
+
+type Progress = Callable[[str], dict[str, int] | None]
+
+
+def keep_running(settings: Settings, *, open_browser: bool) -> int:
+    """`gatehouse up`."""
+    from supervisor.records.policy_files import check_policy
+
+    check_policy(settings.policy_file)
+    return _in_loop(_keep_running(settings, open_browser=open_browser))
+
+
+def supervise(
+    settings: Settings,
+    *,
+    workspace: Path,
+    open_browser: bool,
+    kind: Kind,
+    command: tuple[str, ...] = (),
+    base: str | None = None,
+    tty: bool = False,
+    stay: bool = False,
+) -> int:
+    """`gatehouse run` and `gatehouse review`: the exit code of the CLI.
+
+    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its results can be looked at there.
+    """
+    from supervisor.records.policy_files import check_policy
+    from supervisor.sessions.session_manager import StartSession, checked_workspace
+
+    workspace = checked_workspace(workspace)
+    client = running.find(settings.data_dir)
+    if client is not None:
+        asked_there = following.wanted(
+            settings, client, workspace=workspace, kind=kind, command=command, base=base, tty=tty
+        )
+        return following.follow(client, asked_there, open_from=settings.data_dir if open_browser else None)
+    check_policy(settings.policy_file)
+    asked = StartSession(
+        workspace=workspace,
+        kind=kind,
+        command=command,
+        base=base,
+        max_uptime_s=settings.max_uptime_s,
+        include_ignored=settings.include_ignored,
+        tty=tty,
+    )
+    return _in_loop(_supervise(settings, asked, open_browser=open_browser, stay=stay))
+
+
+# -- a supervisor of our own -----------------------------------------------------------------------------------------------
+
+
+async def _keep_running(settings: Settings, *, open_browser: bool) -> int:
+    from supervisor.app.app import Supervisor, handle_signals
+
+    async with Supervisor(settings) as supervisor:
+        handle_signals(supervisor)
+        for line in supervisor.findings:
+            say(f"found at start: {line}")
+        say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
+        await supervisor.wait_for_stop()
+        say("stopping")
+    return 0
+
+
+async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, stay: bool) -> int:
+    from supervisor.app.app import Supervisor, handle_signals, run_session
+
+    async with Supervisor(settings) as supervisor:
+        handle_signals(supervisor)
+        for line in supervisor.findings:
+            say(f"found at start: {line}")
+        sessions = supervisor.parts.sessions
+        teller = _Teller(settings.sessions_dir, sessions.progress, raw=wanted.tty)
+        sessions.on_output(teller.output)
+        sessions.on_change(teller.session)
+
+        def started(session_id: str) -> None:
+            teller.session_id = session_id
+            say_url(supervisor.login_url(), settings.data_dir if open_browser and not wanted.tty else None)
+
+        with _terminal_of(supervisor, teller) if wanted.tty else contextlib.nullcontext():
+            code = await run_session(supervisor, wanted, started)
+        teller.say_the_rest()
+        session = sessions.get(teller.session_id or "")
+        left_s = remaining_s(session, supervisor.parts.clock.now())
+        if stay and left_s > 0 and session.agent_exited_at is not None and not supervisor.stopping:
+            say(f"the page stays open for another {format_duration(left_s)}; ^C ends it")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await supervisor.wait_for_stop()
+        return code
+
+
+class _Teller:
+    """Prints what happens to one session: its output on standard output, the rest on standard error."""
+
+    def __init__(self, folder: Path, progress: Progress, *, raw: bool) -> None:
+        self.session_id: str | None = None
+        self._folder = folder
+        self._progress = progress
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._told: dict[str, None] = {}
+        self._copying = CopyTeller(RealClock())
+
+    def output(self, session_id: str, data: bytes) -> None:
+        if session_id != self.session_id:
+            return
+        if self._raw:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(visible(self._decoder.decode(data).replace("\r\n", "\n")))
+            sys.stdout.flush()
+
+    def session(self, session: Session) -> None:
+        """Say what is new of it. A full-screen program owns the terminal: then it is said when that has ended."""
+        if self.session_id is not None and session.id != self.session_id:
+            return
+        if not self._raw:
+            self._copying.tell(self._progress(session.id))
+        for line in self._lines(session):
+            if line not in self._told:
+                self._told[line] = None
+                if not self._raw:
+                    say(line)
+
+    def say_the_rest(self) -> None:
+        """What couldn't be said while the agent had the terminal."""
+        if self._raw:
+            for line in self._told:
+                say(line)
+
+    def _lines(self, session: Session) -> list[str]:
+        lines = list(session.notices)
+        if session.review is not None:
+            found = len(session.review.get("findings", ()))
+            lines.append(
+                f"the review has {found} findings: on the page, and in {self._folder / session.id / 'review.md'}"
+            )
+        if session.agent_exited_at is not None and session.ended_at is None:
+            lines.append(f"the agent has exited with {session.exit_code}")
+        if session.ended_at is not None:
+            lines.append(f"the session has ended: {session.end_reason}")
+        return lines
+
+
+@contextlib.contextmanager
+def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
+    """Give this terminal to the agent: keys go in as they are typed, its size is kept up; restored whatever happens."""
+    import signal
+    import termios
+    import tty
+
+    stdin = sys.stdin.fileno()
+    if not os.isatty(stdin):
+        raise UserError("--tty needs a terminal", "leave it out")
+    loop = asyncio.get_running_loop()
+
+    def sandbox() -> Any:
+        return supervisor.parts.sessions.running(teller.session_id) if teller.session_id else None
+
+    def resize() -> None:
+        inside = sandbox()
+        if inside is not None:
+            size = os.get_terminal_size(stdin)  # not shutil's, which believes COLUMNS
+            inside.resize(size.lines, size.columns)
+
+    def typed() -> None:
+        data = os.read(stdin, 4096)
+        inside = sandbox()
+        if inside is not None and inside.master_fd is not None and data:
+            resize()
+            with contextlib.suppress(OSError):
+                os.write(inside.master_fd, data)
+
+    before = termios.tcgetattr(stdin)
+    supervisor.parts.sessions.on_change(lambda session: resize())
+    tty.setraw(stdin)
+    loop.add_reader(stdin, typed)
+    loop.add_signal_handler(signal.SIGWINCH, resize)
+    try:
+        yield
+    finally:
+        loop.remove_reader(stdin)
+        loop.remove_signal_handler(signal.SIGWINCH)
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+# -- small ---------------------------------------------------------------------------------------------------------------
+
+
+def _leave_no_core_dump() -> None:
+    """This process has the named secrets in it, as egress does."""
+    # Not 0 where it can be helped: a program that cores are piped to is given one still then, but not at 1 (core(5), and the kernel's `do_coredump`).
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    bytes_left = 1 if most == resource.RLIM_INFINITY else min(1, most)
+    resource.setrlimit(resource.RLIMIT_CORE, (bytes_left, bytes_left))
+
+
+def _in_loop(main: Any) -> int:
+    from supervisor.server.common.crowds import raise_descriptor_limit
+
+    _set_up_logs()
+    _leave_no_core_dump()
+    raise_descriptor_limit()
+    try:
+        # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then the number may be that of a file in one of our threads.
+        with asyncio.Runner() as runner:
+            code: int = runner.run(main)
+            return code
+    except BaseExceptionGroup as group:
+        expected = group.subgroup(GatehouseError)
+        if expected is not None:
+            raise _first(expected) from group
+        raise
+
+
+def _first(group: BaseExceptionGroup[Any]) -> BaseException:
+    error: Any = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, BaseException)
+    return error
+
+
+def _set_up_logs() -> None:
+    """Warnings and worse as lines on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

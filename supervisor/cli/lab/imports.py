@@ -1,0 +1,28 @@
+"""`gatehouse policy import`: another tool's permission lists as a policy, on standard output for a person to save."""
+
+import sys
+from pathlib import Path
+
+from supervisor.cli.lab.inputs import read_text
+from supervisor.core.lab.claude_permissions import Place, policy_text, translate
+
+
+def import_claude(file: str) -> int:
+    """Print the policy; name each rule that isn't carried over on standard error, too. 0."""
+    path = Path(file)
+    imported = translate(read_text(path, "give a settings.json of Claude Code"), file, _place(path))
+    sys.stdout.write(policy_text(imported, file))
+    for left in imported.left:
+        print(f"not carried over: {left}", file=sys.stderr)
+    return 0
+
+
+def _place(path: Path) -> Place:
+    """Where the settings lie, by their path: `PROJECT/.claude/settings.json`, or below the person's home for every project."""
+    folder = path.absolute().parent
+    home = Path.home()
+    if folder.name != ".claude":
+        return Place(home=str(home))
+    if folder.parent == home:
+        return Place(home=str(home), is_user=True)
+    return Place(root=str(folder.parent), home=str(home))

@@ -1,0 +1,89 @@
+"""`gatehouse policy learn`: a policy that a person's answers stand for, on standard output; what it changes, on standard error.
+
+The proposal is a policy file of its own (`run --policy` takes it, and asks for all else), meant to be read, and its rules to be added to the
+policy that it was learned for. Nothing is saved here.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from supervisor.base.clock import RealClock
+from supervisor.cli.lab.inputs import chosen_policy, read_record
+from supervisor.core.lab.history import Past, of_session
+from supervisor.core.lab.learn import Learned, LearnedRule, StaysAsked
+from supervisor.core.policy.policy_text import parse_policy
+from supervisor.core.text.display import visible
+from supervisor.errors import UserError
+from supervisor.settings import Settings
+
+MOST_EXAMPLE_CHARS = 80
+_HEADER = """\
+# Proposed by `gatehouse policy learn`: rules for what was approved, beside the policy that they were learned for.
+# Read them, and add the ones that you want below `allow:` of that policy: each answers whatever it matches, without asking.
+"""
+
+
+def learn(audit: str | None, policy_file: str | None, session: str | None, settings: Settings) -> int:
+    """Print the proposal for a record; 0. Of one session, what was denied in the others still counts."""
+    from supervisor.core.lab.learn import learn
+
+    record = tuple(read_record(audit, settings))
+    history = record if session is None else _with_denials(record, session)
+    learned = learn(history, chosen_policy(policy_file, settings), now=RealClock().now())
+    text = policy_text(learned)
+    # What is printed can be used: a proposal that didn't load would be a bug, and is never shown as one that does.
+    parse_policy(text, "the proposal")
+    sys.stdout.write(text)
+    sys.stderr.write(summary(learned))
+    return 0
+
+
+def _with_denials(record: tuple[Past, ...], session: str) -> tuple[Past, ...]:
+    if not of_session(record, session):
+        raise UserError(f"no session `{session}` in the record", "name one of `gatehouse sessions`, or leave it out")
+    return tuple(past for past in record if past.session.startswith(session) or past.outcome == "deny")
+
+
+def policy_text(learned: Learned) -> str:
+    """The proposal as a policy file: each rule with what it saves, and an example that is checked when the file loads."""
+    data = {"version": 1, "allow": [_entry(rule) for rule in learned.rules]}
+    return _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1000)
+
+
+def _entry(learned: LearnedRule) -> dict[str, Any]:
+    sessions = f" of {learned.sessions} sessions" if learned.sessions > 1 else ""
+    why = f"saves {_count(learned.saves, 'prompt')}{sessions}; e.g. {_short(learned.example)}"
+    entry: dict[str, Any] = {"rule": learned.rule, "why": why}
+    return entry | {"match": [learned.match]} if learned.match else entry
+
+
+def summary(learned: Learned) -> str:
+    """What the proposal changes, and what stays asked and why."""
+    requests = f"{_count(learned.approved, 'request')} approved and {learned.denied} denied"
+    them = "it" if len(learned.rules) == 1 else "them"
+    proposed = f"{_count(len(learned.rules), 'rule')} proposed"
+    lines = [
+        f"learned from {requests}, in {_count(learned.sessions, 'session')}",
+        f"{proposed}; asked before: {learned.asked_before}, with {them}: {learned.asked_after}",
+    ]
+    if learned.stays:
+        lines += ["approved, and stays asked:", *_reasons(learned.stays)]
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(stays: Iterable[StaysAsked]) -> Iterable[str]:
+    for one in stays:
+        yield f"{one.count:5}  {visible(one.why, one_line=True)}; e.g. {_short(one.example)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _short(text: str) -> str:
+    """An agent's words, in one line that can be looked at."""
+    shown = visible(text, one_line=True)
+    return shown if len(shown) <= MOST_EXAMPLE_CHARS else f"{shown[: MOST_EXAMPLE_CHARS - 3]}..."

@@ -1,0 +1,60 @@
+"""What `up`, `run` and `review` say in the terminal besides the agent's own output: lines on standard error, the page's link."""
+
+import contextlib
+import html
+import os
+import sys
+from pathlib import Path
+
+from supervisor.base.clock import Clock
+from supervisor.core.files.copy_progress import left
+from supervisor.core.text.folding import TERMINAL, line
+from supervisor.settings import inherited
+
+TELL_EVERY_S = 1.0
+
+
+class CopyTeller:
+    """Says how far a private copy is, once a second where it takes longer than one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_at: float | None = None
+
+    def tell(self, progress: dict[str, int] | None) -> None:
+        """What is known of it now; None where nothing is copied."""
+        if progress is None:
+            return
+        now = self._clock.monotonic()
+        if self._told_at is None:
+            self._told_at = now
+        elif now - self._told_at > TELL_EVERY_S:
+            self._told_at = now
+            say(f"copying the workspace: {progress['done']} of {progress['total']} files{left(progress)}")
+
+
+def say(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it any more, or the terminal hung up
+        print(f"gatehouse: {line(text, TERMINAL)}", file=sys.stderr, flush=True)
+
+
+def say_url(url: str, open_from: Path | None) -> None:
+    """Print the sign-in link; with a folder (the data folder), open it in a browser too."""
+    say(f"open {url}")
+    if open_from is not None and inherited("DISPLAY", "WAYLAND_DISPLAY"):
+        import webbrowser
+
+        with contextlib.suppress(webbrowser.Error, OSError):
+            webbrowser.open(private_page(url, open_from).as_uri())
+
+
+def private_page(url: str, folder: Path) -> Path:
+    """A page that leads to `url`, which only this user can read: every user of the machine sees a browser's argument list, and
+    whoever is first to use the link is the operator."""
+    page = folder / "open.html"
+    page.unlink(missing_ok=True)
+    descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        link = html.escape(url)
+        file.write(f"<!doctype html><meta http-equiv=refresh content='0;url={link}'><a href='{link}'>Gatehouse</a>")
+    return page

@@ -1,0 +1,270 @@
+"""What the CLI prints: one function per shape. All of it is shown by `folding`; ids and words come first, to be cut by tools."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from supervisor.base.clock import RealClock
+from supervisor.core.text.display import visible
+from supervisor.core.text.duration import format_duration
+from supervisor.core.text.folding import TERMINAL, is_folded, line, marked
+from supervisor.errors import UserError
+
+if TYPE_CHECKING:
+    from supervisor.cli.client import Client
+    from supervisor.records.audit_check import Checked, Outside
+
+POLL_S = 0.5
+NOBODYS: Mapping[str, float] = MappingProxyType({})
+
+
+def approval_lines(request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False) -> str:
+    """A waiting request: id, category, exact action, why, the agent's reason (or what was noticed),
+    and how long it waits. `left_s`: the time that sessions have left, by id.
+
+    What is long is folded, and says where all of it is; with `is_whole` nothing is.
+    """
+    shown = whole if is_whole else _in_list
+    lines = [
+        f"{request['id']}  {request['category']:<10}  {shown(request['title'])}",
+        f"    asked because: {shown(request['why'])}",
+    ]
+    if request.get("impossible"):
+        lines.append(f"    can't be approved: {_one(request['impossible'])}")
+    if request.get("width"):
+        lines.append(f"    how wide: {_one(request['width'])}")
+    if request["reason"]:
+        whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
+        lines.append(f"    {whose}: {shown(request['reason'])}")
+    if request["status"] == "pending" and (countdown := _countdown(request, left_s)):
+        lines.append(f"    {countdown}")
+    if not is_whole and has_folds(request):
+        lines.append(f"    all of it, before it can be approved: gatehouse show {request['id']}")
+    return "\n".join(lines)
+
+
+def has_folds(request: dict[str, Any]) -> bool:
+    """Whether a list leaves out some of what a request says."""
+    return any(is_folded(request[name], TERMINAL) for name in ("title", "why", "reason"))
+
+
+def whole(text: str) -> str:
+    """All of a text. Its further lines begin with a bar, so that none passes for a line of ours."""
+    first, *rest = (visible(one, one_line=True) for one in marked(text).split("\n"))
+    return "\n    | ".join([first, *rest])
+
+
+def _in_list(text: str) -> str:
+    return line(text, TERMINAL)
+
+
+def _countdown(request: dict[str, Any], left_s: Mapping[str, float]) -> str:
+    """How long there is to answer; empty where that isn't known."""
+    if request["hold_until"] is not None:
+        held_s = request["hold_until"] - RealClock().now()
+        gone = "the agent stopped waiting; your answer counts at its next try"
+        return f"held: {format_duration(held_s)} left to answer" if held_s > 0 else gone
+    left = left_s.get(request["session_id"])
+    return "" if left is None else f"waits until the session ends, in {format_duration(left)}"
+
+
+def time_left(client: "Client") -> dict[str, float]:
+    """The seconds that each session has left, by id."""
+    return {one["id"]: one["remaining_s"] for one in client.get("/api/sessions") if one["state"] != "ended"}
+
+
+def outcome_line(request: dict[str, Any]) -> str:
+    """What became of a request: the answer, and what came of it."""
+    answer = request["answer"] or request["status"]
+    if request["status"] in ("expired", "superseded"):
+        return f"{request['status']}: {_one(request['why'])}"
+    return f"{answer}; {_one(request['delivery'])}" if request["delivery"] else str(answer)
+
+
+def ready_line(request: dict[str, Any]) -> str:
+    """What was approved and isn't carried out yet."""
+    return f"{request['id']}  {outcome_line(request)}: {_one(request['title'])}"
+
+
+def is_under_way(request: dict[str, Any]) -> bool:
+    """Whether more will come of an answer by itself. What egress asked goes on when the agent tries again, if it does."""
+    is_allowed = request["status"] in ("allowed", "approved", "used")
+    return is_allowed and not request["settled"] and request["origin"] != "egress"
+
+
+def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The requests that wait, and the sessions with so many changed files that these are one line."""
+    sets = client.get("/api/changes")
+    large = {one["session_id"] for one in sets}
+    requests = client.get("/api/requests", status="pending", without_large_sets="true" if large else None)
+    return requests, sets
+
+
+def change_set_lines(one: dict[str, Any]) -> str:
+    """Many changed files of a session: its id, how many of each kind, and how to answer."""
+    view = one["changes"]
+    lines = [f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in {_one(one['workspace'])}"]
+    if careful := view["level"]["folder"]["careful"]:
+        lines.append(f"    {careful} of them are not approved with the rest:")
+        lines += [
+            f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})" for leaf in view["careful"]
+        ]
+    lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
+    return "\n".join(lines)
+
+
+def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: str) -> str:
+    """What was answered, and what was left out."""
+    folder = seen["level"]["folder"]
+    said = f"{answer}: {done['answered']} of {_counts(folder)}"
+    left = folder["careful"] if answer == "approved" else 0
+    return f"{said}; {left} need an answer of their own: see `gatehouse approvals`" if left else said
+
+
+def change_lines(seen: dict[str, Any], answer: str) -> str:
+    """What an answer for changed files covers: the folders with how many, and each file that is listed by name."""
+    level = seen["level"]
+    lines = [f"    {_one(one['path'])}/  {_counts(one)}" for one in level["folders"]]
+    kept = [one for one in level["files"] if answer == "denied" or not one["notes"]]
+    lines += [f"    {one['what']}  {_one(_path(one))}" for one in kept]
+    return "\n".join([*lines, *([f"    and {level['more']} more files"] if level["more"] else [])])
+
+
+def _path(leaf: dict[str, Any]) -> str:
+    return f"{leaf['path']} -> {leaf['to']}" if leaf["to"] else str(leaf["path"])
+
+
+def _counts(folder: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{number} {what}" for what, number in folder["counts"].items() if number)
+    lines = f", +{folder['added']} -{folder['removed']} lines" if folder["added"] or folder["removed"] else ""
+    return f"{folder['files']} changed files ({kinds}{lines})"
+
+
+def session_line(session: dict[str, Any]) -> str:
+    """A session: id, state, what it spent, time left or the reason of its end, workspace, command."""
+    ended = session["state"] == "ended"
+    until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
+    return f"{session['id']}  {session['state']:<8}  {_spent(session['spend'])}  {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+
+
+def _spent(spend: dict[str, Any]) -> str:
+    of = f" of {spend['limit']}" if spend["limit"] else ""
+    near = " (!)" if spend["notices"] else ""
+    return f"{spend['cost']}{of}{near}"
+
+
+def rule_line(rule: dict[str, Any]) -> str:
+    """A rule: id, effect, text, source, matches."""
+    hits = f"{rule['hits']} matches" if rule["hits"] else "never matched"
+    return f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_all(rule['rule'])}  ({_one(rule['source'])}; {hits})"
+
+
+def rule_preview_lines(seen: dict[str, Any]) -> str:
+    """What a rule would have answered before, and by title what a person had answered the other way."""
+    lines = [_one(seen["summary"])]
+    said = "denied" if seen["effect"] == "allow" else "approved"
+    for words, group in ((f"you {said}", seen["against"]), ("rules allowed", seen["past"]["by_rules"])):
+        more = ["..."] if group["count"] > len(group["titles"]) else []
+        if group["titles"]:
+            lines.append(f"    {words}: {', '.join([*map(_one, group['titles']), *more])}")
+    return "\n".join(lines)
+
+
+def audit_line(record: dict[str, Any]) -> str:
+    """An audit record for people: time, event, and the fields that say most."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
+    said = [
+        f"{name}={_all(_text(record[name]))}"
+        for name in record
+        if name not in ("seq", "at", "event", "prev", "signed", "fingerprint")
+    ]
+    return f"{at}  {record.get('event', '?'):<18}  {' '.join(said)}"
+
+
+def checked_lines(checked: "Checked", outside: "Outside") -> list[str]:
+    """What `gatehouse audit --verify` says of a good log."""
+    lines = [f"{checked.last.seq} records, unbroken"]
+    if checked.signed_from is None or outside.key is None:
+        lines.append("none of them is signed")
+    else:
+        lines.append(f"signed from record {checked.signed_from} on, with the key {outside.key.id}")
+    if checked.before is not None:
+        lines.append(f"another log was here before: {visible(checked.before, one_line=True)}")
+    lines.append(f"head {checked.last.seq} {checked.last.hash}")
+    return lines
+
+
+def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
+    """Print the log; with `follow`, go on until ^C."""
+    offset = _print_audit_from(path, 0, as_json)
+    while follow:
+        time.sleep(POLL_S)
+        offset = _print_audit_from(path, offset, as_json)
+    return 0
+
+
+def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
+    """Print requests as they come, and what became of them, until ^C; as JSON one a line."""
+    shown: dict[str, dict[str, Any]] = {}
+    answered: set[str] = set()
+    while True:
+        requests, sets = waiting(client)
+        present = {request["id"]: request for request in requests}
+        present |= {f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one for one in sets}
+        for request_id in [one for one in shown if one not in present]:
+            if "changes" not in shown[request_id]:
+                answered.add(request_id)
+            del shown[request_id]
+        for request_id in list(answered):
+            request = client.get(f"/api/requests/{request_id}")["request"]
+            if not is_under_way(request):
+                answered.discard(request_id)
+                said = f"{request_id}  {outcome_line(request)} ({_one(request['why'])})"
+                print(json.dumps(request) if as_json else said, flush=True)
+        left_s = {} if as_json or not present.keys() - shown.keys() else time_left(client)
+        for request_id, one in present.items():
+            if request_id not in shown:
+                text = change_set_lines(one) if "changes" in one else approval_lines(one, left_s)
+                print(json.dumps(one) if as_json else text, flush=True)
+        shown = present
+        time.sleep(POLL_S)
+
+
+def _print_audit_from(path: Path, offset: int, as_json: bool) -> int:
+    from supervisor.records.audit_chain import opened
+
+    try:
+        file = opened(path)
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}", "put the log itself there") from error
+    with file:
+        file.seek(offset)
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                break  # being written
+            offset += len(raw)
+            text = raw.decode(errors="replace").rstrip("\n")
+            print(text if as_json else audit_line(json.loads(text)))
+    sys.stdout.flush()
+    return offset
+
+
+def _one(text: str) -> str:
+    return line(text)
+
+
+def _all(text: str) -> str:
+    """All of a text on one line."""
+    return marked(text, one_line=True)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,120 @@
+"""`gatehouse undo`: shows what taking changes back would do, asks, and has exactly that done.
+
+Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse run` has ended), the verb
+opens the data folder itself, under the same lock, so that two can never work on one; sessions that a crash left are the
+next supervisor's to take up first. It is separate from `cli` because of these two ways.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from supervisor.base.clock import RealClock
+from supervisor.core.text.display import visible
+from supervisor.core.text.folding import marked
+from supervisor.core.text.moments import parse_moment
+from supervisor.errors import RefusedError, UserError
+from supervisor.settings import Settings
+
+# One call: a path of the API and a body, to its answer.
+type Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
+MOST_SHOWN_LINES = 2000
+_WORDS = {"stays": "stays (holds more)", "mode": "permissions"}
+
+
+def undo(
+    settings: Settings,
+    *,
+    any_id: str | None,
+    session: str | None,
+    everything: bool,
+    to: str | None,
+    merge: bool,
+    is_agreed: bool,
+) -> int:
+    """The verb; its exit code. 2 where something stands in the way, or the person said no."""
+    if sum((any_id is not None, everything, to is not None)) != 1:
+        raise UserError("what to undo isn't said", "give one of: an ID, --all, --to TIME")
+    since = None if to is None else parse_moment(to, RealClock().now())
+    given = {"id": any_id, "session": session, "since": since, "merge": merge}
+    body = {name: value for name, value in given.items() if value is not None}
+    ask = _way(settings)
+    seen = ask("/api/undo/preview", body)
+    print(preview_text(seen))
+    if seen["problems"]:
+        merging = "" if merge else ", or --merge to keep what you edited since"
+        raise RefusedError("it can't be undone as a whole, so nothing was", f"undo less{merging}")
+    if not seen["count"]:
+        print("nothing would change: everything is as it was before")
+        return 0
+    if not is_agreed and not _agrees(seen["count"]):
+        raise RefusedError("nothing was undone", "answer y, or pass --yes")
+    # Exactly what was shown, also where another session has become the newest meanwhile.
+    done = ask("/api/undo", body | {"session": seen["session_id"], "token": seen["token"]})
+    print(f"undone: {done['what']}, {_paths(done['count'])}; `gatehouse undo {done['undo']}` brings it back")
+    return 0
+
+
+def preview_text(seen: dict[str, Any]) -> str:
+    """What would be done: every path, then the differences."""
+    lines = [
+        f"session {seen['session_id']} on {marked(seen['workspace'], one_line=True)}",
+        f"taking back {seen['what']}:",
+    ]
+    if seen["forgotten"]:
+        lines.append(f"  ({seen['forgotten']})")
+    for file in seen["files"]:
+        what = "can't be undone" if file["problem"] else _WORDS.get(file["doing"], file["doing"])
+        counts = f"  +{file['added']} -{file['removed']}" if file["added"] or file["removed"] else ""
+        why = f"  ({marked(file['problem'], one_line=True)})" if file["problem"] else ""
+        lines.append(f"  {what:<18}  {marked(file['path'], one_line=True)}{counts}{why}")
+    for file in seen["files"]:
+        if file["diff"] or file["notes"]:
+            lines += ["", f"--- {marked(file['path'], one_line=True)}"]
+            lines += [visible(text, one_line=True) for text in (*file["notes"], *file["diff"])]
+    if len(lines) > MOST_SHOWN_LINES:
+        lines = [*lines[:MOST_SHOWN_LINES], f"... {len(lines) - MOST_SHOWN_LINES} more lines"]
+    return "\n".join(lines)
+
+
+def _agrees(count: int) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    return input(f"Undo {_paths(count)}? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _paths(count: int) -> str:
+    return f"{count} path{'' if count == 1 else 's'}"
+
+
+def _way(settings: Settings) -> Ask:
+    """By the running supervisor, or alone."""
+    from supervisor.cli.client import find
+
+    client = find(settings.data_dir)
+    if client is not None:
+        running = client
+        return lambda path, body: dict(running.post_and_wait(path, **body))
+    return lambda path, body: asyncio.run(_alone(settings, path, body))
+
+
+async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The same calls as the API's, without a server. UserError where another process holds the data folder."""
+    from supervisor.app.app import Parts
+    from supervisor.server.operator import undoing
+
+    parts = Parts(settings)
+    try:
+        if path == "/api/undo":
+            done = await undoing.carry_out(parts, msgspec.convert(body, undoing.UndoNowBody), by="operator (cli)")
+        else:
+            done = await undoing.preview(parts, msgspec.convert(body, undoing.UndoBody))
+        answer: dict[str, Any] = msgspec.to_builtins(done)
+        return answer
+    except msgspec.ValidationError as error:
+        raise UserError(str(error), "see `gatehouse undo --help`") from error
+    finally:
+        parts.close()

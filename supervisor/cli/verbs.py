@@ -1,0 +1,303 @@
+"""One function for each verb of `gatehouse`: it calls and prints; whoever answers is the running supervisor or the engine.
+
+Its text is the verb's help. It is separate from `cli`, which reads the words, so that what a verb does is found by its name. None
+decides anything that the operator's API decides, and each imports what it needs only when it runs: most need little.
+"""
+
+from __future__ import annotations
+
+from supervisor.errors import UserError
+
+# A constant that type checkers know: importing `typing` for it would take a tenth of the time that `--help` may take.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from supervisor.cli.client import Client
+    from supervisor.settings import Settings
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+def up(options: argparse.Namespace) -> int:
+    """Keep the supervisor and its page running until ^C."""
+    from supervisor.cli import foreground
+
+    return foreground.keep_running(_settings(options), open_browser=options.open)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Supervise any command."""
+    if not options.command:
+        raise UserError("no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND")
+    command = options.command[1:] if options.command[0] == "--" else options.command
+    return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
+
+
+def review(options: argparse.Namespace) -> int:
+    """Run the review agent on the workspace's changes."""
+    return _supervise(options, kind="review", base=options.base)
+
+
+def _supervise(options: argparse.Namespace, **wanted: Any) -> int:
+    from pathlib import Path
+
+    from supervisor.cli import foreground
+
+    settings = _settings(options)
+    return foreground.supervise(
+        settings, workspace=Path(options.workspace), open_browser=options.open, stay=options.stay, **wanted
+    )
+
+
+# -- answering -----------------------------------------------------------------------------------------------------------
+
+
+def approvals(options: argparse.Namespace) -> int:
+    """List what waits, and what was approved and isn't carried out yet; with --watch, whatever comes, until ^C."""
+    import json
+
+    from supervisor.cli import terminal
+
+    client = _client(options)
+    if options.watch:
+        return terminal.watch_approvals(client, as_json=options.json)
+    waiting, sets = terminal.waiting(client)
+    ready = client.get("/api/requests", status="ready")
+    if options.json:
+        print(json.dumps({"requests": waiting, "changes": sets, "approved": ready}, indent=2))
+        return 0
+    left_s = terminal.time_left(client) if waiting else {}
+    for request in waiting:
+        print(terminal.approval_lines(request, left_s))
+    for one in sets:
+        print(terminal.change_set_lines(one))
+    if not waiting and not sets:
+        print("nothing waits")
+    for request in ready:
+        print(terminal.ready_line(request))
+    return 0
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print one request whole, with the numbered changes of its file."""
+    from supervisor.cli import card_verbs
+
+    return card_verbs.show(_client(options), _id(options.id))
+
+
+def approve(options: argparse.Namespace) -> int:
+    """Approve one request; with --always or --for, save the rule that is suggested first."""
+    from supervisor.cli import card_verbs
+
+    if options.hunks is not None or options.drop_rest:
+        return card_verbs.approve_hunks(_client(options), _id(options.id), options)
+    request_id = _id(options.id)
+    return card_verbs.answer(_client(options), request_id, options, "approve")
+
+
+def deny(options: argparse.Namespace) -> int:
+    """Deny one request; with --always or --for, save the rule that is suggested first."""
+    from supervisor.cli import card_verbs
+
+    request_id = _id(options.id)
+    if options.lift:
+        return card_verbs.lift(_client(options), request_id)
+    return card_verbs.answer(_client(options), request_id, options, "deny")
+
+
+def undo(options: argparse.Namespace) -> int:
+    """Take applied changes back: shows first what that does to which files, and asks."""
+    from supervisor.cli.undo_verb import undo as take_back
+
+    return take_back(
+        _settings(options),
+        any_id=options.id,
+        session=options.session,
+        everything=options.all,
+        to=options.to,
+        merge=options.merge,
+        is_agreed=options.yes,
+    )
+
+
+def stop(options: argparse.Namespace) -> int:
+    """End a session in order."""
+    session = _client(options).post(f"/api/sessions/{_id(options.id)}/stop", reason=options.reason)
+    print(f"{session['state']}: {session['id']}")
+    return 0
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def rules_list(options: argparse.Namespace) -> int:
+    """Every rule in force, with its id, its source and when it last matched."""
+    from supervisor.cli import terminal
+
+    for rule in _client(options).get("/api/rules"):
+        print(terminal.rule_line(rule))
+    return 0
+
+
+def rules_add(options: argparse.Namespace) -> int:
+    """Save a rule; prints what it would have answered of the last requests."""
+    from supervisor.cli import terminal
+
+    client = _client(options)
+    seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
+    saved = client.post("/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts)
+    print(terminal.rule_preview_lines(seen))
+    print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered by it")
+    return 0
+
+
+def rules_remove(options: argparse.Namespace) -> int:
+    """Take a saved rule away."""
+    _client(options).delete(f"/api/rules/{_id(options.id)}")
+    print(f"removed {options.id}")
+    return 0
+
+
+# -- the policy lab ------------------------------------------------------------------------------------------------------
+
+
+def policy_check(options: argparse.Namespace) -> int:
+    """Answer actions on standard input, a JSON line each, by a policy (policy/README.md tells the fields)."""
+    from supervisor.cli.lab.check import check
+
+    return check(options.policy, options.workspace)
+
+
+def policy_explain(options: argparse.Namespace) -> int:
+    """Tell of an action what each rule says, and why."""
+    from supervisor.cli.lab.explain import explain
+
+    return explain(
+        options.action, options.policy, options.workspace, _settings(options, policy=False), as_json=options.json
+    )
+
+
+def policy_test(options: argparse.Namespace) -> int:
+    """Check a folder of case files against a policy."""
+    from supervisor.cli.lab.cases import test
+
+    return test(options.folder, options.policy, _settings(options, policy=False))
+
+
+def policy_lint(options: argparse.Namespace) -> int:
+    """Name rules that can't match, are covered by others, expired, unused, or wider than they look."""
+    from supervisor.cli.lab.lint import lint
+
+    return lint(options.policy, options.audit, _settings(options, policy=False), as_json=options.json)
+
+
+def policy_replay(options: argparse.Namespace) -> int:
+    """Decide a recorded audit log anew under another policy; print what changes."""
+    from supervisor.cli.lab.replay import replay
+
+    settings = _settings(options, policy=False)
+    return replay(options.against, options.audit, settings, fail_if_wider=options.fail_if_wider, as_json=options.json)
+
+
+def policy_learn(options: argparse.Namespace) -> int:
+    """Propose the smallest policy that would have answered what was approved, and nothing that was denied."""
+    from supervisor.cli.lab.learn import learn
+
+    return learn(options.audit, options.policy, options.session, _settings(options, policy=False))
+
+
+def policy_import(options: argparse.Namespace) -> int:
+    """Turn another tool's permission lists into a policy; name what can't be carried over."""
+    from supervisor.cli.lab.imports import import_claude
+
+    return import_claude(options.file)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def audit(options: argparse.Namespace) -> int:
+    """Print the audit log, oldest first; --verify checks that no line was changed, removed or added."""
+    from supervisor.cli import terminal
+
+    settings = _settings(options)
+    path = settings.audit_log
+    if options.verify:
+        from supervisor.records.audit_check import Outside, verify
+
+        outside = Outside.read(path, settings.database)
+        for line in terminal.checked_lines(verify(path, outside), outside):
+            print(line)
+        return 0
+    return terminal.print_audit(path, follow=options.follow, as_json=options.json)
+
+
+def sessions(options: argparse.Namespace) -> int:
+    """List the sessions, newest first."""
+    from supervisor.cli import terminal
+
+    for session in _client(options).get("/api/sessions"):
+        print(terminal.session_line(session))
+    return 0
+
+
+def url(options: argparse.Namespace) -> int:
+    """Print a new one-time URL of the page."""
+    print(_client(options).post("/api/login-token")["url"])
+    return 0
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Check everything that Gatehouse needs of this machine; for each failure, what to do."""
+    from supervisor.cli.doctor import report
+
+    return report(_settings(options))
+
+
+# -- inside -------------------------------------------------------------------------------------------------------------
+
+
+def _settings(options: argparse.Namespace, *, policy: bool = True) -> Settings:
+    """The environment's settings, with what the command line says instead. Not `policy`: there `--policy` means another file."""
+    from pathlib import Path
+
+    from supervisor.core.text.duration import parse_duration
+    from supervisor.settings import copy_mode, from_environment, network_mode, port_number
+
+    settings, said = from_environment(), dict[str, dict[str, object]]()
+    if getattr(options, "copy", None):
+        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
+    if getattr(options, "network", None):
+        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
+    if options.data_dir:
+        said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
+    if policy and getattr(options, "policy", None):
+        said["GATEHOUSE_POLICY"] = {"policy_file": Path(options.policy).expanduser().absolute()}
+    if getattr(options, "max_uptime", None):
+        said["MAX_UPTIME"] = {"max_uptime_s": parse_duration(options.max_uptime, "--max-uptime")}
+    if getattr(options, "budget", None):
+        said["MAX_COST"] = {"max_cost": ",".join(options.budget)}
+    if getattr(options, "include_ignored", False):
+        said["GATEHOUSE_INCLUDE_IGNORED"] = {"include_ignored": True}
+    if getattr(options, "keep_bodies", False):
+        said["GATEHOUSE_KEEP_BODIES"] = {"keep_bodies": True}
+    if getattr(options, "port", None):
+        said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
+    values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
+    return settings._replace(**values, given=settings.given | said.keys())
+
+
+def _client(options: argparse.Namespace) -> Client:
+    from supervisor.cli.client import must_find
+
+    return must_find(_settings(options).data_dir)
+
+
+def _id(text: str) -> str:
+    """An id as it may stand in a URL's path."""
+    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
+        raise UserError(f"`{text}` is not an id", "copy it from `gatehouse approvals`, `sessions` or `rules list`")
+    return text

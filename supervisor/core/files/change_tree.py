@@ -1,0 +1,245 @@
+"""Many changed files of one session as one tree: what there is, what needs a look of its own, and exactly what was shown.
+
+A person answers for a folder, or for all, without opening each file. So what an answer counts for is named by a digest
+over the ids and fingerprints that were shown: whatever came, went or became another version since makes another digest.
+It is separate because this must be right whatever the pages look like. It must never count a change as shown that isn't in
+the digest, nor put one that needs a look of its own (`careful`) among those that are approved together.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import FileChange, title
+from supervisor.core.files.change_card import HAZARD_NOTES, note_of_repository
+from supervisor.core.policy.protected_names import mark_of
+from supervisor.core.text.folding import LINE, is_folded
+
+# More changed files of a session than this are shown as one card.
+FEW_CHANGES = 10
+# Of one folder, what is listed at once.
+MOST_LISTED = 200
+
+# What `content_flags` says of a new content, and that nobody could look.
+FLAG_NOTES = {
+    "secret": "its new content looks as if it held a secret",
+    "hidden": "its new content has characters that don't show",
+    "unread": "its new content could not be looked at",
+}
+LONG_NAME = "its name is too long to be shown whole in a list"
+
+What = Literal["created", "changed", "deleted", "renamed"]
+WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
+
+
+# How the reason of a change begins that is asked again because it kept others from being carried out with it.
+HELD_UP = "could not be carried out before: "
+
+
+def problem_of(reason: str, origin: str) -> str:
+    """Why a change couldn't be carried out before; empty where it wasn't tried. What an agent says is no reason of ours."""
+    return reason if origin == "workspace" and reason.startswith(HELD_UP) else ""
+
+
+class Waiting(NamedTuple):
+    """A changed file that waits for an answer. `problem`: see `problem_of`."""
+
+    id: str
+    fingerprint: str
+    asked_at: float
+    action: FileChange
+    sticky: bool
+    problem: str = ""
+
+    @property
+    def what(self) -> What:
+        """What the change does to the path, in a word."""
+        action = self.action
+        if action.operation == "rename":
+            return "renamed"
+        if action.operation == "delete":
+            return "deleted"
+        return "created" if action.before is None else "changed"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person saw, to be given back with the answer: the changes that were asked up to `until` (seconds since the
+    epoch), the digest of those that an approval covers, and that of those that need a look of their own."""
+
+    until: float
+    plain: str
+    careful: str
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many need a look of their own;
+    `added` and `removed` are the lines of those whose lines are known."""
+
+    path: str
+    name: str
+    files: int
+    counts: dict[What, int]
+    careful: int
+    shown: Shown
+    added: int = 0
+    removed: int = 0
+
+
+class Leaf(msgspec.Struct, frozen=True, kw_only=True):
+    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own, `mark` is a quiet word that asks
+    nothing. `added` and `removed` are numbers of lines, None where they aren't known."""
+
+    id: str
+    fingerprint: str
+    path: str
+    name: str
+    what: What
+    operation: str
+    to: str | None = None
+    notes: tuple[str, ...] = ()
+    added: int | None = None
+    removed: int | None = None
+    mark: str = ""
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder with what is directly in it; `more` changed paths in it are left out here. `folder.path` is empty for all."""
+
+    folder: Folder
+    folders: tuple[Folder, ...]
+    files: tuple[Leaf, ...]
+    more: int
+
+
+class ChangeSet:
+    """The changes of a session that wait, as they are shown. `found` are notes by id on what new contents hold (`FLAG_NOTES`);
+    `until` leaves out what was asked later; `lines` are those added and removed, by id."""
+
+    def __init__(
+        self,
+        waiting: Iterable[Waiting],
+        found: Mapping[str, Sequence[str]],
+        until: float | None = None,
+        lines: Mapping[str, tuple[int, int]] | None = None,
+    ) -> None:
+        self._lines = lines or {}
+        self.waiting = [one for one in waiting if until is None or one.asked_at <= until]
+        self.until = max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
+        # Where a rule asks for everything each time, that tells none of them from the others.
+        tells = not all(one.sticky for one in self.waiting)
+        self.notes: dict[str, tuple[str, ...]] = {
+            one.id: notes for one in self.waiting if (notes := _notes(one, found.get(one.id, ()), tells))
+        }
+
+    def level(self, below: str = "") -> Level:
+        """What is in a folder."""
+        inside = self.below(below)
+        start = len(below) + 1 if below else 0
+        folders: dict[str, list[Waiting]] = {}
+        files: list[Waiting] = []
+        for one in inside:
+            first, slash, _ = one.action.path[start:].partition("/")
+            if slash and one.action.path != below:
+                folders.setdefault(first, []).append(one)
+            else:
+                files.append(one)
+        files.sort(key=lambda one: one.action.path)
+        prefix = f"{below}/" if below else ""
+        return Level(
+            folder=self._folder(below, below.rpartition("/")[2], inside),
+            folders=tuple(self._folder(f"{prefix}{name}", name, found) for name, found in sorted(folders.items())),
+            files=tuple(map(self.leaf, files[:MOST_LISTED])),
+            more=max(0, len(files) - MOST_LISTED),
+        )
+
+    def careful(self) -> list[Leaf]:
+        """Those that need a look of their own, by path."""
+        return sorted((self.leaf(one) for one in self.waiting if one.id in self.notes), key=lambda leaf: leaf.path)
+
+    def below(self, folder: str) -> list[Waiting]:
+        """The changes of a folder, at any depth, or of a path itself; all for the empty name."""
+        if not folder:
+            return self.waiting
+        prefix = f"{folder}/"
+        return [one for one in self.waiting if one.action.path == folder or one.action.path.startswith(prefix)]
+
+    def shown(self, inside: Sequence[Waiting]) -> Shown:
+        """What these changes are known by."""
+        plain = digest(one for one in inside if one.id not in self.notes)
+        careful = digest(one for one in inside if one.id in self.notes)
+        return Shown(until=self.until, plain=plain, careful=careful)
+
+    def leaf(self, one: Waiting) -> Leaf:
+        """A change as one line."""
+        path = one.action.path
+        added, removed = self._lines.get(one.id, (None, None))
+        return Leaf(
+            id=one.id,
+            fingerprint=one.fingerprint,
+            path=path,
+            name=path.rpartition("/")[2],
+            what=one.what,
+            operation=one.action.operation,
+            to=one.action.to,
+            added=added,
+            removed=removed,
+            notes=self.notes.get(one.id, ()),
+            mark=mark_of(one.action),
+        )
+
+    def approved_by(self, below: str, seen: Shown, ticked: Mapping[str, str]) -> list[str] | None:
+        """The ids that approving a folder covers: those that need no look of their own, and the ticked ones (id to
+        fingerprint) wherever they are. None where this isn't what was shown."""
+        inside = self.below(below)
+        if self.shown(inside).plain != seen.plain:
+            return None
+        known = {one.id: one.fingerprint for one in self.waiting}
+        if any(known.get(one) != mark for one, mark in ticked.items()):
+            return None
+        return [one.id for one in inside if one.id not in self.notes or one.id in ticked] + [
+            one for one in ticked if one not in {found.id for found in inside}
+        ]
+
+    def denied_by(self, below: str, seen: Shown) -> list[str] | None:
+        """The ids that denying a folder covers: all in it. None where this isn't what was shown."""
+        inside = self.below(below)
+        return [one.id for one in inside] if self.shown(inside) == seen else None
+
+    def _folder(self, path: str, name: str, inside: Sequence[Waiting]) -> Folder:
+        counts: dict[What, int] = dict.fromkeys(WHATS, 0)
+        for one in inside:
+            counts[one.what] += 1
+        careful = sum(one.id in self.notes for one in inside)
+        lines = [self._lines.get(one.id, (0, 0)) for one in inside]
+        return Folder(
+            path=path,
+            name=name,
+            files=len(inside),
+            counts=counts,
+            careful=careful,
+            shown=self.shown(inside),
+            added=sum(one[0] for one in lines),
+            removed=sum(one[1] for one in lines),
+        )
+
+
+def digest(waiting: Iterable[Waiting]) -> str:
+    """A name for exactly these requests, each with exactly this content."""
+    pairs = sorted((one.id, one.fingerprint) for one in waiting)
+    return hashlib.blake2b(msgspec.msgpack.encode(pairs), digest_size=32).hexdigest()
+
+
+def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str, ...]:
+    notes = [title(one.action)] if one.action.operation == "swap" else []
+    notes += [note_of_repository(folder) for folder in one.action.repositories]
+    notes += [f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}" for hazard in one.action.hazards]
+    # What the rules know of already isn't said twice.
+    notes += [note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards]
+    # Together with it nothing would be carried out once more: it is left out unless somebody says otherwise.
+    notes += [one.problem] if one.problem else []
+    notes += [LONG_NAME] if is_folded(title(one.action), LINE) else []
+    if one.sticky and sticky_tells and not notes:
+        notes.append("a rule asks for it every time, or it is protected")
+    return tuple(notes)

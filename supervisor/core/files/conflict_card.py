@@ -1,0 +1,57 @@
+"""A path that the person and the agent both changed, as a person judges it: what each did, and what git makes of both.
+
+It is separate from `change_card` because a change has two sides and a conflict three, and one more answer: the merge.
+INVARIANT: `merged` names the content that approving the merge would apply, and `merged_diff` is from what is on the
+host to exactly that.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.files.text_diff import TextDiff, diff
+
+Did = Literal["edited", "created", "deleted", "replaced"]
+
+
+class ConflictCard(msgspec.Struct, frozen=True, kw_only=True):
+    """`host_diff` and `agent_diff` are from the common base, None where it isn't known or there is no file on that side.
+
+    `merged` is the hash of the merged content, None where there is none; `why_not` then says why. `is_stale`: the host
+    isn't as it was when this was asked, and a new card is on its way.
+    """
+
+    path: str
+    host_did: Did
+    agent_did: Did
+    base: str | None = None
+    host: str | None = None
+    agent: str | None = None
+    host_diff: TextDiff | None = None
+    agent_diff: TextDiff | None = None
+    merged: str | None = None
+    merged_diff: TextDiff | None = None
+    why_not: str = ""
+    is_stale: bool = False
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """The three contents; None where there is no file, or its content can't be had."""
+
+    base: bytes | None = None
+    host: bytes | None = None
+    agent: bytes | None = None
+
+
+def did(was_there: bool, is_there: bool, same_kind: bool = True) -> Did:
+    """What one side did to the path, for a person."""
+    if not is_there:
+        return "deleted"
+    if not was_there:
+        return "created"
+    return "edited" if same_kind else "replaced"
+
+
+def difference(old: bytes | None, new: bytes | None) -> TextDiff | None:
+    """What leads from one to the other, where both can be had."""
+    return None if old is None or new is None else diff(old, new)

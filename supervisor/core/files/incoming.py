@@ -1,0 +1,73 @@
+"""What follows for the agent's copy from what the person did on the host: the mirror of `changes.want`, and as pure.
+
+Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine` (the agent's copy) and `host`.
+It is separate because the two directions must never answer for one another: a path is brought into the copy only where
+the agent has not touched it, and asked about by `want` in every other case. INVARIANT: for no three states do both
+`want` and `incoming` ask for something.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.files.changes import PERMISSIONS, SPECIAL, Known, Seen, Want, agree, conflict, is_still
+
+# `nothing`: the host is as it was. `agreed`: both sides hold the same by now. `bring`: the copy must follow the host.
+# `conflict`: the agent changed the path, too, and a person says what becomes of it. `never`: the host has what no copy gets.
+Verdict = Literal["nothing", "agreed", "bring", "conflict", "never"]
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """`steps` is what must happen in the copy, in this order, where it is to follow."""
+
+    verdict: Verdict
+    steps: tuple[Want, ...] = ()
+
+
+NOTHING, AGREED, CONFLICT, NEVER = (Incoming(one) for one in ("nothing", "agreed", "conflict", "never"))
+
+
+def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incoming:
+    """What the host's state asks of the agent's copy for one path."""
+    if mine is None and host is None:
+        return NOTHING if known is None else AGREED
+    if mine is not None and agree(known, mine, host):
+        return NOTHING if known is not None and is_known_of(known, mine, host) else AGREED
+    if not conflict(known, host, mine):
+        return NOTHING
+    if _agent_changed(known, mine):
+        return CONFLICT
+    if host is not None and host.kind in SPECIAL:
+        return NEVER
+    return Incoming("bring", steps(mine, host))
+
+
+def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
+    """Whether an agreement is exactly about these two states: then there is nothing to write down."""
+    if mine.kind == "dir":
+        has_looked = known.kind == "dir" and known.host_signature is not None
+        return has_looked and known.mode == mine.mode & PERMISSIONS and not conflict(known, host)
+    return host is not None and (known.host_signature, known.copy_signature) == (host.signature, mine.signature)
+
+
+def _agent_changed(known: Known | None, mine: Seen | None) -> bool:
+    if known is None or mine is None:
+        return (known is None) != (mine is None)
+    return not is_still(mine, known)
+
+
+def steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
+    """What makes the copy's path hold what the host's does, in this order."""
+    before = mine.token if mine else None
+    if host is None:
+        return (Want("delete", before),)
+    if mine is not None and (host.kind == "dir") != (mine.kind == "dir"):
+        # A folder where a file was, or the other way round: the old thing goes first.
+        return (Want("delete", before), *steps(None, host))
+    if host.kind == "symlink":
+        return (Want("symlink", before, host.token, link_target=host.target),)
+    mode = host.mode & PERMISSIONS
+    if host.kind == "dir":
+        return (Want("chmod" if mine is not None else "mkdir", before, "dir", mode),)
+    same_content = mine is not None and mine.kind == "file" and mine.digest == host.digest
+    return (Want("chmod" if same_content else "write", before, host.token, mode),)

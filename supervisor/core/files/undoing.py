@@ -1,0 +1,305 @@
+"""What paths held before effects and after them, and what must be put back so that effects never were: pure values.
+
+It is separate because the journal, apply and undo must mean the same by "as it was", and because what an undo would do
+must be testable without a file system. It must never call two states equal that a person would see as different:
+content, link target and permissions all count.
+"""
+
+import base64
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_token
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What was at a path. `target` is base64, so that any bytes survive; `mtime_ns` 0 and `uid` -1: not known.
+
+    `mode` is what stat gives but for the kind: set-id bits are in it.
+    """
+
+    kind: Kind
+    mode: int
+    digest: str | None = None
+    target: str | None = None
+    mtime_ns: int = 0
+    uid: int = -1
+
+    @property
+    def token(self) -> str:
+        """As `Seen.token`."""
+        if self.kind == "file":
+            return self.digest or ""
+        return link_token(self.link_target) if self.kind == "symlink" else self.kind
+
+    @property
+    def link_target(self) -> str:
+        """Where a symlink points to, as the file system names it."""
+        return os.fsdecode(base64.b64decode(self.target or ""))
+
+
+# The permissions that the owner needs to make, replace and remove what is in a folder.
+CHANGES_WITHIN = 0o300
+MADE_FOLDER = Held("dir", ANY_MODE)
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """What one effect did to one path. `number` is its place in the session's history, from 1; folders that a file
+    needed have its number, too. `at` is in seconds since the epoch."""
+
+    number: int
+    request: str
+    name: str
+    operation: str
+    before: Held | None
+    after: Held | None
+    at: float
+
+
+class Restoration(msgspec.Struct, frozen=True, gc=False):
+    """A path that is to hold `to` again (None: nothing), where it holds `expected` now."""
+
+    name: str
+    to: Held | None
+    expected: Held | None
+
+
+class _Stack(msgspec.Struct, frozen=True, gc=False):
+    """Effects that lie on each other on one path. Shared between the moments of a history: a file may be changed often."""
+
+    request: str
+    beneath: "_Stack | None"
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to take back: the effects of these requests and undos; those after a place in the history, or after a time
+    (seconds since the epoch); everything, where none of it is given."""
+
+    ids: tuple[str, ...] = ()
+    after: int | None = None
+    since: float | None = None
+
+
+def chosen(history: Sequence[Effect], selection: Selection) -> list[Effect]:
+    """The effects that a selection means."""
+    if selection.ids:
+        ids = frozenset(selection.ids)
+        return [effect for effect in history if effect.request in ids]
+    if selection.after is not None:
+        return [effect for effect in history if effect.number > selection.after]
+    if selection.since is not None:
+        return [effect for effect in history if effect.at > selection.since]
+    return list(history)
+
+
+def held_of(seen: Seen | None) -> Held | None:
+    """What a look found, as a value that a journal can keep."""
+    if seen is None:
+        return None
+    target = None if seen.target is None else _encoded(seen.target)
+    return Held(seen.kind, seen.mode, seen.digest, target, seen.signature[1], seen.uid)
+
+
+def held_link(target: str) -> Held:
+    """A symlink with this target."""
+    return Held("symlink", 0o777, None, _encoded(target))
+
+
+def is_as(seen: Seen | None, held: Held | None) -> bool:
+    """Whether a path holds this: kind, content, target and permissions. Times and what is in a folder don't count."""
+    return is_same(held_of(seen), held)
+
+
+def is_same(one: Held | None, other: Held | None) -> bool:
+    """Whether two states are one to a person."""
+    if one is None or other is None:
+        return one is None and other is None
+    if one.kind != other.kind or one.token != other.token:
+        return False
+    return one.kind == "symlink" or ANY_MODE in (one.mode, other.mode) or _mode(one) == _mode(other)
+
+
+def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
+    """What takes the chosen effects back, in the order to do it: what goes first, from within; then what comes, from
+    outside; and permissions of folders before or after all else, as that needs them. Of several effects on a path the first one's before and the last one's after count.
+
+    Folders that the session made go with the last file in them, whichever effect made them; whoever carries this out
+    leaves those in place that hold anything else. Folders that the session took away come back with the first file in them,
+    whichever effect took them: made on the way they would have the permissions of anybody's; whoever carries this out
+    leaves those as they are that are there again.
+    """
+    first: dict[str, Held | None] = {}
+    last: dict[str, Held | None] = {}
+    for effect in chosen:
+        first.setdefault(effect.name, effect.before)
+        last[effect.name] = effect.after
+    net = [Restoration(name, to, last[name]) for name, to in first.items() if not is_same(to, last[name])]
+    going = [one for one in net if one.to is None or _swaps(one)]
+    gone = {one.name for one in going}
+    made = made_folders(history)
+    above = {folder for one in going if one.to is None for folder in _above(one.name) if folder in made}
+    going += [Restoration(folder, None, MADE_FOLDER) for folder in above - first.keys()]
+    modes = [one for one in net if is_mode_of_folder(one.to, one.expected)]
+    coming = [one for one in net if one.to is not None and not is_mode_of_folder(one.to, one.expected)]
+    taken = _taken_folders(history)
+    needed = {folder for one in coming for folder in _above(one.name) if folder in taken}
+    coming += [Restoration(folder, taken[folder], None) for folder in needed - first.keys()]
+    return [
+        *sorted((one for one in modes if lets_in(one.to)), key=_by_name),
+        *(Restoration(one.name, None, one.expected) for one in sorted(going, reverse=True, key=_by_name)),
+        *(
+            Restoration(one.name, one.to, None if one.name in gone else one.expected)
+            for one in sorted(coming, key=_by_name)
+        ),
+        *sorted((one for one in modes if not lets_in(one.to)), reverse=True, key=_by_name),
+    ]
+
+
+def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
+    """The same steps for a user who isn't root: what is in a folder that keeps out its owner can't go or come back. Such a one is
+    opened before anything else, where it goes; where it comes back, it is shut after all else, from within."""
+    steps = list(steps)
+    opening: list[Restoration] = []
+    between: list[Restoration] = []
+    shutting: list[Restoration] = []
+    for one in steps:
+        if one.to is None and (expected := _opened(one.expected)) is not None:
+            opening.append(Restoration(one.name, expected, one.expected))
+            between.append(msgspec.structs.replace(one, expected=expected))
+        elif one.expected is None and (to := _opened(one.to)) is not None:
+            between.append(msgspec.structs.replace(one, to=to))
+            shutting.append(Restoration(one.name, one.to, to))
+        else:
+            between.append(one)
+    return [*sorted(opening, key=_by_name), *between, *sorted(shutting, reverse=True, key=_by_name)]
+
+
+def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
+    """Whether a path can't be looked at only for a folder above it that these steps open before they come to the path."""
+    above = set(_above(name))
+    return any(
+        one.name in above and _opened(one.expected) is not None and (one.to is None or lets_in(one.to)) for one in steps
+    )
+
+
+def _opened(held: Held | None) -> Held | None:
+    """A folder that keeps out its owner as it is when it doesn't; None for anything else."""
+    if held is None or held.kind != "dir" or held.mode == ANY_MODE or held.mode & OWNER == OWNER:
+        return None
+    return msgspec.structs.replace(held, mode=held.mode | OWNER)
+
+
+def made_folders(history: Iterable[Effect]) -> set[str]:
+    """The folders that weren't there before the session."""
+    first: dict[str, Effect] = {}
+    for effect in history:
+        first.setdefault(effect.name, effect)
+    return {
+        name for name, effect in first.items() if effect.before is None and effect.after and effect.after.kind == "dir"
+    }
+
+
+def _taken_folders(history: Iterable[Effect]) -> dict[str, Held]:
+    """The folders that aren't there any more by what the session did last to them, as they were then."""
+    taken: dict[str, Held] = {}
+    for effect in history:
+        taken.pop(effect.name, None)
+        if effect.after is None and effect.before is not None and effect.before.kind == "dir":
+            taken[effect.name] = effect.before
+    return taken
+
+
+def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) -> set[str]:
+    """The requests and undos of which at least one path still holds what they did. `undos`: id -> whose effects it took back.
+
+    Each effect lies on those before it on its path; an undo puts a path back on what lay beneath the first effect that
+    it took back, whatever that was: so an undo of an undo brings back what that one took.
+    """
+    return _Laid(undos).with_more(history)
+
+
+def in_force_until(
+    history: Iterable[Effect], then: Iterable[Effect], undos: Mapping[str, Collection[str]]
+) -> tuple[set[str], set[str]]:
+    """`in_force` after the history, and after what was done `then`."""
+    laid = _Laid(undos)
+    return laid.with_more(history), laid.with_more(then)
+
+
+class _Laid:
+    """Effects as they lie on each other, path by path, and what each path was like before each of its own."""
+
+    def __init__(self, undos: Mapping[str, Collection[str]]) -> None:
+        self._of = {undo: frozenset(ids) for undo, ids in undos.items()}  # of thousands, each is looked for in all
+        self._past: dict[str, list[tuple[str, _Stack | None]]] = {}
+        self._stacks: dict[str, _Stack | None] = {}
+
+    def with_more(self, effects: Iterable[Effect]) -> set[str]:
+        """What is in force after these, too."""
+        for effect in effects:
+            before = self._past.setdefault(effect.name, [])
+            stack = beneath = self._stacks.get(effect.name)
+            ids = self._of.get(effect.request)
+            if ids is not None:
+                taken = [request in ids or request == effect.request for request, _ in before]
+                if True in taken:
+                    first = taken.index(True)
+                    beneath = before[first][1] if all(taken[first:]) else _without(stack, ids)
+            before.append((effect.request, stack))
+            self._stacks[effect.name] = _Stack(effect.request, beneath)
+        found: set[str] = set()
+        for on_top in self._stacks.values():
+            stack = on_top
+            while stack is not None:
+                found.add(stack.request)
+                stack = stack.beneath
+        return found
+
+
+def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
+    rest: _Stack | None = None
+    for request in reversed([one for one in _requests(stack) if one not in ids]):
+        rest = _Stack(request, rest)
+    return rest
+
+
+def is_mode_of_folder(one: Held | None, other: Held | None) -> bool:
+    """Whether one state and the other differ in the permissions of a folder alone."""
+    return one is not None and other is not None and one.kind == other.kind == "dir"
+
+
+def lets_in(held: Held | None) -> bool:
+    """Whether a folder's owner may change what is in it: then it must become so before that, else after."""
+    return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
+
+
+def _requests(stack: _Stack | None) -> Iterator[str]:
+    """From the top."""
+    while stack is not None:
+        yield stack.request
+        stack = stack.beneath
+
+
+def _swaps(one: Restoration) -> bool:
+    """A folder where something else was, or the other way round: the one thing has to go before the other comes."""
+    return one.to is not None and one.expected is not None and (one.to.kind == "dir") != (one.expected.kind == "dir")
+
+
+def _by_name(one: Restoration) -> list[str]:
+    return one.name.split("/")
+
+
+def _above(name: str) -> list[str]:
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
+
+
+def _mode(held: Held) -> int:
+    return stat.S_IMODE(held.mode)
+
+
+def _encoded(target: str) -> str:
+    return base64.b64encode(os.fsencode(target)).decode()

@@ -1,0 +1,164 @@
+"""Claude Code's path rules, in terms of filesystem rules.
+
+Decides which patterns below the workspace's root say the same of a file, or less for allow and more for ask and deny. It is apart from
+`claude_permissions` because there a path is a gitignore pattern with four anchors, and here one relative to the workspace.
+
+Source: https://code.claude.com/docs/en/permissions ("Read and Edit"), read in November 2026, and gitignore(5):
+    //path   from the root of the file system         ~/path   from the home folder
+    /path    from the folder of the settings           path, ./path   from the current folder
+    A bare name is matched at any depth; `dir/**` at any depth by ask and deny rules, at the top by allow rules; all else where it
+    stands. What matches a folder matches all below it.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from supervisor.core.lab.claude_commands import WHOLE_CATEGORY, NoCounterpartError
+from supervisor.core.policy.policy_text import parse_rule
+from supervisor.core.text.globs import Glob, escape
+from supervisor.errors import PolicyError
+
+_OUTSIDE = "nothing outside of the workspace is ever changed, so no rule is needed"
+
+
+class Place(NamedTuple):
+    """Where the settings lie: `root` is the project's folder (absolute), `home` the person's, None where it isn't known.
+
+    `is_user`: they are the person's own, for every project.
+    """
+
+    root: str | None = None
+    home: str | None = None
+    is_user: bool = False
+
+
+def patterns(spec: str, place: Place, *, allows: bool) -> tuple[str, ...]:
+    """The patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there are none."""
+    found = tuple(dict.fromkeys(_anchored(spec.strip(), place, allows=allows)))
+    return tuple(_checked(one, allows=allows) for one in found)
+
+
+def _checked(pattern: str, *, allows: bool) -> str:
+    # What is no pattern there is the path itself, for ask and deny.
+    literal = "/".join(one if one == "**" else escape(one) for one in pattern.split("/"))
+    for candidate in (pattern,) if allows else (pattern, literal):
+        try:
+            parse_rule(f"filesystem({candidate})", "allow" if allows else "deny")
+        except PolicyError as error:
+            reason = error.message
+        else:
+            return candidate
+    raise NoCounterpartError(f"can't be a pattern here: {reason}", None if allows else WHOLE_CATEGORY)
+
+
+def _anchored(spec: str, place: Place, *, allows: bool) -> list[str]:
+    if spec.startswith("!"):
+        raise NoCounterpartError("takes something out of the rules before it; write it as `except` of a rule")
+    is_folder = spec.endswith("/")
+    if spec.startswith("//"):
+        return _absolute(_segments(spec), place, is_folder=is_folder, allows=allows)
+    if spec == "~" or spec.startswith("~/"):
+        below_home = [*_home(place, allows=allows), *_segments(spec[1:])]
+        return _absolute(below_home, place, is_folder=is_folder, allows=allows)
+    if spec.startswith("/") and place.is_user:
+        below_settings = [*_home(place, allows=allows), ".claude", *_segments(spec)]
+        return _absolute(below_settings, place, is_folder=is_folder, allows=allows)
+    segments = _segments(spec)
+    if ".." in segments:
+        if place.root is None:
+            raise _unknown_root(allows=allows)
+        climbed = _climbed([*_literal(place.root), *segments])
+        return _absolute(climbed, place, is_folder=is_folder, allows=allows)
+    if spec.startswith("/"):
+        return [_below(segments, is_folder=is_folder, allows=allows)]
+    return [_relative(spec, segments, allows=allows)]
+
+
+def _relative(spec: str, segments: list[str], *, allows: bool) -> str:
+    is_folder = spec.endswith("/")
+    has_one_name = len(segments) == 1 or (len(segments) == 2 and segments[1] == "**")
+    if has_one_name and segments[0] not in ("*", "**"):
+        if not allows:
+            return f"**/{segments[0]}/**"
+        if len(segments) == 1 and not is_folder and not spec.startswith("./"):
+            return f"**/{segments[0]}"
+    return _below(segments, is_folder=is_folder, allows=allows)
+
+
+def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
+    """The pattern at its place; for ask and deny, and for a folder, with all below it."""
+    if allows and is_folder and segments[-1:] in (["*"], ["**"]):
+        # `*/` and `**/` are every folder, so not what lies beside them.
+        return "/".join([*segments[:-1], "*", "**"])
+    if not segments or segments in (["*"], ["**"]):
+        return "**"
+    text = "/".join(segments)
+    if segments[-1] == "**" or (allows and not is_folder):
+        return text
+    return f"{text}/**"
+
+
+def _segments(path: str) -> list[str]:
+    return [_segment(one) for one in path.split("/") if one not in ("", ".")]
+
+
+def _segment(segment: str) -> str:
+    """A gitignore segment as a segment here: escapes as classes of one character, `**` beside other characters as `*`."""
+    if segment == "**":
+        return segment
+    plain = re.sub(r"\\(.)", lambda found: escape(found[1]), segment)
+    return re.sub(r"\*{2,}", "*", plain)
+
+
+def _climbed(segments: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for one in segments:
+        if one != "..":
+            found.append(one)
+        elif found:
+            found.pop()
+    return found
+
+
+def _home(place: Place, *, allows: bool) -> list[str]:
+    if place.home is None:
+        raise _unknown_root(allows=allows)
+    return _literal(place.home)
+
+
+def _literal(path: str) -> list[str]:
+    return [escape(one) for one in path.split("/") if one]
+
+
+def _unknown_root(*, allows: bool) -> NoCounterpartError:
+    reason = (
+        "is about a place on this machine, and where the workspace lies isn't known: write it relative to the workspace"
+    )
+    return NoCounterpartError(reason, None if allows else WHOLE_CATEGORY)
+
+
+def _absolute(pattern: Sequence[str], place: Place, *, is_folder: bool, allows: bool) -> list[str]:
+    """What an absolute pattern says of the files below the project's folder."""
+    if place.root is None:
+        is_anywhere = pattern[:1] == ["**"] and (len(pattern) == 2 or (len(pattern) == 3 and pattern[2] == "**"))
+        if not is_anywhere:
+            raise _unknown_root(allows=allows)
+        rests = [list(pattern)]
+    else:
+        rests = _rests(tuple(pattern), tuple(one for one in place.root.split("/") if one))
+    if not rests:
+        raise NoCounterpartError(_OUTSIDE)
+    return [_below(rest, is_folder=is_folder, allows=allows) for rest in rests]
+
+
+def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:
+    """Every way in which the pattern's beginning matches the root: what is left of it for the paths below."""
+    if not root:
+        return [list(pattern)]
+    if not pattern:
+        # It matches a folder above, and so all below that.
+        return [["**"]]
+    if pattern[0] == "**":
+        return [*_rests(pattern[1:], root), *_rests(pattern, root[1:])]
+    return _rests(pattern[1:], root[1:]) if Glob(pattern[0]).matches(root[0]) else []

@@ -1,0 +1,227 @@
+"""Why a policy answers an action as it does: what the action was understood as, and what every rule of its category says of it.
+
+Decides nothing. The verdict is `evaluate`'s own; what is told besides comes from the judges' own functions, one rule and one part of
+the action at a time. It is apart from the judges because a verdict has to be quick, and this may take its time. It must never
+disagree with `evaluate`, and it never raises. How one category is read stands in `explain_exec`, `explain_filesystem`, ...; nothing
+here is escaped: whoever shows it does that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import RULE_CATEGORIES, WORKSPACE, Action, category_of, title
+from supervisor.core.lab.explanation import (
+    FAR,
+    NEAR,
+    OUTCOMES,
+    Answer,
+    Basis,
+    Explanation,
+    Look,
+    Looked,
+    Outcome,
+    Part,
+    Reading,
+    Topic,
+)
+from supervisor.core.policy.evaluate import ORIGIN, evaluate_in
+from supervisor.core.policy.rules import Policy
+from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
+
+
+def explain(
+    policy: Policy,
+    action: Action,
+    *,
+    now: float,
+    workspace: str = WORKSPACE,
+    session_id: str | None = None,
+    forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
+    configured_remotes: frozenset[str] | None = None,
+    uses: Mapping[str, int] | None = None,
+) -> Explanation:
+    """The verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
+    remotes = ORIGIN if configured_remotes is None else configured_remotes
+    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses)
+
+    def judge(under: Policy) -> Verdict:
+        return evaluate_in(under, action, context)
+
+    category, verdict = category_of(action), judge(policy)
+    others = tuple((one, len(policy.of(one))) for one in RULE_CATEGORIES if one != category and policy.of(one))
+    plain = Explanation(category, title(action), verdict, "nothing", policy.mode_of(category), others=others)
+    if policy.is_deny_all:
+        return plain
+    if category not in RULE_CATEGORIES:
+        return msgspec.structs.replace(plain, basis="always")
+    try:
+        return _explained(plain, policy, action, context, judge)
+    except Exception as error:
+        trouble = f"what the rules say could not be told apart ({type(error).__name__}): report this as a bug"
+        basis: Basis = "rules" if verdict.rules else "mode"
+        return msgspec.structs.replace(plain, basis=basis, trouble=trouble)
+
+
+def read(policy: Policy, action: Action, context: Context) -> Reading:
+    """The reading of an action of a category that rules speak of."""
+    match category_of(action):
+        case "exec":
+            from supervisor.core.lab import explain_exec
+
+            return explain_exec.Reading(policy, action, context)
+        case "filesystem":
+            from supervisor.core.lab import explain_filesystem
+
+            return explain_filesystem.Reading(policy, action, context)
+        case "network":
+            from supervisor.core.lab import explain_network
+
+            return explain_network.Reading(policy, action, context)
+        case "git":
+            from supervisor.core.lab import explain_git
+
+            return explain_git.Reading(policy, action, context)
+        case _:
+            from supervisor.core.lab import explain_packages
+
+            return explain_packages.Reading(action)
+
+
+def _explained(
+    plain: Explanation, policy: Policy, action: Action, context: Context, judge: Callable[[Policy], Verdict]
+) -> Explanation:
+    from supervisor.core.lab.explain_remedies import advice, suggestions
+
+    category, verdict = plain.category, plain.verdict
+    reading = read(policy, action, context)
+    # Where a missing rule would only be asked: a denial that no rule made is then one that nothing lifts.
+    asked = policy.judge_for(category).judge(action, "ask", context)
+    forced = [*reading.forced, *(item for topic in reading.topics for item in topic.forced)]
+    if asked.decision == "deny" and not asked.rules and not any(item.decision == "deny" for item in forced):
+        forced.insert(0, Forced("deny", asked.why))
+    looked = _look_at(policy.of(category), _Case(reading, verdict, forced, context))
+    found = msgspec.structs.replace(
+        plain,
+        basis=_basis(verdict, reading, forced),
+        facts=tuple(reading.facts),
+        parts=tuple(_part(at, topic, looked, context) for at, topic in enumerate(reading.topics)),
+        parts_left_out=reading.left_out,
+        forced=tuple(dict.fromkeys(item.why for item in forced)),
+        looked=tuple(sorted(looked, key=_telling)),
+    )
+    found = msgspec.structs.replace(found, suggestions=suggestions(found, action, policy, context.workspace, judge))
+    return msgspec.structs.replace(found, advice=advice(found))
+
+
+def _telling(one: Looked) -> tuple[int, int, int]:
+    return OUTCOMES.index(one.outcome), one.distance, -STRICTNESS[one.rule.effect]
+
+
+def _basis(verdict: Verdict, reading: Reading, forced: Sequence[Forced]) -> Basis:
+    if verdict.rules:
+        return "rules"
+    if any(item.decision == verdict.decision for item in forced):
+        return "forced"
+    return "free" if verdict.decision == "allow" and all(topic.is_free for topic in reading.topics) else "mode"
+
+
+def _part(at: int, topic: Topic, looked: Sequence[Looked], context: Context) -> Part:
+    """What the rules in force say of one part: the strictest of them that speaks of it."""
+    speaking = [one.rule for one in looked if at in one.parts and context.is_active(one.rule)]
+    answer: Answer = "free" if topic.is_free else "open"
+    rules: tuple[str, ...] = ()
+    if speaking:
+        strictest = max((rule.effect for rule in speaking), key=STRICTNESS.__getitem__)
+        answer = strictest
+        rules = tuple(dict.fromkeys(rule.text for rule in speaking if rule.effect == strictest))
+    return Part(
+        topic.kind, topic.text, answer, rules, tuple(item.why for item in topic.forced), topic.notes, topic.alone
+    )
+
+
+# -- one rule ------------------------------------------------------------------------------------------------------------
+
+
+class _Case(NamedTuple):
+    """What every rule is compared with: the action as it was read, and what came of it."""
+
+    reading: Reading
+    verdict: Verdict
+    forced: Sequence[Forced]
+    context: Context
+
+
+def _look_at(rules: Sequence[Rule], case: _Case) -> list[Looked]:
+    """Every rule, with what became of it."""
+    topics = case.reading.topics
+    looks = [[case.reading.look(rule, at) for at in range(len(topics))] for rule in rules]
+    answered = {
+        at
+        for rule, row in zip(rules, looks, strict=True)
+        if case.context.is_active(rule)
+        for at, look in enumerate(row)
+        if look.counts
+    }
+    # An allow rule that comes near is told of what still lacks one.
+    lacking = [at for at in range(len(topics)) if at not in answered]
+    every = range(len(topics))
+    return [
+        _looked(rule, row, (lacking if rule.effect == "allow" else ()) or every, case)
+        for rule, row in zip(rules, looks, strict=True)
+    ]
+
+
+def _looked(rule: Rule, looks: Sequence[Look], among: Sequence[int], case: _Case) -> Looked:
+    parts = tuple(at for at, look in enumerate(looks) if look.counts)
+    if not looks:
+        outcome: Outcome = "held" if case.verdict.decision == "deny" else "missed"
+        return Looked(rule, outcome, "no rule is asked: the action can't be read", distance=FAR)
+    at = min(parts or among, key=lambda at: (looks[at].stopped is None, looks[at].distance))
+    look = looks[at]
+    where = f"{case.reading.topics[at].kind} {at + 1}: " if len(looks) > 1 and look.distance <= NEAR else ""
+    if not case.context.is_active(rule):
+        besides = "it would match" if parts else f"besides, {where}{look.why}"
+        return Looked(rule, "inactive", f"{_inactive(rule, case.context)}; {besides}", parts, look.distance)
+    if parts:
+        outcome, why = _counting(rule, [looks[at].why for at in parts], parts, case)
+        return Looked(rule, outcome, why, parts)
+    if case.reading.left_out and rule.effect == case.verdict.decision and rule.text in case.verdict.rules:
+        return Looked(rule, "decides", f"speaks of a {case.reading.topics[at].kind} further on")
+    return Looked(rule, look.stopped or "missed", f"{where}{look.why}", parts, look.distance)
+
+
+def _counting(rule: Rule, whys: Sequence[str], parts: Sequence[int], case: _Case) -> tuple[Outcome, str]:
+    """What became of a rule that is in force and speaks of some part."""
+    verdict, kind = case.verdict, case.reading.topics[parts[0]].kind
+    how = whys[0] if len(set(whys)) == 1 else ""
+    if len(case.reading.topics) > 1:
+        speaks = "covers" if rule.effect == "allow" else "is about"
+        said = f"{kind} {_numbers(parts)}: {how}" if how else f"{speaks} {kind} {_numbers(parts)}"
+    else:
+        said = how
+    if rule.effect == verdict.decision and verdict.rules:
+        return "decides", said
+    if verdict.rules:
+        return "overruled", f"{said}; but {verdict.decision} {verdict.rule} is stricter"
+    lifting = next((item.why for item in case.forced if STRICTNESS[item.decision] > STRICTNESS[rule.effect]), "")
+    if lifting:
+        return "held", f"{said}; but {lifting}"
+    return "partly", f"{said}; another {kind} has no rule"
+
+
+def _numbers(parts: Sequence[int]) -> str:
+    return ", ".join(str(at + 1) for at in parts[:6]) + (", ..." if len(parts) > 6 else "")
+
+
+def _inactive(rule: Rule, context: Context) -> str:
+    """Why a rule isn't in force here and now."""
+    if rule.expires_at is not None and context.is_over(rule):
+        return f"expired {datetime.fromtimestamp(rule.expires_at, UTC):%Y-%m-%d %H:%M} UTC"
+    if rule.session is not None and rule.session != context.session_id:
+        return f"only for the session `{rule.session}`"
+    if context.uses is None:
+        return f"for {rule.uses} uses, which nobody counts here"
+    return f"used up: {context.uses.get(rule.id, 0)} of {rule.uses} uses"

@@ -1,0 +1,316 @@
+"""The smallest policy of narrow rules that would have answered what a person approved, and nothing that was denied.
+
+Decides which of the rules on offer (`learn_options`, `learn_exec`) are proposed beside a base policy. What a rule would do is never
+reasoned about here but asked of the engine (`learn_judging`): a wrong offer costs a rule, it opens no hole.
+INVARIANT: under base and proposal together, nothing that was denied is allowed, and nothing that the base asks or denies by a rule,
+by a protected name or by the nature of a command. It never saves anything: a person reads the proposal first.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Proposal, category_of, fingerprint, title
+from supervisor.core.lab.history import Past
+from supervisor.core.lab.learn_judging import NO_RULES, Judging, Key, Need, is_fit, policy_of
+from supervisor.core.lab.learn_options import Option
+from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy.rules import Policy
+from supervisor.core.secrets.redact import Redactor, redacted
+from supervisor.core.shell.shell_words import from_bytes_text
+from supervisor.errors import PolicyError
+
+# Where commands run, inside the sandbox.
+MOST_EXAMPLE_CHARS = 100
+WAS_REDACTED = "it held a secret, and nothing is learned from those"
+DENIED_TOO = "a rule for it would also answer something that was denied"
+TOO_SELDOM = "approved too seldom for a rule"
+NO_NARROW_RULE = "no narrow rule is known for"
+SPELLED_OUT = "only a rule that spells out the arguments could allow"
+
+
+class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposed allow rule. `saves`: how many approved requests, of so many `sessions`, would be asked again without it.
+
+    `example` is the title of one of these; `match` what the rule may carry as its own example, empty where nothing is fit to be one.
+    """
+
+    rule: str
+    saves: int
+    sessions: int
+    example: str
+    match: str = ""
+
+
+class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Approved requests that no proposed rule answers: why, how many, and the title of the first."""
+
+    why: str
+    count: int
+    example: str
+
+
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
+    """The proposal. `approved` and `denied` of the history's requests, of so many `sessions` with approved ones.
+
+    `asked_before` and `asked_after`: how many of the history's requests the base doesn't allow, alone and with the proposal.
+    """
+
+    rules: tuple[LearnedRule, ...]
+    stays: tuple[StaysAsked, ...]
+    sessions: int
+    approved: int
+    denied: int
+    asked_before: int
+    asked_after: int
+
+    def policy(self) -> Policy:
+        """The proposed rules alone."""
+        return policy_of(one.rule for one in self.rules)
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """An approved request that the base doesn't answer, though a rule could; `reach`: for each need, the rules that cover it."""
+
+    past: Past
+    needs: tuple[Need, ...]
+    reach: Mapping[Key, frozenset[str]] = {}
+
+    @property
+    def is_reached(self) -> bool:
+        return all(self.reach.get(need.key) for need in self.needs)
+
+    def needs_one_of(self, rule: str, others: frozenset[str]) -> bool:
+        """Whether the rule covers a need that none of the others is known to cover."""
+        return any(rule in rules and not rules & others for rules in self.reach.values())
+
+
+def learn(history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE) -> Learned:
+    """What to propose beside `base`, from the answers of a history. The same history gives the same proposal."""
+    history = tuple(past for past in history if not isinstance(past.action, Proposal))
+    judging = Judging(base, now, workspace)
+    asked, stays = _sorted(history, judging)
+    chooser = _Chooser(asked, _refused(history, judging), judging)
+    chosen = chooser.chosen()
+    rules = frozenset(chosen)
+    stays += [(chooser.why_not(one), one.past) for one in chooser.requests if not judging.allows(rules, one.past)]
+    return Learned(
+        rules=tuple(_described(rule, chooser.lost(rules, rule)) for rule in chosen),
+        stays=_grouped(stays),
+        sessions=len({past.session for past in history if past.persons_answer == "approved"}),
+        approved=sum(past.persons_answer == "approved" for past in history),
+        denied=sum(map(_is_denied, history)),
+        asked_before=sum(not judging.allows(NO_RULES, past) for past in history),
+        asked_after=sum(not judging.allows(rules, past) for past in history),
+    )
+
+
+def _sorted(history: Sequence[Past], judging: Judging) -> tuple[list[_Request], list[tuple[str, Past]]]:
+    """What there is to learn from, and what stays asked whatever is learned, with why."""
+    asked: list[_Request] = []
+    stays: list[tuple[str, Past]] = []
+    redactor = Redactor()
+    for past in history:
+        if past.persons_answer != "approved" or judging.allows(NO_RULES, past):
+            continue
+        needs = judging.needs(past)
+        if not past.by_policy:
+            stays.append((past.why, past))
+        elif not needs:
+            stays.append((_kind(judging.verdict(past).why), past))
+        elif past.is_redacted or redacted(past.action, redactor) != past.action:
+            stays.append((WAS_REDACTED, past))
+        else:
+            asked.append(_Request(past, needs))
+    return asked, stays
+
+
+def _kind(why: str) -> str:
+    """A verdict's why without the words of the one command that it was about."""
+    return why.partition(" (`")[0].partition("; exec ")[0]
+
+
+def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
+    """What was denied and an allow rule might allow, each once. What the base allows or holds by a rule, no allow rule changes.
+
+    A denial that no policy made (everything was stopped, the inbox was full) says nothing of the action.
+    """
+    found = {(fingerprint(past.action), past.remotes): past for past in history if _is_denied(past)}
+    return [
+        past for past in found.values() if not judging.allows(NO_RULES, past) and judging.verdict(past).rule is None
+    ]
+
+
+def _is_denied(past: Past) -> bool:
+    return past.outcome == "deny" and (past.by_policy or past.persons_answer == "denied")
+
+
+class _Chooser:
+    """The choice of rules for the requests, among those that answer nothing of what was refused."""
+
+    def __init__(self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging) -> None:
+        self.refused = [(past, judging.needs(past)) for past in refused]
+        self.judging = judging
+        self.evidence: dict[str, set[str]] = {}
+        self.options: dict[str, Option] = {}
+        for number, request in enumerate(requests):
+            for option in _options(request):
+                self.options[option.rule] = option
+                self.evidence.setdefault(option.rule, set()).add(option.evidence or f"request {number}")
+        self.usable = frozenset(rule for rule in self.options if self.is_proven(rule) and is_fit(rule))
+        self.requests = [self.reached(request) for request in requests]
+        self.offered: dict[str, list[_Request]] = {}
+        for request in self.requests:
+            for rule in frozenset().union(*request.reach.values()):
+                self.offered.setdefault(rule, []).append(request)
+
+    def is_proven(self, rule: str) -> bool:
+        """Whether enough different things were approved that the rule would answer."""
+        return len(self.evidence[rule]) >= self.options[rule].least
+
+    def is_safe(self, rules: Iterable[str], added: str) -> bool:
+        """Whether nothing that was refused would be allowed, now that one rule was added to those of which that is known.
+
+        All together are asked about: two rules that are harmless alone may together answer a line that was denied.
+        """
+        together = frozenset([*rules, added])
+        return not any(
+            self.judging.may_help(added, past, needs) and self.judging.allows(together, past)
+            for past, needs in self.refused
+        )
+
+    def reached(self, request: _Request) -> _Request:
+        reach: dict[Key, set[str]] = {}
+        for option in _options(request):
+            if option.rule in self.usable:
+                for key in self.judging.covered(option.rule, request.past, request.needs):
+                    reach.setdefault(key, set()).add(option.rule)
+        return msgspec.structs.replace(request, reach={key: frozenset(rules) for key, rules in reach.items()})
+
+    def chosen(self) -> tuple[str, ...]:
+        """The rules to propose, in the order of their names."""
+        kept = frozenset(self.cover())
+        # Fewer rules are easier to read, so a narrow one goes where a wider one is needed anyway.
+        for rule in sorted(kept, key=lambda rule: (self.options[rule].weight, rule)):
+            if not self.lost(kept, rule):
+                kept -= {rule}
+        return tuple(sorted(kept))
+
+    def cover(self) -> list[str]:
+        """Rules that cover every need that can be covered, greedily: the most different needs for the least weight."""
+        left = {
+            (need.key, request.reach[need.key])
+            for request in self.requests
+            if request.is_reached
+            for need in request.needs
+        }
+        chosen: list[str] = []
+        refused: set[str] = set()
+        while best := self.best(left, refused):
+            if self.is_safe(chosen, best):
+                chosen.append(best)
+                left = {need for need in left if best not in need[1]}
+            else:
+                refused.add(best)
+        return chosen
+
+    def best(self, left: Iterable[tuple[Key, frozenset[str]]], refused: set[str]) -> str | None:
+        counts: dict[str, int] = {}
+        for _, rules in left:
+            for rule in rules - refused:
+                counts[rule] = counts.get(rule, 0) + 1
+        return min(counts, key=lambda rule: self.rank(rule, counts[rule]), default=None)
+
+    def rank(self, rule: str, count: int) -> tuple[float, int, str]:
+        weight = self.options[rule].weight
+        return (-count / weight, weight, rule)
+
+    def lost(self, rules: frozenset[str], rule: str) -> list[_Request]:
+        """The requests that the rules answer, and without this one don't."""
+        others = rules - {rule}
+        return [
+            request
+            for request in self.offered.get(rule, ())
+            if request.needs_one_of(rule, others) and self.is_lost(request, rules, others)
+        ]
+
+    def is_lost(self, request: _Request, rules: frozenset[str], others: frozenset[str]) -> bool:
+        """For a request that none of the others is known to answer.
+
+        Of a command, every rule that could was offered for it; elsewhere a rule may reach further than it was offered for.
+        """
+        if isinstance(request.past.action, Exec):
+            return all(request.reach.get(need.key, NO_RULES) & rules for need in request.needs)
+        return self.judging.allows(rules, request.past) and not self.judging.allows(others, request.past)
+
+    def why_not(self, request: _Request) -> str:
+        """Why a request stays asked, though the base only lacks a rule."""
+        need = next((need for need in request.needs if not request.reach.get(need.key)), None)
+        if need is None:
+            return DENIED_TOO
+        offered = [option.rule for option in need.options if is_fit(option.rule)]
+        if any(not self.is_proven(rule) for rule in offered):
+            return TOO_SELDOM
+        return f"{SPELLED_OUT if offered else NO_NARROW_RULE} {_named(need, request.past.action)}"
+
+
+def _options(request: _Request) -> Iterable[Option]:
+    return (option for need in request.needs for option in need.options)
+
+
+# -- saying so -----------------------------------------------------------------------------------------------------------
+
+
+def _described(rule: str, saved: Sequence[_Request]) -> LearnedRule:
+    return LearnedRule(
+        rule=rule,
+        saves=len(saved),
+        sessions=len({request.past.session for request in saved}),
+        example=min((title(request.past.action) for request in saved), key=_shortness),
+        match=_match(rule, saved),
+    )
+
+
+def _match(rule: str, saved: Iterable[_Request]) -> str:
+    """The shortest of what the rule answered that it may carry as its example."""
+    texts = {text for request in saved for text in _texts(rule, request)}
+    for text in sorted(texts, key=_shortness):
+        if len(text) <= MOST_EXAMPLE_CHARS and text.isprintable() and _is_example(rule, text):
+            return text
+    return ""
+
+
+def _is_example(rule: str, text: str) -> bool:
+    try:
+        policy_from_data({"allow": [{"rule": rule, "match": [text]}]})
+    except PolicyError:
+        return False
+    return True
+
+
+def _texts(rule: str, request: _Request) -> list[str]:
+    """What the rule answered in a request, as a rule's examples are written."""
+    action = request.past.action
+    if isinstance(action, Exec):
+        keys = [key for key, rules in request.reach.items() if rule in rules]
+        return [
+            " ".join(from_bytes_text(word.raw) or word.text for word in key) for key in keys if not isinstance(key, str)
+        ]
+    return [action.path if isinstance(action, FileChange) else title(action).removeprefix("connect ")]
+
+
+def _named(need: Need, action: Action) -> str:
+    return f"this {category_of(action)} request" if isinstance(need.key, str) else f"`{need.key[0].text[:40]}`"
+
+
+def _shortness(text: str) -> tuple[int, str]:
+    return (len(text), text)
+
+
+def _grouped(stays: Iterable[tuple[str, Past]]) -> tuple[StaysAsked, ...]:
+    """What stays asked, by why, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for why, past in stays:
+        groups.setdefault(why, []).append(title(past.action))
+    found = [StaysAsked(why=why, count=len(titles), example=titles[0]) for why, titles in groups.items()]
+    return tuple(sorted(found, key=lambda one: (-one.count, one.why)))

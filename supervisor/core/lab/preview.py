@@ -1,0 +1,140 @@
+"""A rule before it is saved: what it would have answered of what was asked before.
+
+Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record (`history`); whoever calls chooses how
+much of it. It must never make a rule look more useful than it is: a match counts only where the whole action would have been answered
+so, by the rules in force and this one together, and what can't be judged any more is counted apart.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from supervisor.core.actions import Category, Effect, category_of, title
+from supervisor.core.lab.history import Past
+from supervisor.core.lab.replay import Again, why_not
+from supervisor.core.policy.policy_text import entry_of, merge, policy_from_data
+from supervisor.core.policy.rules import Policy, Rule
+
+MOST_TITLES = 4
+_PAST = {"allow": "allowed", "deny": "denied", "ask": "asked"}
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Some past actions: how many, and the titles of the first few that differ, as agents wrote them."""
+
+    count: int = 0
+    titles: tuple[str, ...] = ()
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the `asked` past requests of the rule's category that a person was asked, those that it would have answered: a person had
+    `approved` or `denied` them, or nobody did (`unanswered`).
+
+    `by_rules`: what rules had let through and this one would have denied, or asked. `redacted`: requests that hold a secret's place
+    instead of the secret, so that nobody can tell; they are in no other number. An `ask` rule answers nothing: there the
+    numbers say what it would have asked every time.
+    """
+
+    effect: Effect
+    category: Category
+    asked: int
+    approved: Group
+    denied: Group
+    unanswered: Group
+    by_rules: Group
+    redacted: int
+
+    @property
+    def answered(self) -> int:
+        """How many requests it would have answered."""
+        return self.approved.count + self.denied.count + self.unanswered.count
+
+    @property
+    def against(self) -> Group:
+        """What a person had answered the other way: the reason to look twice."""
+        return {"allow": self.denied, "deny": self.approved, "ask": Group()}[self.effect]
+
+
+def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None) -> Preview:
+    """What `rule` would have done. `in_force` are the rules beside which it would stand; None: it stands alone."""
+    alone = policy_from_data({rule.effect: [entry_of(rule)]}, "the new rule")
+    again = Again(alone if in_force is None else merge(in_force, alone))
+    found = _Found(rule)
+    for past in history:
+        if category_of(past.action) == rule.category:
+            found.add(past, again)
+    return found.whole()
+
+
+def relevant(past: Past, effect: Effect) -> bool:
+    """Whether a rule of this effect could have changed anything: a card, or for a stricter rule what was let through."""
+    return past.was_asked or (effect != "allow" and past.verdict == "allow")
+
+
+def sentence(seen: Preview) -> str:
+    """The numbers in words, without the titles: those are an agent's, and whoever shows them escapes them."""
+    verb = "asked every time" if seen.effect == "ask" else "answered"
+    requests = f"1 {seen.category} request" if seen.asked == 1 else f"the last {seen.asked} {seen.category} requests"
+    if not seen.asked:
+        said = f"no earlier {seen.category} request to compare with"
+    elif not seen.answered:
+        said = f"would have {verb} none of {requests}"
+    else:
+        said = f"would have {verb} {seen.answered} of {requests}: {_by_answer(seen)}"
+    if seen.by_rules.count:
+        said += f"; would have {_PAST[seen.effect]} {seen.by_rules.count} that rules allowed"
+    if seen.redacted:
+        said += f"; {seen.redacted} more held a secret, so nobody can tell"
+    return said
+
+
+def _by_answer(seen: Preview) -> str:
+    parts = (
+        (seen.approved.count, "you approved"),
+        (seen.denied.count, "you denied"),
+        (seen.unanswered.count, "you didn't answer"),
+    )
+    return ", ".join(f"{count} {words}" for count, words in parts if count)
+
+
+class _Found:
+    """What a preview has counted so far."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self._asked = self._redacted = 0
+        self._counts: Counter[str] = Counter()
+        self._titles: dict[str, dict[str, None]] = {
+            name: {} for name in ("approved", "denied", "unanswered", "by_rules")
+        }
+
+    def add(self, past: Past, again: Again) -> None:
+        if not relevant(past, self._rule.effect):
+            return
+        if why_not(past) is not None:
+            self._redacted += past.is_redacted
+            return
+        self._asked += past.was_asked
+        verdict = again.verdict(past)
+        # An own file is asked whatever rules say, so no allow rule answers it.
+        if (
+            verdict.decision != self._rule.effect
+            or self._rule.text not in verdict.rules
+            or (verdict.decision == "allow" and not past.by_policy)
+        ):
+            return
+        group = "by_rules" if not past.was_asked else past.persons_answer or "unanswered"
+        self._counts[group] += 1
+        if len(self._titles[group]) < MOST_TITLES:
+            self._titles[group][title(past.action)] = None
+
+    def whole(self) -> Preview:
+        groups = {name: Group(self._counts[name], tuple(titles)) for name, titles in self._titles.items()}
+        return Preview(
+            effect=self._rule.effect,
+            category=self._rule.category,
+            asked=self._asked,
+            redacted=self._redacted,
+            **groups,
+        )

@@ -1,0 +1,149 @@
+"""The HTTP Archive of a session (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/), which browsers' developer tools open.
+
+Pure, and made piece by piece: with bodies an archive is long, and whoever sends it keeps others waiting for no more than one entry. What was
+looked into is in it, and nothing else: of a connection that was passed on unread there is no request to show.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from supervisor.core.network.exchanges import NO_BODIES, Bodies, Exchange, KeptBody, name_of
+from supervisor.core.text.numbers import whole_number
+
+_WITHOUT_BODY = (101, 204, 205, 304)
+
+
+def head(version: str, cut: int = 0) -> dict[str, Any]:
+    """An archive without its entries, which come last. `cut`: so many older exchanges are held no more."""
+    log: dict[str, Any] = {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}}
+    if cut:
+        log["comment"] = (
+            f"{cut} older exchange{' is' if cut == 1 else 's are'} held no more; the audit log has their verdicts"
+        )
+    return {"log": log | {"entries": []}}
+
+
+def listed(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """Those that have an entry."""
+    return [one for one in exchanges if one.action.operation == "request"]
+
+
+def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
+    """What is in it of one request. What was refused has status 0 and the reason as its comment; what was held for a person was blocked so long."""
+    took_ms, held_ms = _ms(one.duration_s or 0.0), _ms(one.held_s)
+    comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
+    scheme = {"http": "ws", "https": "wss"}[one.action.scheme] if one.is_upgrade else one.action.scheme
+    return {
+        "startedDateTime": datetime.fromtimestamp(one.at, UTC).isoformat(),
+        "time": held_ms + took_ms,
+        "request": {
+            "method": one.action.method or "",
+            "url": f"{scheme}://{name_of(one.action)}{one.action.path or '/'}",
+            "httpVersion": "unknown",
+            "cookies": [],
+            "headers": _headers(one.headers),
+            "queryString": _query(one.action.path or ""),
+            "headersSize": -1,
+            "bodySize": -1 if bodies.request is None else bodies.request.whole_bytes,
+        }
+        | _post_data(bodies.request),
+        "response": {
+            "status": one.status or 0,
+            "statusText": "",
+            "httpVersion": "unknown",
+            "cookies": [],
+            "headers": _headers(one.response_headers),
+            "content": _content(one, bodies.response),
+            "redirectURL": _header(one.response_headers, "location"),
+            "headersSize": -1,
+            "bodySize": _body_size(one, bodies.response),
+        },
+        "cache": {},
+        "timings": ({"blocked": held_ms} if held_ms else {}) | {"send": 0, "wait": took_ms, "receive": 0},
+        "comment": comment,
+    } | _our_own(one)
+
+
+def _our_own(one: Exchange) -> dict[str, Any]:
+    """Fields that the format doesn't have, which it marks by their first character; that of a WebSocket is Chromium's."""
+    call = {} if one.call is None else {"_modelCall": msgspec.to_builtins(one.call)}
+    return call | ({"_resourceType": "websocket"} if one.is_upgrade else {})
+
+
+def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
+    """The first value of this name; empty where there is none."""
+    return next((value for name, value in headers if name.lower() == wanted), "")
+
+
+def _headers(headers: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in headers]
+
+
+def _query(path: str) -> list[dict[str, str]]:
+    pairs = parse_qsl(path.partition("?")[2], keep_blank_values=True, errors="backslashreplace")
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+def _post_data(body: KeptBody | None) -> dict[str, Any]:
+    """The format has no base64 for it, so that stands in a field of our own."""
+    if body is None:
+        return {}
+    said = {"mimeType": body.media_type, "text": body.text} | _comment(body, is_broken=False)
+    return {"postData": said | ({"_encoding": body.encoding} if body.encoding else {})}
+
+
+def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
+    """Of a body that wasn't kept what the response's head says of it. `size` is that of what was coded, `compression` how much its coding saved."""
+    if body is None:
+        size = 0 if _is_without_body(one) or one.error else _length(one)
+        return {"size": size, "mimeType": _header(one.response_headers, "content-type")}
+    said: dict[str, Any] = {"size": body.whole_bytes, "mimeType": body.media_type}
+    if body.read_bytes and _is_coded(one):
+        said["size"] = body.read_bytes
+        if not body.is_cut:
+            said["compression"] = body.read_bytes - body.whole_bytes
+    if body.read_bytes:
+        said["text"] = body.text
+    if body.encoding:
+        said["encoding"] = body.encoding
+    return said | _comment(body, is_broken=bool(one.error))
+
+
+def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
+    """What a reader couldn't know of a body."""
+    said = []
+    if body.whole_bytes and not body.read_bytes:
+        said.append("its content can't be shown")
+    elif body.is_cut:
+        said.append(f"cut: it begins so, and {body.whole_bytes:,} bytes came")
+    if is_broken:
+        said.append("it broke off")
+    return {"comment": "; ".join(said)} if said else {}
+
+
+def _body_size(one: Exchange, body: KeptBody | None) -> int:
+    """As it came; -1 where nobody knows."""
+    if body is not None:
+        return body.whole_bytes
+    return 0 if _is_without_body(one) else -1
+
+
+def _is_without_body(one: Exchange) -> bool:
+    """RFC 9110 6.4.1. An upgrade's answer is 101."""
+    return one.action.method == "HEAD" or one.status in _WITHOUT_BODY
+
+
+def _is_coded(one: Exchange) -> bool:
+    return _header(one.response_headers, "content-encoding").strip().lower() not in ("", "identity")
+
+
+def _length(one: Exchange) -> int:
+    return whole_number(_header(one.response_headers, "content-length")) or 0
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

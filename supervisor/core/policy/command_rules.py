@@ -1,0 +1,117 @@
+"""The verdict on a command line: exec rules in terms of the policy.
+
+Decides nothing about commands itself (`exec_rules` does); it knows which rules are in force, which are bare, and the words of the
+verdict. It is imported with the first exec rule or command, and tree-sitter with the first command, so that nobody else pays for them.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from supervisor.core.actions import Action, Effect, Exec
+from supervisor.core.shell.exec_commands import Line, read_line
+from supervisor.core.shell.exec_patterns import compile_pattern
+from supervisor.core.shell.exec_rules import Judgement, Rules, judge
+from supervisor.core.verdicts import ASK_FOR_A_RULE, Context, Judge, Rule, Verdict, by_mode, by_rules
+
+_NONE: frozenset[int] = frozenset()
+GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
+    if compile_pattern(pattern).is_bare and effect == "allow":
+        return f"`exec({pattern})` is bare, so it allows nothing: name the commands"
+    return ""
+
+
+class _Seen(NamedTuple):
+    """A command line as the rules see it: what it would run, and in which folder."""
+
+    action: Exec
+    line: Line
+
+
+class CommandJudge(Judge[_Seen]):
+    """The exec rules of a policy, compiled once for each set of them that is in force."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        # Sorted, so that the words of a verdict don't depend on the order of the file either.
+        self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
+        # Those that aren't always in force.
+        self._limited = tuple(
+            index
+            for index, rule in enumerate(self._rules)
+            if rule.expires_at is not None or rule.session is not None or rule.uses is not None
+        )
+        self._compiled: tuple[frozenset[int], dict[Effect, Rules[int]]] | None = None
+
+    @staticmethod
+    def canonical(action: Action) -> _Seen:
+        """An `Exec` action, parsed."""
+        assert isinstance(action, Exec)
+        return _Seen(action, read_line(action.command))
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a command line: every command in it must be allowed."""
+        return self._verdict(self._judgement(seen, context), mode)
+
+    def judgement(self, action: Exec, context: Context) -> Judgement[int]:
+        """What the rules say of the command line, command by command, before it becomes a verdict."""
+        return self._judgement(self.canonical(action), context)
+
+    def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:
+        lists = self.in_force(context)[1]
+        return judge(
+            seen.action.command,
+            seen.action.cwd,
+            allow=lists["allow"],
+            ask=lists["ask"],
+            deny=lists["deny"],
+            workspace_roots=(context.workspace,),
+            line=seen.line,
+        )
+
+    def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[Effect, Rules[int]]]:
+        """All rules, and those in force, compiled, by their index; compiled again only where which are in force has changed."""
+        idle = _NONE
+        if self._limited:
+            idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
+        if self._compiled is None or self._compiled[0] != idle:
+            self._compiled = (idle, self._compile([i for i in range(len(self._rules)) if i not in idle]))
+        return self._rules, self._compiled[1]
+
+    def _compile(self, active: Sequence[int]) -> dict[Effect, Rules[int]]:
+        lists: dict[Effect, list[tuple[int, object, tuple[object, ...]]]] = {"allow": [], "ask": [], "deny": []}
+        for index in active:
+            rule = self._rules[index]
+            pattern = compile_pattern(rule.pattern)
+            # INVARIANT: a bare allow rule never matches, in any spelling.
+            if not (rule.effect == "allow" and pattern.is_bare):
+                lists[rule.effect].append((index, pattern, tuple(map(compile_pattern, rule.exceptions))))
+        return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]
+
+    def _verdict(self, judgement: Judgement[int], mode: Effect) -> Verdict:
+        rules = [self._rules[key] for key in judgement.keys]
+        if judgement.decision is None:
+            verdict = by_mode("exec", mode)
+            return Verdict(
+                verdict.decision,
+                f"{judgement.why}; {verdict.why.removeprefix('no rule matches; ')}",
+                remedy=verdict.remedy,
+                sticky=judgement.never_allow,
+            )
+        if judgement.decision == "allow" and not rules:
+            why = "`cd` to a folder inside the workspace needs no rule"
+            return by_mode("exec", mode) if mode == "deny" else Verdict("allow", why)
+        if not rules:
+            # The judge gave up (law 3).
+            return Verdict("deny", judgement.why, remedy=ASK_FOR_A_RULE, sticky=True)
+        return by_rules(judgement.decision, rules, self._why(judgement, rules))
+
+    @staticmethod
+    def _why(judgement: Judgement[int], rules: Sequence[Rule]) -> str:
+        """The judge's own words, with the rule's why behind them; empty: the usual words."""
+        if judgement.decision == "allow" or not judgement.why:
+            return ""
+        lead = min(rules, key=lambda rule: (rule.text, rule.id))
+        return f"{judgement.why}: {lead.why}" if lead.why and lead.why not in judgement.why else judgement.why

@@ -1,0 +1,83 @@
+"""`evaluate`: what a policy says of an action.
+
+    deny rule > ask rule > allow rule > mode of the category; order never matters
+
+It never acts, and it never raises: whatever goes wrong in here is a denial (law 3).
+"""
+
+from collections.abc import Mapping
+
+from supervisor.core.actions import WORKSPACE, Action, Network, Proposal, category_of
+from supervisor.core.policy.rules import Policy
+from supervisor.core.verdicts import Context, Verdict, by_mode
+
+# The remotes where nobody says which the host's repository has.
+ORIGIN = frozenset({"origin"})
+NOTHING_IN_FORCE = "no policy could be read, so everything is denied"
+
+
+def evaluate(
+    policy: Policy,
+    action: Action,
+    *,
+    now: float,
+    workspace: str = WORKSPACE,
+    session_id: str | None = None,
+    forbidden_endpoints: frozenset[tuple[str, int]] = frozenset(),
+    configured_remotes: frozenset[str] | None = None,
+    uses: Mapping[str, int] | None = None,
+    disputed: frozenset[str] = frozenset(),
+) -> Verdict:
+    """The verdict on an action. Pure, and never raises: an exception inside is a denial (law 3).
+
+    `now` is in seconds since the epoch. `workspace` is the folder that commands run in. `forbidden_endpoints` are
+    Gatehouse's own listeners as (address, port), port 0 for all; addresses of the machine's own interfaces belong there too.
+    `configured_remotes` are the git remotes that the host's repository knows, by name or URL; None means only `origin`.
+    `uses` says how often each rule with a limit matched so far, by rule id; None: nobody counts, so they allow nothing. `disputed`: see `Context`.
+    """
+    remotes = ORIGIN if configured_remotes is None else configured_remotes
+    context = Context(now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed)
+    return evaluate_in(policy, action, context)
+
+
+def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
+    """The same for who has the context at hand. Never raises."""
+    try:
+        if policy.is_deny_all:
+            return Verdict("deny", NOTHING_IN_FORCE, remedy="the operator must mend the policy file")
+        category = category_of(action)
+        if isinstance(action, Proposal):
+            # Imported here: a proposal is rare, and what judges it imports half of the package.
+            from supervisor.core.policy.proposals import judge
+
+            return judge(policy, action, context.now)
+        if category == "budget":
+            return Verdict("ask", "a limit of the budget is reached", sticky=True)
+        return policy.verdict(category, action, context)
+    except Exception as error:
+        return Verdict(
+            "deny", f"the rules could not be evaluated: {type(error).__name__}", remedy="report this as a bug"
+        )
+
+
+def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:
+    """The allow of a connection together with the addresses that it goes to (`Policy.reaching`), None where each wants a verdict of its own."""
+    try:
+        return None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
+    except Exception:
+        return None
+
+
+def mode_verdict(policy: Policy, action: Action) -> Verdict:
+    """What the action would get if no rule matched."""
+    category = category_of(action)
+    return by_mode(category, policy.mode_of(category))
+
+
+def names_addresses(policy: Policy, action: Network, *, now: float, session_id: str | None = None) -> bool:
+    """Whether rules name every private address that the action goes to, so that it may be dialled though private."""
+    from supervisor.core.policy.network_rules import NetworkJudge
+
+    judge = policy.judge_for("network")
+    context = Context(now, "", session_id, frozenset(), frozenset(), None)
+    return isinstance(judge, NetworkJudge) and judge.names_addresses(action, context)

@@ -1,0 +1,394 @@
+"""The verdict on a change of a file: rules about paths, protected names, and what always needs a look.
+
+Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a protected name is never covered by a
+wildcard, and a hazard (a link, a device, a set-uid or newly executable bit, a name that can't be shown) is never allowed by a rule.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import Action, Effect, FileChange
+from supervisor.core.policy.protected_names import built_in
+from supervisor.core.policy.repositories import LEAVE_APART, WORKSPACE_ITSELF
+from supervisor.core.text.globs import Glob, has_wildcard, inner_expression
+from supervisor.core.text.globs import check as check_glob
+from supervisor.core.text.paths import WorkspacePath, canonical, fold, is_git_name, leaves
+from supervisor.core.text.prefixes import FEW, Prefixes
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, combine, verdict_of
+from supervisor.errors import PolicyError
+
+OF_REPOSITORY = "git takes this folder for a repository's own, with its hooks and configuration"
+USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
+STAY_INSIDE = "name a path relative to the workspace's root, without `..`"
+# Before a name that may stand anywhere in a path, in an index of beginnings: no path holds a NUL.
+_NAME_MARK = "\0"
+_SET_ID_BITS = 0o6000
+_EXECUTE_BITS = 0o111
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; nothing else is wrong with any."""
+    if pattern in ("*", "**"):
+        return ""
+    if pattern.startswith(("/", "~")):
+        raise PolicyError(
+            f"`filesystem({pattern})` is not below the workspace", "name a path relative to the workspace's root"
+        )
+    if pattern.endswith("/"):
+        raise PolicyError(
+            f"`filesystem({pattern})` ends in a slash", f"write `filesystem({pattern}**)` for all below it"
+        )
+    if ".." in pattern.split("/"):
+        raise PolicyError(f"`filesystem({pattern})` holds `..`", "nothing outside of the workspace is ever changed")
+    check_glob(tidy(pattern), f"filesystem({pattern})")
+    return ""
+
+
+def check_name(pattern: str) -> None:
+    """Raise `PolicyError` where a protected name can't be one."""
+    if not pattern.strip():
+        raise PolicyError("an empty protected name", "leave it out")
+    check_pattern(pattern, "deny")
+
+
+def tidy(pattern: str) -> str:
+    """A pattern as it is compared: without empty segments and dots."""
+    # A category alone is everything, not only the first level.
+    if pattern in ("*", "**"):
+        return pattern
+    return "/".join(segment for segment in pattern.split("/") if segment not in ("", ".")) or "**"
+
+
+class _Entry:
+    """A rule, its pattern, and for deny and ask rules the pattern in folded spelling."""
+
+    __slots__ = ("_exceptions", "folded", "glob", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        text = tidy(rule.pattern)
+        self.glob = self.folded = Glob(text)
+        if rule.effect != "allow" and (folded := fold(text)) != text:
+            self.folded = Glob(folded)
+        self._exceptions: tuple[tuple[Glob, Glob], ...] | None = None
+
+    def matches(self, path: WorkspacePath, folded: str) -> bool:
+        rule = self.rule
+        if rule.pattern in ("*", "**"):
+            hit = True
+        elif rule.effect == "allow":
+            hit = self.glob.matches(path.text)
+        else:
+            hit = self.folded.matches(folded) or self.glob.matches(path.text)
+        return hit and not (rule.exceptions and self.is_excepted(path, folded))
+
+    def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
+        """An exception of an allow rule takes every spelling, one of a deny or ask rule only its own."""
+        if self._exceptions is None:
+            texts = [tidy(text) for text in self.rule.exceptions]
+            self._exceptions = tuple((Glob(text), Glob(fold(text))) for text in texts)
+        if self.rule.effect == "allow":
+            return any(plain.matches(path.text) or loose.matches(folded) for plain, loose in self._exceptions)
+        return any(plain.matches(path.text) for plain, _ in self._exceptions)
+
+
+class _Spelling(NamedTuple):
+    """A path as an index looks it up.
+
+    `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end in that matches it; `names`: its segments.
+    """
+
+    text: str
+    folders: tuple[str, ...]
+    endings: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def _spelling(text: str) -> _Spelling:
+    folders = [text]
+    end = text.rfind("/")
+    while end > 0:
+        folders.append(text[:end])
+        end = text.rfind("/", 0, end)
+    name = text[text.rfind("/") + 1 :]
+    dot = name.rfind(".")
+    endings = ("", name, f"*{name[dot:]}") if dot >= 0 else ("", name)
+    return _Spelling(text, (*folders, ""), endings, tuple(text.split("/")))
+
+
+class _Index:
+    """The rules by whole path, or by the folders that they spell out and what they end in: deny and ask rules in folded spelling."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.by_path: dict[str, list[_Entry]] = {}
+        self.below: dict[str, dict[str, list[_Entry]]] = {}
+        self.everything: list[_Entry] = []
+        self._by_start: dict[tuple[str, str], Prefixes[_Entry]] = {}
+        for rule in rules:
+            self._add(_Entry(rule))
+
+    def _add(self, entry: _Entry) -> None:
+        if entry.rule.pattern in ("*", "**"):
+            self.everything.append(entry)
+            return
+        glob = entry.folded
+        if glob.literal is not None:
+            self.by_path.setdefault(glob.literal, []).append(entry)
+            return
+        endings = self.below.setdefault("/".join(glob.fixed), {})
+        endings.setdefault(_ending(glob), []).append(entry)
+
+    def matching(self, place: "_Place", context: Context) -> list[Rule]:
+        """The rules in force that match."""
+        path, folded = place.path, place.folded
+        entries = self._candidates(place.spelled)
+        if folded is not place.spelled:
+            entries = [*{id(entry): entry for entry in (*entries, *self._candidates(folded))}.values()]
+        return [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(path, folded.text)]
+
+    def _candidates(self, path: _Spelling) -> list[_Entry]:
+        found = [*self.by_path.get(path.text, ()), *self.everything]
+        below = self.below
+        for folder in path.folders:
+            endings = below.get(folder)
+            if endings is not None:
+                for ending in path.endings:
+                    entries = endings.get(ending)
+                    if entries is not None:
+                        found += entries if len(entries) <= FEW else self._starting(folder, ending, entries, path.text)
+        return found
+
+    def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
+        """Of many rules for one folder and ending those that the path could match, by what they spell out beyond the folder."""
+        index = self._by_start.get((folder, ending))
+        if index is None:
+            index = self._by_start[folder, ending] = Prefixes((self._beyond(one, folder), one) for one in entries)
+        beyond = path[len(folder) :]
+        return index.starting([beyond, *map(_NAME_MARK.__add__, beyond.split("/"))])
+
+    @staticmethod
+    def _beyond(entry: _Entry, folder: str) -> str:
+        if entry.rule.effect != "allow":
+            # Deny and ask rules match other spellings, too, which start otherwise.
+            return ""
+        start = entry.glob.start[len(folder) :]
+        inside = entry.glob.name_inside
+        return start if start or inside is None else _NAME_MARK + inside
+
+
+def _ending(glob: Glob) -> str:
+    """How every path ends that a pattern matches: its last name, `*.extension`, or nothing that is known."""
+    if glob.last is not None:
+        return glob.last
+    last = glob.text.rpartition("/")[2]
+    extension = last[1:]
+    if last.startswith("*.") and extension.isascii() and extension[1:].isalnum():
+        return last
+    return ""
+
+
+class Protected(NamedTuple):
+    """A protected name, why, and what it does to a change that no rule spells out; `remedy`: what is open instead of a denial."""
+
+    pattern: str
+    why: str
+    decision: Effect
+    remedy: str = "only a rule that spells the path out lifts this"
+
+
+class _Names:
+    """The protected names in force, in one look-up for whole names and one expression for the rest."""
+
+    def __init__(self, names: Sequence[Protected]) -> None:
+        self.git = next(name for name in names if name.decision == "deny" and name.pattern == ".git/**")
+        self.whole: dict[str, Protected] = {}
+        self.patterns: list[tuple[re.Pattern[str], Protected]] = []
+        for name in sorted(names, key=lambda one: one.decision != "deny"):
+            text = fold(tidy(name.pattern)).removesuffix("/**")
+            if "/" not in text and not has_wildcard(text):
+                self.whole.setdefault(Glob(text).literal or text, name)
+            else:
+                self.patterns.append((_anywhere([text]), name))
+        self.any_pattern = _anywhere([fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns])
+
+    def of(self, place: "_Place") -> Protected | None:
+        """The strictest name that a path has."""
+        if place.is_git:
+            return self.git
+        if place.repository:
+            return Protected(f"{place.repository}/**", OF_REPOSITORY, "deny", LEAVE_APART)
+        folded, whole = place.folded, self.whole
+        found = [] if whole.keys().isdisjoint(folded.names) else [whole[one] for one in folded.names if one in whole]
+        if self.patterns and self.any_pattern.search(folded.text):
+            found += [name for regex, name in self.patterns if regex.search(folded.text)]
+        return min(found, key=lambda name: name.decision != "deny") if found else None
+
+
+def _anywhere(texts: Iterable[str]) -> re.Pattern[str]:
+    """An expression that finds any of these globs at any depth, with everything below what it finds."""
+    return re.compile(rf"(?:\A|/)(?:{'|'.join(map(inner_expression, texts)) or '(?!)'})(?:/|\Z)", re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) -> _Names:
+    table = built_in()
+    added = "a protected name of this policy"
+    return _Names(
+        [
+            *(Protected(name, why, "deny") for name, why in table["deny"].items()),
+            *(Protected(name, added, "deny") for name in sorted(deny)),
+            *(Protected(name, why, "ask") for name, why in table["ask"].items() if name not in lifted),
+            *(Protected(name, added, "ask") for name in sorted(ask)),
+        ]
+    )
+
+
+class _Place(NamedTuple):
+    """One path of a change as the rules see it: as it is spelled, folded, whether some name in it is git's own folder, and what of it
+    no rule may allow. `folded` is `spelled` where both are the same. `repository`: the folder around it that git takes for its own."""
+
+    path: WorkspacePath
+    spelled: _Spelling
+    folded: _Spelling
+    is_git: bool
+    forced: Sequence[Forced] = ()
+    repository: str = ""
+
+
+def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str = "") -> _Place:
+    folded = path.folded
+    spelled = _spelling(path.text)
+    is_git = ("git" in folded or not path.text.isascii()) and any(map(is_git_name, spelled.names))
+    seen = spelled if folded == path.text else _spelling(folded)
+    return _Place(path, spelled, seen, is_git, forced, repository)
+
+
+def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
+    """The first of these folders that a path is, or is in; an action names them as it shows its paths."""
+    shown = path.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return next((one for one in repositories if one == WORKSPACE_ITSELF or f"{shown}/".startswith(f"{one}/")), "")
+
+
+type _Seen = Sequence[_Place]
+
+
+class FileJudge(Judge[_Seen]):
+    """The filesystem rules of a policy, indexed, and its protected names."""
+
+    def __init__(
+        self, rules: Sequence[Rule], ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]
+    ) -> None:
+        self._index = _Index(rules)
+        self._names = _names(ask, deny, lifted)
+
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `FileChange`: its canonical path, or both where there are two; of a swap all that go and come."""
+        assert isinstance(action, FileChange)
+        try:
+            paths = [canonical(action.path, action.path_b64)]
+            if action.to is not None:
+                paths.append(canonical(action.to, action.to_b64))
+            paths += [canonical(step.path, step.path_b64) for step in action.steps]
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy=STAY_INSIDE)
+        if action.operation == "rename" and action.to is None:
+            return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
+        if any(target is not None and leaves(path.text, target) for path, target in _links(action, paths)):
+            return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
+        # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places has each of them.
+        hazards = list(hazards_of(action))
+        around = action.repositories
+        return [_place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "") for path in paths]
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of two paths the stricter."""
+        if len(seen) == 1:
+            return self._judge_path(seen[0], mode, context)
+        return combine(self._judge_path(place, mode, context) for place in seen)
+
+    def _judge_path(self, place: _Place, mode: Effect, context: Context) -> Verdict:
+        rules = self._index.matching(place, context)
+        protected = self._names.of(place)
+        if protected is None:
+            return verdict_of(rules, place.forced, "filesystem", mode)
+        path, matches = place.path.text, Matches(rules, place.forced)
+        matches.allow = [rule for rule in matches.allow if _tidy_literal(rule) == path]
+        spelled = bool(matches.allow) or any(_tidy_literal(rule) == path for rule in matches.ask)
+        if not spelled:
+            matches.forced = [*place.forced, force_of(protected)]
+        return matches.verdict("filesystem", mode)
+
+    def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
+        """The protected name that a canonical path has, the strictest; None for all other paths. `repositories`: of its action."""
+        place = WorkspacePath(path)
+        return self._names.of(_place(place, (), _around(place, repositories)))
+
+
+def _links(action: FileChange, paths: Sequence[WorkspacePath]) -> Iterator[tuple[WorkspacePath, str | None]]:
+    """Where each link of an action is, and its target."""
+    yield paths[0], action.link_target
+    below = paths[len(paths) - len(action.steps) :]
+    yield from zip(below, (step.link_target for step in action.steps), strict=True)
+
+
+def _tidy_literal(rule: Rule) -> str | None:
+    return Glob(tidy(rule.pattern)).literal
+
+
+def force_of(name: Protected) -> Forced:
+    """What a protected name does to a change of a path that no rule spells out."""
+    why = f"protected name {name.pattern}: {name.why}"
+    if name.decision == "deny":
+        return Forced("deny", why, USE_GIT if name.pattern.startswith(".git/") else name.remedy)
+    return Forced("ask", why, sticky=False)
+
+
+def _oddity(path: WorkspacePath) -> Iterator[Forced]:
+    if path.is_odd:
+        yield Forced("ask", f"{path.is_odd} is never allowed by a rule")
+
+
+def hazards_of(action: FileChange) -> Iterator[Forced]:
+    """What no rule may allow. Without a mode a chmod could be any."""
+    names = set(action.hazards)
+    if action.operation == "symlink" or action.link_target is not None:
+        names.add("symlink")
+    mode = action.mode or 0
+    if mode & _SET_ID_BITS:
+        names.add("setuid")
+    for step in action.steps:
+        names.update(step.hazards)
+        names.update(["symlink"] if step.link_target is not None else [])
+        names.update(["setuid"] if (step.mode or 0) & _SET_ID_BITS else [])
+    is_of_file = action.after != "dir"  # a folder's execute bits let nobody run anything
+    if action.operation == "chmod" and (action.mode is None or (is_of_file and mode & _EXECUTE_BITS)):
+        names.add("new-executable")
+    for name in sorted(names):
+        yield Forced("ask", f"{name} is never allowed by a rule")
+
+
+# -- for `explain`: one rule and one path, whatever else is in force -------------------------------------------------------
+
+
+def fits(rule: Rule, path: WorkspacePath) -> bool:
+    """Whether a rule's pattern covers a path; its exceptions and how long it lasts are left aside."""
+    return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(path, path.folded)
+
+
+def exception_for(rule: Rule, path: WorkspacePath) -> str | None:
+    """The exception that takes a path out of a rule, None where none does."""
+    return next((one for one in rule.exceptions if _takes_out(rule, one, path)), None)
+
+
+def _takes_out(rule: Rule, exception: str, path: WorkspacePath) -> bool:
+    return _Entry(replace(rule, exceptions=(exception,))).is_excepted(path, path.folded)
+
+
+def spells_out(rule: Rule, path: WorkspacePath) -> bool:
+    """Whether a rule names exactly this path: only such a rule lifts a protected name."""
+    return _tidy_literal(rule) == path.text

@@ -1,0 +1,426 @@
+"""The verdict on a git operation: rules about remotes, branches, and what rewrites or deletes.
+
+Decides ref by ref, each of which must be allowed. INVARIANT: force, delete, mirror, all branches, tags and every option that isn't
+known as harmless are matched only by an allow rule that spells them; deny and ask rules look at where a ref ends up, however it is
+spelled.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import Action, Effect, Git
+from supervisor.core.policy.git_refs import (
+    FORCES,
+    REACHES,
+    READS,
+    RUNS_OR_READS,
+    TAKES_REFS,
+    UNREAD,
+    Ref,
+    agrees,
+    from_words,
+    harmless,
+    joined_tags,
+    parse_command,
+    refs_of,
+    rough_actions,
+    special_flags,
+)
+from supervisor.core.text.prefixes import Prefixes
+from supervisor.core.text.words import fits, is_star, split_pattern
+from supervisor.core.verdicts import (
+    CONTRADICTS_ITSELF,
+    Context,
+    Entry,
+    Forced,
+    Judge,
+    Matches,
+    Rule,
+    Verdict,
+    by_rules,
+    combine,
+    verdict_of,
+)
+from supervisor.errors import PolicyError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*\Z")
+# Other operations that git has: a rule of one such word speaks of it, not of a branch.
+OPERATIONS = REACHES | {
+    "add", "am", "apply", "archive", "bisect", "blame", "branch", "bundle", "checkout", "cherry-pick", "clean", "clone", "commit",
+    "config", "diff", "format-patch", "gc", "grep", "init", "log", "merge", "mv", "notes", "rebase", "reflog", "remote", "request-pull",
+    "reset", "restore", "revert", "rm", "send-email", "show", "stash", "status", "submodule", "switch", "tag", "worktree",
+}  # fmt: skip
+MAX_REFS = 500
+_NAMESPACE = re.compile(r"\A(?:refs/)?(?:heads|tags)/")
+# Between the words of a subject in the index; a word that holds it only means one comparison more.
+_SEPARATOR = "\0"
+_FURTHER = frozenset({"--mirror", "--all", "--branches", "--tags", "--follow-tags", "--prune"})
+
+
+class GitPattern(NamedTuple):
+    """A compiled pattern: its words without options, and its options by their full names."""
+
+    words: tuple[str, ...]
+    options: frozenset[str]
+    is_bare: bool
+
+
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=32_768)
+def compile_pattern(text: str) -> GitPattern:
+    """The pattern of `git(text)`; `PolicyError` where it is none."""
+    words = list(split_pattern(text, f"git({text})"))
+    if words[0] == "git" and len(words) > 1:
+        raise PolicyError(f"`git({text})` names git twice", f"write `git({text.strip()[4:].strip()})`")
+    if all(map(is_star, words)):
+        return GitPattern(("*",), frozenset(), is_bare=True)
+    operands = [word for word in words if not word.startswith("-")]
+    if not operands:
+        raise PolicyError(f"`git({text})` names no operation", "write e.g. `git(push origin feature/*)`")
+    operation, plain = operands[0], operands
+    options = {option for word in words if word.startswith("-") for option in _options(words[0], word)}
+    # The words of any other operation are none that could be spelled otherwise (`git(show :README)`).
+    if len(operands) == 1 or "*" in operation or operation in TAKES_REFS:
+        plain, implied = _refs(operands)
+        options |= implied
+    if len(plain) > 3 and plain[0] in REACHES:
+        raise PolicyError(f"`git({text})` names more than one ref", "write one rule for each")
+    return GitPattern(tuple(plain), frozenset(options), is_bare=False)
+
+
+def _options(operation: str, word: str) -> Iterable[str]:
+    """An option as it appears in an action; harmless ones stay, because the rule names them."""
+    parsed = from_words([operation, word]).flags
+    return parsed or (word,)
+
+
+def _refs(words: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Words that may be refs in the one spelling that an action has, and the options that `+ref` and `:ref` are."""
+    plain, options = [], set()
+    for word in joined_tags(words) if words[0] == "push" else words:
+        ref = word.removeprefix("+")
+        if ref != word:
+            options.add("--force")
+        if ref.startswith(":") and len(ref) > 1:
+            options.add("--delete")
+            ref = ref[1:]
+        plain.append(_tidy_ref(ref))
+    return plain, options
+
+
+def _tidy_ref(word: str) -> str:
+    source, colon, target = word.partition(":")
+    return (
+        f"{source.removeprefix('refs/heads/')}:{target.removeprefix('refs/heads/')}"
+        if colon
+        else word.removeprefix("refs/heads/")
+    )
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; no pattern is refused for its effect."""
+    compile_pattern(pattern)
+    return ""
+
+
+class _Sought(NamedTuple):
+    """One ref of an action (None where it names none), and everything that rules find it by.
+
+    `starts`: the subjects of allow rules, joined; `texts`: whatever a deny or ask rule may call it.
+    """
+
+    action: Git
+    ref: Ref | None
+    flags: frozenset[str]
+    subjects: Sequence[tuple[str, ...]]
+    starts: tuple[str, ...]
+    texts: frozenset[str]
+
+    def is_covered(self, pattern: GitPattern) -> bool:
+        """Whether an allow rule covers it."""
+        return covers(pattern, self.action, self.ref, self.flags, called=self.subjects)
+
+    def is_touched(self, pattern: GitPattern) -> bool:
+        """Whether a deny or ask rule is about it."""
+        return touches(pattern, self.action, self.ref, self.flags)
+
+
+class _Seen(NamedTuple):
+    """An action as the rules see it. `remotes`: every remote that it names. `unread`: why no operation can be made out; `sought` is
+    then what it might hold."""
+
+    action: Git
+    remotes: tuple[str, ...]
+    unread: str | None
+    sought: tuple[_Sought, ...]
+
+
+class GitJudge(Judge[_Seen]):
+    """The git rules of a policy: those that allow by the start of a subject, the others by the start of their last word."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        entries = [Entry(rule, compile_pattern) for rule in rules]
+        strict = [entry for entry in entries if entry.is_broad]
+        self._allow = Prefixes((_start(one.pattern), one) for one in entries if not one.is_broad)
+        self._strict = Prefixes((_anchor(one.pattern), one) for one in strict)
+        self._about_branches = [one.rule for one in strict if names_a_branch(one.pattern)]
+
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Git` action, parsed where it came as a command line, ref by ref."""
+        assert isinstance(action, Git)
+        if action.command is not None and not action.operation and not action.flags:
+            action = parse_command(action.command, action.cwd)
+        elif not agrees(action):
+            return CONTRADICTS_ITSELF
+        unread, remotes = why_unread(action), _remotes(action)
+        if unread is not None:
+            return _Seen(action, remotes, unread, tuple(_rough(action)))
+        try:
+            return _Seen(action, remotes, None, tuple(_sought(action)))
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy="name the branch")
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of several refs the strictest."""
+        if seen.unread is not None:
+            return self._unread(seen, seen.unread, mode, context)
+        refusal = _refusal(seen, context)
+        parts = [self._judge_ref(sought, mode, context) for sought in seen.sought]
+        verdict = parts[0] if len(parts) == 1 else combine(parts)
+        if refusal is not None and verdict.decision != "deny":
+            return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
+        return verdict
+
+    def _unread(self, seen: _Seen, why: str, mode: Effect, context: Context) -> Verdict:
+        """A command that can't be read is at most asked; deny rules see every operation that it might hold."""
+        denied = [
+            entry.rule
+            for sought in seen.sought
+            for entry in self._strict.starting(sought.texts)
+            if entry.rule.effect == "deny" and context.is_active(entry.rule) and entry.matches(sought)
+        ]
+        if denied:
+            return by_rules("deny", denied)
+        matches = Matches()
+        matches.forced = [Forced("ask", f"{why}, so no rule may allow it")]
+        return matches.verdict("git", mode)
+
+    def _judge_ref(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
+        flags = sought.flags
+        entries = self._allow.starting(sought.starts) + self._strict.starting(sought.texts)
+        rules = [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
+        forced = self.forced(sought.action, sought.ref, flags, context)
+        verdict = verdict_of(rules, forced, "git", mode)
+        if flags and not verdict.rule:
+            shown = ", ".join(f"`{flag}`" for flag in sorted(flags))
+            return Verdict(
+                verdict.decision,
+                f"{verdict.why}; {shown} needs a rule that says so",
+                remedy=verdict.remedy,
+                sticky=verdict.sticky,
+            )
+        return verdict
+
+    def forced(self, action: Git, ref: Ref | None, flags: frozenset[str], context: Context) -> list[Forced]:
+        """What of one ref is never allowed by a rule, as the other rules are."""
+        if action.operation != "push" or not self._about_branches:
+            return []
+        is_open_ended = (ref is not None and ref.kind == "unknown") or (
+            bool(flags) and any(flag.partition("=")[0] in _FURTHER for flag in flags)
+        )
+        if is_open_ended and any(map(context.is_active, self._about_branches)):
+            # A push that doesn't say which branches could go around a rule about one.
+            return [
+                Forced("ask", "which branches this pushes isn't said, and there are deny or ask rules for branches")
+            ]
+        return []
+
+
+def _sought(action: Git) -> Iterator[_Sought]:
+    """What rules are asked about, ref by ref; `ValueError` where a ref is none."""
+    flags = special_flags(action)
+    refs: list[Ref | None] = [*refs_of(action)]
+    if len(refs) > MAX_REFS:
+        raise ValueError(f"{len(refs)} refs in one command are more than can be judged")
+    for ref in refs or [None]:
+        called = subjects(action, ref, flags)
+        texts = {action.operation, action.remote or ""}
+        if ref is not None:
+            texts |= {*_spellings(ref.name), ref.text}
+        folded = frozenset(map(str.casefold, texts))
+        yield _Sought(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), folded)
+
+
+def _rough(action: Git) -> Iterator[_Sought]:
+    """The same of every operation that a command which can't be read might hold: a word that is no ref hides no other."""
+    for rough in rough_actions(action.command or ""):
+        yield from _sought(replace(rough, refspecs=()))
+        for refspec in rough.refspecs:
+            with contextlib.suppress(ValueError):
+                yield from _sought(replace(rough, refspecs=(refspec,)))
+
+
+def _start(pattern: GitPattern) -> str:
+    """What every subject starts with that an allow rule covers."""
+    return "" if pattern.is_bare else _SEPARATOR.join(pattern.words).partition("*")[0]
+
+
+def _anchor(pattern: GitPattern) -> str:
+    """What some text starts with wherever a deny or ask rule touches: the operation, or what the last word names."""
+    words = pattern.words
+    word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
+    return word.partition("*")[0].casefold()
+
+
+def why_unread(action: Git) -> str | None:
+    """Why no git operation can be made out in an action, None where one can."""
+    for flag in action.flags:
+        if flag.startswith(UNREAD):
+            return flag.removeprefix(UNREAD) or "no git operation is named"
+    return None if _NAME.match(action.operation) else "no git operation is named"
+
+
+def names_a_branch(pattern: GitPattern) -> bool:
+    """Whether a deny or ask rule is about a branch, so that a push which doesn't say its branches is at least asked."""
+    first, last = pattern.words[0], pattern.words[-1]
+    return not is_star(last) and (first not in OPERATIONS or (first == "push" and len(pattern.words) > 1))
+
+
+def _remotes(action: Git) -> tuple[str, ...]:
+    repos = [flag.partition("=")[2] for flag in action.flags if flag.startswith("--repo=")]
+    return tuple(repos) if action.remote is None else (action.remote, *repos)
+
+
+def _refusal(seen: _Seen, context: Context) -> str | None:
+    """Why the remote is none that may be reached, None where it is (or where the operation has none)."""
+    for remote in seen.remotes:
+        if remote.startswith("-"):
+            return f"the remote `{remote}` could be taken for an option"
+        if seen.action.operation in TAKES_REFS and remote not in context.remotes:
+            return f"`{remote}` is not a remote that is configured"
+        if RUNS_OR_READS.match(remote):
+            return f"the remote `{remote}` would run a program or read files"
+    return None
+
+
+# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
+
+
+def covers(
+    pattern: GitPattern,
+    action: Git,
+    ref: Ref | None,
+    flags: frozenset[str],
+    *,
+    called: Sequence[tuple[str, ...]] | None = None,
+) -> bool:
+    """Whether an allow rule covers one ref of an action: every special option is spelled, and nothing else is implied.
+
+    `called`: the action's `subjects`, where the caller has them already.
+    """
+    if not options_agree(pattern.options, flags, action.operation):
+        return False
+    if pattern.is_bare:
+        return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
+    words, count = pattern.words, len(pattern.words)
+    for subject in subjects(action, ref, flags) if called is None else called:
+        if len(subject) == count and all(map(word_covers, words, subject)):
+            return True
+    return False
+
+
+def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str) -> bool:
+    """Whether a rule's options are the special ones that an action of this operation has."""
+    if not wanted and not given:
+        return True
+    special = wanted - harmless(operation)
+    # A rule that allows any force allows the careful one too.
+    reduced = {"--force" if flag.partition("=")[0] in FORCES and "--force" in special else flag for flag in given}
+    reduced = {
+        "--force-with-lease" if flag.startswith("--force-with-lease=") and "--force-with-lease" in special else flag
+        for flag in reduced
+    }
+    if "--force-if-includes" in reduced and special & FORCES:
+        reduced.discard("--force-if-includes")
+    return reduced == special
+
+
+def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
+    """What an action is called in allow rules."""
+    operation, remote = action.operation, action.remote
+    if ref is None:
+        found: list[tuple[str, ...]] = [(operation, remote)] if remote else []
+        if operation not in REACHES:
+            return [(operation, *([remote] if remote else []), *action.refspecs)]
+        return [*found, (operation,)]
+    if ref.kind == "unknown" and not ref.text:
+        return [(operation, remote)] if remote else [(operation,)]
+    found = [(operation, remote, ref.text)] if remote else []
+    found.append((operation, ref.text))
+    if operation == "push" and ref.kind == "branch" and not flags and ref.name not in OPERATIONS:
+        found.append((ref.name,))
+    if operation in READS and remote:
+        found.append((operation, remote))
+    return found
+
+
+def word_covers(pattern: str, word: str) -> bool:
+    """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't said (`HEAD`)."""
+    if "*" not in pattern:
+        return pattern == word
+    if word in ("HEAD", "@", ":") or "*" in word:
+        return False
+    has_colon = ":" in word
+    if has_colon != (":" in pattern):
+        return False
+    if has_colon:
+        return all(map(word_covers, pattern.split(":", 1), word.split(":", 1)))
+    if word.startswith(("refs/", "tags/", "heads/", "remotes/")):
+        namespace = "/".join(word.split("/")[: 2 if word.startswith("refs/") else 1]) + "/"
+        return pattern.startswith(namespace) and fits(pattern, word)
+    return fits(pattern, word)
+
+
+def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
+    """Whether a deny or ask rule is about one ref of an action, however it is spelled and whatever else is said."""
+    names = {flag.partition("=")[0] for flag in flags} | flags
+    if names & FORCES:
+        names |= {"--force"}
+    if not pattern.options - harmless(action.operation) <= names:
+        return False
+    if pattern.is_bare:
+        return True
+    operation, remote = action.operation, action.remote or ""
+    # A file system that folds case takes `MAIN` for `main`, here or at the other end.
+    refs = {one.casefold() for one in (_spellings(ref.name) | {ref.text})} if ref is not None else set()
+    words, last = pattern.words, pattern.words[-1].casefold()
+    if len(words) == 1:
+        is_branch = operation == "push" and any(fits(last, one) for one in refs)
+        return fits(words[0], operation) or is_branch
+    if not fits(words[0], operation):
+        return False
+    if operation not in REACHES:
+        given = [remote, *action.refspecs] if remote else list(action.refspecs)
+        rest = [word for word in words[1:] if not is_star(word)]
+        return all(any(fits(word, one) for one in given) for word in rest)
+    if len(words) == 2:
+        return fits(words[1], remote) or is_star(last) or any(fits(last, one) for one in refs)
+    return (fits(words[1], remote) or not remote) and (is_star(last) or any(fits(last, one) for one in refs))
+
+
+def _spellings(name: str) -> set[str]:
+    """Every way to write the ref that `name` ends up as."""
+    if not name:
+        return set()
+    short = _NAMESPACE.sub("", name) if "/" in name else name
+    return (
+        {name, short, f"heads/{short}", f"refs/heads/{short}"}
+        if "tags/" not in name
+        else {name, short, f"refs/tags/{short}"}
+    )

@@ -1,0 +1,282 @@
+"""Network patterns: how one is read, and what it matches.
+
+    api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD https://host/path/**  * https://*.host/**
+
+Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists, addresses that need naming, and
+verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 443; no empty path segments), *broad* for deny and ask
+(every port that isn't named otherwise, every reading of a path, in any case, with a body or without).
+"""
+
+import difflib
+import ipaddress
+import re
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from supervisor.core.text.globs import Glob, escape
+from supervisor.core.text.globs import check as check_glob
+from supervisor.core.text.hosts import Address, address_class, as_address, canonical_host, embedded, registrable_domain
+from supervisor.core.text.urls import DEFAULT_PORTS, Path, normalise_path, same_letters
+from supervisor.errors import PolicyError
+
+type AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+WEB_PORTS = frozenset({80, 443})
+_URL = re.compile(
+    r"(?:(?P<methods>[A-Za-z*,-]+)[ \t]+)?(?P<scheme>[A-Za-z*]+)://(?P<host>[^/]*)(?P<path>/.*)?\Z", re.DOTALL
+)
+_ADDRESSES = re.compile(r"\[?[0-9a-fA-F.:]+\]?/[0-9]+(?::[0-9]+)?\Z")
+_BLANK = re.compile(r"\s")
+_DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
+_QUERY = re.compile(r"\?[^/]*=")
+_ENCODED_WILDCARD = re.compile(r"%(?:2A|3F|5B)", re.IGNORECASE)
+_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
+_KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?\Z")
+
+
+class Target(NamedTuple):
+    """Where an action goes, canonical. `method`, `scheme` and `path` are None for a connection.
+
+    `is_read_with_body`: a GET or HEAD that carries something, which no list of methods covers.
+    """
+
+    host: str
+    address: Address | None
+    port: int
+    method: str | None = None
+    scheme: str | None = None
+    path: Path | None = None
+    resolved: tuple[Address, ...] = ()
+    is_read_with_body: bool = False
+
+
+class NetworkPattern(NamedTuple):
+    """A compiled pattern. Exactly one of `host`, `suffix`, `network` says which hosts; none of them: every host.
+
+    `port` None: not said. `methods` None: every method, or no URL. `glob` None: no URL, so connections and requests alike.
+    """
+
+    host: str | None = None
+    suffix: str | None = None
+    network: AnyNetwork | None = None
+    port: int | None = None
+    methods: frozenset[str] | None = None
+    scheme: str | None = None
+    glob: Glob | None = None
+    folded: Glob | None = None
+
+    @property
+    def is_every_host(self) -> bool:
+        """Whether it speaks of no host in particular."""
+        return self.host is None and self.suffix is None and self.network is None
+
+    def names_host(self, target: Target, *, broad: bool) -> bool:
+        """Whether the target's host, or (broad) one of its addresses, is meant."""
+        if self.host is not None:
+            return target.host == self.host
+        if self.suffix is not None:
+            return target.host.endswith(self.suffix)
+        if self.network is not None:
+            return any(_is_in(address, self.network) for address in _addresses(target, broad=broad))
+        return broad
+
+    def names_port(self, target: Target, *, broad: bool) -> bool:
+        """Whether the port is meant."""
+        if self.port is not None:
+            return target.port == self.port
+        if broad:
+            return True
+        default = DEFAULT_PORTS.get(self.scheme or "")
+        return target.port == default if default else target.port in WEB_PORTS
+
+    def matches(self, target: Target, *, broad: bool) -> bool:
+        """Whether the pattern covers the target as a whole. A URL never matches a mere connection."""
+        if not self.names_port(target, broad=broad) or not self.names_host(target, broad=broad):
+            return False
+        return self.glob is None or self._matches_request(target, broad=broad)
+
+    def _matches_request(self, target: Target, *, broad: bool) -> bool:
+        if target.path is None or self.glob is None or self.folded is None:
+            return False
+        if self.scheme is not None and target.scheme != self.scheme:
+            return False
+        method = target.method or ""
+        if self.methods is not None and (method.upper() if broad else method) not in self.methods:
+            return False
+        if not broad and self.methods is not None and target.is_read_with_body:
+            return False
+        if not broad:
+            return not target.path.has_empty_segments and self.glob.matches(target.path.text[1:])
+        glob, folded = self.glob, self.folded
+        return any(glob.matches(written) or folded.matches(letters) for written, letters in spellings(target.path))
+
+    @property
+    def broad_start(self) -> str:
+        """What the letters of every spelling that it covers broadly start with; "" where nothing is known of them.
+
+        INVARIANT: never too long. What isn't ASCII may become other letters, and the letter before it another one with it.
+        """
+        if self.glob is None:
+            return ""
+        start = self.glob.start
+        same = next((at for at, char in enumerate(start) if not char.isascii()), len(start))
+        return start[: max(0, same - 1)].lower()
+
+
+# Of one request every rule about its host is asked.
+@lru_cache(maxsize=64)
+def spellings(path: Path) -> tuple[tuple[str, str], ...]:
+    """Every reading of a path without the slash that it begins with, and with empty segments left out; and the letters of each."""
+    found = dict.fromkeys(one.removeprefix("/") for one in (path.text, *path.readings))
+    found |= dict.fromkeys(re.sub("/+", "/", one).removeprefix("/") for one in list(found))
+    return tuple((one, same_letters(one)) for one in found)
+
+
+def _addresses(target: Target, *, broad: bool) -> tuple[Address, ...]:
+    """The addresses that a rule about addresses is compared with: broad, every one that could be meant."""
+    own = () if target.address is None else (target.address,)
+    if not broad:
+        return own
+    seen = (*own, *target.resolved)
+    return (*seen, *(inner for address in seen for inner in embedded(address)))
+
+
+def _is_in(address: Address, network: AnyNetwork) -> bool:
+    return address.version == network.version and address in network
+
+
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=32_768)
+def parse(text: str) -> NetworkPattern:
+    """The pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
+    url = _URL.match(text) if "://" in text else None
+    if url is not None:
+        return _parse_url(text, url)
+    if _BLANK.search(text) or ("/" in text and not _ADDRESSES.match(text)):
+        raise PolicyError(
+            f"`network({text})` is neither a host nor a URL",
+            "write e.g. `network(GET https://api.example.org/path/**)`",
+        )
+    return _parse_host(text, text)
+
+
+def _parse_url(text: str, url: re.Match[str]) -> NetworkPattern:
+    scheme = url["scheme"].lower()
+    if scheme not in ("http", "https", "*"):
+        raise PolicyError(f"unknown scheme `{url['scheme']}` in `network({text})`", "write `https`, `http` or `*`")
+    if url["path"] is None:
+        raise PolicyError(
+            f"`network({text})` names no path", f"add `/**` for every path, or write `network({url['host']})`"
+        )
+    where = _parse_host(url["host"], text)
+    path = url["path"]
+    if "#" in path or _QUERY.search(path):
+        raise PolicyError(f"`network({text})` names a query", "leave it out: rules compare the path only")
+    glob = _decoded(path, text)
+    check_glob(glob, f"network({text})")
+    letters, compiled = same_letters(glob), Glob(glob)
+    return NetworkPattern(
+        where.host,
+        where.suffix,
+        where.network,
+        where.port,
+        methods=_methods(url["methods"], text),
+        scheme=None if scheme == "*" else scheme,
+        glob=compiled,
+        folded=compiled if letters == glob else Glob(letters),
+    )
+
+
+def _methods(text: str | None, rule: str) -> frozenset[str] | None:
+    if text in (None, "*"):
+        return None
+    found = frozenset(text.upper().split(",")) if text else frozenset[str]()
+    for method in found:
+        if not _METHOD.match(method):
+            near = difflib.get_close_matches(method, _KNOWN_METHODS, 1)
+            hint = f"did you mean `{near[0]}`?" if near else "write e.g. `GET,HEAD`, or `*`"
+            raise PolicyError(f"`{text}` in `network({rule})` is not a list of methods", hint)
+    return found
+
+
+def _decoded(path: str, rule: str) -> str:
+    """The path glob without its leading slash, normalised as the paths that it is compared with."""
+    if "%" in path or "\\" in path:
+        # What is encoded is meant as it is: a wildcard stands only for one that isn't. A bare `?` is one, and ends no path here.
+        literal = _ENCODED_WILDCARD.sub(lambda found: escape(unquote(found[0])), path)
+        normal = normalise_path(literal.replace("?", "%3F"))
+        if normal.ambiguous:
+            raise PolicyError(f"`network({rule})` has {normal.ambiguous}", "write the path as it is meant, unencoded")
+        return normal.text[1:]
+    if _DOTS.search(path) or "//" in path:
+        raise PolicyError(f"`network({rule})` has dot or empty segments", "write the path as it is meant")
+    return path[1:]
+
+
+def _parse_host(text: str, rule: str) -> NetworkPattern:
+    bare = _bare_ipv6(text)
+    found = _HOST_PORT.match(text) if bare is None else None
+    host = bare or (found["host"] if found else "")
+    number = found["port"] if found else None
+    port = int(number) if number else None
+    if port is not None and not 0 < port < 65536:
+        raise PolicyError(f"`{port}` in `network({rule})` is not a port", "write a number from 1 to 65535")
+    if host in ("*", "**", "*.*"):
+        return NetworkPattern(port=port)
+    if "/" in host or bare is not None:
+        return NetworkPattern(network=_network(host, rule), port=port)
+    if host.startswith("*."):
+        return NetworkPattern(suffix=f".{_name(host[2:], rule)}", port=port)
+    name = _name(host, rule)
+    address = as_address(name)
+    if address is not None:
+        return NetworkPattern(network=ipaddress.ip_network(address), port=port)
+    return NetworkPattern(host=name, port=port)
+
+
+def _bare_ipv6(text: str) -> str | None:
+    if text.count(":") < 2 or text.startswith("["):
+        return None
+    return text
+
+
+def _network(text: str, rule: str) -> AnyNetwork:
+    try:
+        return ipaddress.ip_network(text.replace("[", "").replace("]", ""), strict=False)
+    except ValueError:
+        raise PolicyError(f"`{text}` in `network({rule})` is not an address", "write e.g. `10.0.0.0/8`") from None
+
+
+def _name(text: str, rule: str) -> str:
+    if text.startswith("."):
+        raise PolicyError(f"`network({rule})` starts with a dot", f"write `network(*{text})` for the names below it")
+    if "*" in text or "?" in text:
+        raise PolicyError(
+            f"a wildcard inside of a name in `network({rule})`", "only `*.` at the front is known: all names below"
+        )
+    try:
+        return canonical_host(text)
+    except ValueError as error:
+        hint = "write e.g. `network(api.example.org)`"
+        raise PolicyError(f"`{text}` in `network({rule})` {error}", hint) from None
+
+
+def check(text: str, *, allows: bool) -> str:
+    """Raise `PolicyError` where the pattern can't stand in its list; else a warning, or nothing."""
+    pattern = parse(text)
+    if not allows:
+        return ""
+    network = pattern.network
+    if pattern.is_every_host or (network is not None and network.prefixlen == 0):
+        raise PolicyError(f"`network({text})` would allow every host", "name the hosts that are needed")
+    if pattern.suffix is not None and registrable_domain(pattern.suffix[1:]) is None:
+        base = pattern.suffix[1:]
+        raise PolicyError(
+            f"`network({text})` would allow everybody's hosts below the public suffix `{base}`",
+            f"name a domain below it, e.g. `network(*.example.{base})`",
+        )
+    if network is not None and address_class(network[0]) in ("metadata", "never") and network.num_addresses == 1:
+        return f"`network({text})` never matches: this address is never reached"
+    return ""

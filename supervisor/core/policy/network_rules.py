@@ -1,0 +1,449 @@
+"""The verdict on a connection or request: rules about hosts, addresses and URLs, and what no rule lifts.
+
+Decides by the canonical host (the value that is dialled) and by every address that it was resolved to. It never resolves or
+dials anything. INVARIANT: a metadata service, one of Gatehouse's own listeners, a name that contradicts TLS or Host, and a private
+address that no rule names are denied whatever else matches.
+"""
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import Action, Effect, Network, is_read_with_body
+from supervisor.core.policy.network_patterns import NetworkPattern, Target, check, parse, spellings
+from supervisor.core.text.hosts import (
+    LIFTABLE,
+    Address,
+    address_class,
+    as_address,
+    canonical_host,
+    embedded,
+    is_local_name,
+    is_metadata_name,
+)
+from supervisor.core.text.prefixes import FEW, Prefixes
+from supervisor.core.text.urls import DEFAULT_PORTS, Path, normalise_path, split_authority
+from supervisor.core.verdicts import Context, Forced, Judge, Matches, Rule, Verdict, by_rules, verdict_of
+
+_METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
+_EVERY_PATH = "**"
+_SCHEMES = frozenset(DEFAULT_PORTS)
+_SCHEMES_ON = {port: frozenset({scheme}) for scheme, port in DEFAULT_PORTS.items()}
+_BODY_REMEDY = (
+    "send it without a body or by POST, or ask the operator for a rule that names the host or every method (`*`)"
+)
+_NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't stand in the list of `effect`; else a warning, or nothing."""
+    return check(pattern, allows=effect == "allow")
+
+
+class _Entry:
+    """A rule with its pattern; the exceptions are compiled when they are first asked. `is_broad`: it doesn't allow."""
+
+    __slots__ = ("_exceptions", "is_broad", "pattern", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.pattern = parse(rule.pattern)
+        self.is_broad = rule.effect != "allow"
+        self._exceptions: tuple[NetworkPattern, ...] | None = () if not rule.exceptions else None
+
+    @property
+    def exceptions(self) -> tuple[NetworkPattern, ...]:
+        if self._exceptions is None:
+            self._exceptions = tuple(parse(text) for text in self.rule.exceptions)
+        return self._exceptions
+
+    def is_excepted(self, target: Target) -> bool:
+        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to the stricter side."""
+        broad = self.rule.effect == "allow"
+        return any(one.matches(target, broad=broad) for one in self.exceptions)
+
+    @property
+    def may_close(self) -> bool:
+        """Whether it denies every request to some host."""
+        pattern = self.pattern
+        is_every_request = pattern.glob is not None and pattern.glob.text == _EVERY_PATH and pattern.methods is None
+        return self.rule.effect == "deny" and is_every_request
+
+    def closes(self, target: Target) -> bool:
+        """Whether it denies every request of its scheme that could follow on this connection, none excepted."""
+        return (
+            self.may_close
+            and self.pattern.names_port(target, broad=True)
+            and self.pattern.names_host(target, broad=True)
+            and not any(
+                one.names_port(target, broad=False) and one.names_host(target, broad=False) for one in self.exceptions
+            )
+        )
+
+
+class _Index:
+    """The rules by host, by parent domain, by network, and the rest."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.by_host: dict[str, list[_Entry]] = {}
+        self.by_suffix: dict[str, list[_Entry]] = {}
+        self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
+        self.every: list[_Entry] = []
+        self._can_close = False
+        self._by_path: dict[str, _ByPath] = {}
+        for rule in rules:
+            self._add(_Entry(rule))
+
+    def _add(self, entry: _Entry) -> None:
+        pattern = entry.pattern
+        self._can_close = self._can_close or entry.may_close
+        if pattern.host is not None:
+            self.by_host.setdefault(pattern.host, []).append(entry)
+        elif pattern.suffix is not None:
+            self.by_suffix.setdefault(pattern.suffix[1:], []).append(entry)
+        elif pattern.network is not None:
+            network = pattern.network
+            of_length = self.by_network.setdefault((network.version, network.prefixlen), {})
+            of_length.setdefault(int(network.network_address), []).append(entry)
+        else:
+            self.every.append(entry)
+
+    def about_host(self, host: str, path: Path | None = None) -> list[_Entry]:
+        """The entries whose pattern could name this host; with a path, only those that could be about it."""
+        found = [*self.every]
+        if host in self.by_host:
+            found += self._about_path(host, self.by_host[host], path)
+        if self.by_suffix:
+            at = host.find(".")
+            while at >= 0:
+                parent = host[at + 1 :]
+                if parent in self.by_suffix:
+                    found += self._about_path(f"*.{parent}", self.by_suffix[parent], path)
+                at = host.find(".", at + 1)
+        return found
+
+    def _about_path(self, hosts: str, entries: list[_Entry], path: Path | None) -> list[_Entry]:
+        """Of a host with many rules only those for this path, by what their globs spell out before the first wildcard."""
+        if path is None or len(entries) <= FEW:
+            return entries
+        index = self._by_path.get(hosts)
+        if index is None:
+            index = self._by_path[hosts] = _ByPath(entries)
+        return index.about(path)
+
+    def about_address(self, address: Address) -> Iterator[_Entry]:
+        """The entries whose network holds this address."""
+        for (version, length), of_length in self.by_network.items():
+            if version == address.version:
+                shift = address.max_prefixlen - length
+                yield from of_length.get(int(address) >> shift << shift, ())
+
+    def about(self, target: Target, path: Path | None = None) -> list[_Entry]:
+        """The entries that could be about a target: by its host, or by any address that could be meant."""
+        found = self.about_host(target.host, path)
+        if self.by_network and (target.address is not None or target.resolved):
+            addresses = [*target.resolved] if target.address is None else [target.address, *target.resolved]
+            addresses += [inner for address in addresses for inner in embedded(address)]
+            found += {id(entry): entry for one in addresses for entry in self.about_address(one)}.values()
+        return found
+
+    def closing(self, target: Target, context: Context) -> list[Rule]:
+        """The deny rules in force that leave a connection no request to be asked about, let alone allowed; none for a request.
+
+        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may be either.
+        """
+        if target.path is not None or not self._can_close:
+            return []
+        spoken = _SCHEMES_ON.get(target.port, _SCHEMES)
+        found: list[Rule] = []
+        closed: set[str] = set()
+        for one in self.about(target):
+            schemes = spoken if one.pattern.scheme is None else spoken & {one.pattern.scheme}
+            if schemes and one.closes(target) and context.is_active(one.rule):
+                found.append(one.rule)
+                closed |= schemes
+        return found if closed == spoken else []
+
+    def matching(self, target: Target, context: Context) -> list[Rule]:
+        """The rules in force that match: narrow where they allow, else broad."""
+        return self.closing(target, context) + [
+            entry.rule
+            for entry in self.about(target, target.path)
+            if entry.pattern.matches(target, broad=entry.is_broad)
+            and context.is_active(entry.rule)
+            and not (entry.rule.exceptions and entry.is_excepted(target))
+        ]
+
+
+class _ByPath:
+    """The rules of one host by what their globs spell out before the first wildcard: one that doesn't allow is compared with every spelling."""
+
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._narrow = Prefixes((_path_start(one), one) for one in entries if not one.is_broad)
+        self._broad = Prefixes((one.pattern.broad_start, one) for one in entries if one.is_broad)
+
+    def about(self, path: Path) -> list[_Entry]:
+        """The entries that could cover a path."""
+        return self._narrow.starting([path.text]) + self._broad.starting(letters for _, letters in spellings(path))
+
+
+def _path_start(entry: _Entry) -> str:
+    """What every path starts with that a rule allows."""
+    glob = entry.pattern.glob
+    return "" if glob is None else f"/{glob.start}"
+
+
+class _Seen(NamedTuple):
+    """An action as the rules see it. `contradiction`: TLS or Host names another place; `refusal`: the name alone is never dialled;
+    `is_plain`: nothing of the kind, and no address is known, so that rules alone decide."""
+
+    target: Target
+    contradiction: str
+    refusal: tuple[str, str] | None
+    forced: Sequence[Forced]
+    is_plain: bool
+
+
+class NetworkJudge(Judge[_Seen]):
+    """The network rules of a policy, indexed."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._index = _Index(rules)
+
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Network` action: its target, and what of it is wrong whatever rules say."""
+        assert isinstance(action, Network)
+        try:
+            target = target_of(action)
+        except ValueError as error:
+            return Verdict("deny", str(error), remedy="check the address")
+        contradiction, refusal, forced = _contradiction(action, target), _refusal_by_name(target), forced_of(target)
+        is_plain = not (contradiction or refusal or forced or _addresses(target))
+        return _Seen(target, contradiction, refusal, forced, is_plain)
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict on a connection or a request."""
+        target = seen.target
+        rules = self._index.matching(target, context)
+        if target.is_read_with_body and not rules:
+            seen = seen._replace(refusal=seen.refusal or self._refusal_of_body(target, context), is_plain=False)
+        if seen.is_plain and (rules or target.method is not None):
+            return verdict_of(rules, (), "network", mode)
+        matches = Matches(rules, seen.forced)
+        if seen.contradiction and not matches.deny:
+            return Verdict("deny", seen.contradiction, remedy="name one and the same host everywhere")
+        named = self._naming(target, context)
+        refusal = seen.refusal or _refusal(target, context, named)
+        if refusal is not None and not matches.deny:
+            return Verdict("deny", refusal[0], remedy=refusal[1])
+        if seen.forced:
+            matches.allow = []
+        verdict = matches.verdict("network", mode)
+        if verdict.decision == "allow" and matches.allow and named:
+            naming = (rule for rules in named.values() for rule in rules)
+            return by_rules("allow", list({id(rule): rule for rule in (*matches.allow, *naming)}.values()), verdict.why)
+        if target.method is None and not (matches.deny or matches.ask or matches.allow):
+            return self._looked_into(target, context) or verdict
+        return verdict
+
+    def _refusal_of_body(self, target: Target, context: Context) -> tuple[str, str] | None:
+        """Why (and what is open) a GET or HEAD with a body doesn't go where a rule lets one without go."""
+        rules = self._index.matching(target._replace(is_read_with_body=False), context)
+        if not rules:
+            return None
+        lead = min(rule.text for rule in rules)
+        return f"{lead} covers a {target.method}, and this one has a body", _BODY_REMEDY
+
+    def _looked_into(self, target: Target, context: Context) -> Verdict | None:
+        """A connection for which only URL rules exist may be opened: it is decrypted, and each request is judged."""
+        rules = [
+            entry.rule
+            for entry in self._index.about(target)
+            if entry.rule.effect == "allow"
+            and entry.pattern.glob is not None
+            and entry.pattern.names_port(target, broad=False)
+            and entry.pattern.names_host(target, broad=False)
+            and context.is_active(entry.rule)
+        ]
+        if not rules:
+            return None
+        verdict = by_rules("allow", rules)
+        return replace(verdict, why=f"looked into because of {verdict.rule}: each request is judged")
+
+    def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
+        """For each address that isn't public, the allow rules that name it (a whole network of such addresses counts)."""
+        found: dict[Address, list[Rule]] = {}
+        for address in _addresses(target):
+            if address_class(address) not in LIFTABLE:
+                continue
+            literal = as_literal(target, address)
+            rules = [
+                entry.rule
+                for entry in self._index.about_address(address)
+                if entry.rule.effect == "allow"
+                and names_address(entry.pattern, literal)
+                and context.is_active(entry.rule)
+                and not entry.is_excepted(literal)
+            ]
+            if rules:
+                found[address] = rules
+        return found
+
+    def closing(self, target: Target, context: Context) -> list[Rule]:
+        """The rules that deny a connection because they deny every request that could follow on it."""
+        return self._index.closing(target, context)
+
+    def names_addresses(self, action: Network, context: Context) -> bool:
+        """Whether rules name every address of the action that isn't public, and there is one."""
+        target = target_of(action)
+        private = [address for address in _addresses(target) if address_class(address) != "public"]
+        return bool(private) and self._naming(target, context).keys() >= set(private)
+
+    def allowing(self, action: Network, is_active: Callable[[Rule], bool]) -> list[str]:
+        """The allow rules in force that name the action's host, as they are written."""
+        try:
+            target = target_of(action)
+        except ValueError:
+            return []
+        return [
+            entry.rule.text
+            for entry in self._index.about(target)
+            if entry.rule.effect == "allow" and entry.pattern.names_host(target, broad=False) and is_active(entry.rule)
+        ]
+
+    def looks_into(self, host: str) -> bool:
+        """Whether a rule of any effect speaks of requests to this host; True for what isn't a host."""
+        try:
+            name = canonical_host(host)
+        except ValueError:
+            return True
+        target = Target(name, as_address(name), 443)
+        return any(entry.pattern.glob is not None for entry in self._index.about(target))
+
+
+def is_nowhere_public(network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
+    """Whether a network lies within private space, so that naming it means its private addresses."""
+    ends = {address_class(network[0]), address_class(network[-1])}
+    # Python takes what was once a site's own (RFC 3879) for global.
+    is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
+    is_private = is_old or network.is_private or not network.is_global
+    return network.prefixlen > 0 and is_private and "public" not in ends
+
+
+def as_literal(target: Target, address: Address) -> Target:
+    """The target as if its host had been written as one of its addresses."""
+    return target._replace(host=str(address), address=address)
+
+
+def names_address(pattern: NetworkPattern, literal: Target) -> bool:
+    """Whether an allow rule with this pattern names an address that isn't public (see `as_literal`)."""
+    return (
+        pattern.network is not None
+        and is_nowhere_public(pattern.network)
+        and pattern.names_host(literal, broad=False)
+        and pattern.names_port(literal, broad=False)
+        and (pattern.glob is None or literal.path is None or pattern.matches(literal, broad=False))
+    )
+
+
+def forced_of(target: Target) -> list[Forced]:
+    """What of a request no rule may allow."""
+    if target.path is None or not target.path.ambiguous:
+        return []
+    return [Forced("ask", f"an ambiguous path ({target.path.ambiguous}) is never allowed by a rule")]
+
+
+def target_of(action: Network) -> Target:
+    """The canonical target; `ValueError` (a whole why) where the action can't be judged."""
+    try:
+        host = canonical_host(action.host)
+    except ValueError as error:
+        raise ValueError(f"the host `{_shown(action.host)}` {error}") from None
+    if not 0 < action.port < 65536:
+        raise ValueError(f"`{action.port}` is not a port")
+    resolved = tuple(_address(text) for text in action.resolved)
+    if action.operation == "connect":
+        return Target(host, as_address(host), action.port, resolved=resolved)
+    if not action.method or not _METHOD.match(action.method) or action.scheme not in ("http", "https"):
+        raise ValueError("a request needs a method, and http or https")
+    path = normalise_path(action.path or "/")
+    return Target(
+        host, as_address(host), action.port, action.method, action.scheme, path, resolved, is_read_with_body(action)
+    )
+
+
+def _address(text: str) -> Address:
+    try:
+        return ipaddress.ip_address(canonical_host(text))
+    except ValueError:
+        raise ValueError(f"`{_shown(text)}` is not an address that a name can resolve to") from None
+
+
+def _shown(text: str) -> str:
+    return text[:100].encode("ascii", "backslashreplace").decode()
+
+
+def _addresses(target: Target) -> tuple[Address, ...]:
+    return target.resolved if target.address is None else (target.address, *target.resolved)
+
+
+def _contradiction(action: Network, target: Target) -> str:
+    """Why TLS or Host names another place than the one that is dialled; empty where all agree."""
+    for kind, text in (("TLS", action.sni), ("the Host header", action.host_header)):
+        if text is None:
+            continue
+        try:
+            host, port = (text, None) if kind == "TLS" else _host_header(text)
+            named = canonical_host(host)
+        except ValueError:
+            return f"{kind} names `{_shown(text)}`, which is not a valid host"
+        if named != target.host:
+            return f"{kind} names `{named}`, but the connection goes to `{target.host}`"
+        if port is not None and port != target.port:
+            return f"{kind} names port {port}, but the connection goes to port {target.port}"
+    return ""
+
+
+def _host_header(text: str) -> tuple[str, int | None]:
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, None
+    return split_authority(text)
+
+
+def _refusal_by_name(target: Target) -> tuple[str, str] | None:
+    """Why (and what is open) a name is never dialled, wherever it leads."""
+    if is_metadata_name(target.host):
+        return f"`{target.host}` is a cloud metadata service, which is never reached", ""
+    if is_local_name(target.host) and not target.resolved:
+        return f"`{target.host}` is this machine itself", _NAME_IT.format("127.0.0.1:8080")
+    return None
+
+
+def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> tuple[str, str] | None:
+    """Why (and what is open) an address is never dialled, or not without being named."""
+    for address in _addresses(target):
+        kind = address_class(address)
+        if _is_own(address, target.port, context.forbidden_endpoints):
+            return f"`{address}` port {target.port} is Gatehouse itself, which is never reached", ""
+        if kind == "metadata":
+            return f"`{address}` is a cloud metadata service, which is never reached", ""
+        if kind != "public" and kind not in LIFTABLE:
+            return f"`{address}` is never the address of one public host", ""
+        if kind != "public" and address not in named:
+            where = f"`{target.host}` resolves to `{address}`, which" if target.address is None else f"`{address}`"
+            return f"{where} is a {kind} address that no rule names", _NAME_IT.format(address)
+    return None
+
+
+def _is_own(address: Address, port: int, endpoints: frozenset[tuple[str, int]]) -> bool:
+    """Whether it is one of Gatehouse's listeners, in any form of the address; loopback is one machine, whatever its spelling."""
+    if not endpoints:
+        return False
+    forms = {str(address), *(str(one) for one in embedded(address))}
+    if any(one.is_loopback or one.is_unspecified for one in (address, *embedded(address))):
+        forms |= {"127.0.0.1", "::1", "0.0.0.0", "::", "localhost"}
+    return any((form, number) in endpoints for form in forms for number in (port, 0))

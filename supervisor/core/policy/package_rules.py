@@ -1,0 +1,310 @@
+"""The verdict on a package operation: rules about managers, operations and packages.
+
+Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known as harmless, and a word that says
+where code comes from, is never allowed by a rule: the why shows it. A bare allow rule never matches.
+"""
+
+import contextlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import Action, Effect, Packages
+from supervisor.core.policy.packages import (
+    UNREAD,
+    Item,
+    agrees,
+    folded_spec,
+    items_of,
+    manager_named,
+    managers,
+    operation_named,
+    parse_command,
+    risky_flags,
+    rough_actions,
+)
+from supervisor.core.text.prefixes import Prefixes
+from supervisor.core.text.words import fits, is_star, split_pattern
+from supervisor.core.verdicts import (
+    CONTRADICTS_ITSELF,
+    Context,
+    Entry,
+    Forced,
+    Judge,
+    Rule,
+    Verdict,
+    by_rules,
+    combine,
+    verdict_of,
+)
+from supervisor.errors import PolicyError
+
+MAX_WORDS = 500
+_SHORT = re.compile(r"(?P<manager>[a-z*][a-z0-9.*]*):(?P<name>[^\s:]+)\Z")
+
+
+class PackagePattern(NamedTuple):
+    """A compiled pattern. `operation` None: `manager:name`, every operation and version. `item` None: no package is named.
+
+    `file` is `-r` or `-c` where the item is a file of requirements.
+    """
+
+    manager: str
+    operation: str | None
+    item: str | None
+    file: str = ""
+    options: frozenset[str] = frozenset()
+    is_bare: bool = False
+
+
+# A pattern is checked, tried on its examples and indexed: that reads it once.
+@lru_cache(maxsize=32_768)
+def compile_pattern(text: str) -> PackagePattern:
+    """The pattern of `packages(text)`; `PolicyError` where it is none."""
+    rule = f"packages({text})"
+    words = split_pattern(text, rule)
+    short = _SHORT.match(words[0]) if len(words) == 1 else None
+    if all(map(is_star, words)) or (short and is_star(short["manager"]) and is_star(short["name"])):
+        return PackagePattern("*", None, "*", is_bare=True)
+    if short:
+        manager = _manager(short["manager"], rule)
+        return PackagePattern(manager, None, folded_spec(manager, short["name"]))
+    manager = _manager(words[0], rule)
+    plain = [word for word in words[1:] if not word.startswith("-")]
+    options = [word for word in words[1:] if word.startswith("-")]
+    if not plain:
+        raise PolicyError(f"`{rule}` names no operation", f"write e.g. `packages({words[0]} install NAME)`")
+    operation, rest = _operation(manager, plain, rule)
+    if rest and manager in managers():
+        operation = managers()[manager].same.get(operation, operation)
+    file = next((option for option in options if option in ("-r", "-c")), "")
+    if len(rest) > 1:
+        raise PolicyError(f"`{rule}` names more than one package", "write one rule for each")
+    item = None if not rest else rest[0] if file else folded_spec(manager, rest[0])
+    is_bare = is_star(manager) and is_star(operation) and (item is None or is_star(item))
+    return PackagePattern(manager, operation, item, file, frozenset(options) - {file}, is_bare)
+
+
+def _manager(word: str, rule: str) -> str:
+    if "*" in word:
+        return word
+    found = manager_named(word)
+    if found is None:
+        raise PolicyError(f"unknown package manager `{word}` in `{rule}`", f"known are {', '.join(managers())}")
+    return found
+
+
+def _operation(manager: str, words: Sequence[str], rule: str) -> tuple[str, Sequence[str]]:
+    pair = " ".join(words[:2])
+    if len(words) > 1 and operation_named(manager, pair):
+        return pair, words[2:]
+    found = operation_named(manager, words[0])
+    if found is None and "*" not in words[0] and "*" not in manager:
+        known = ", ".join(managers()[manager].operations)
+        raise PolicyError(f"unknown operation `{words[0]}` in `{rule}`", f"known are {known}")
+    return found or words[0], words[1:]
+
+
+def check_pattern(pattern: str, effect: Effect) -> str:
+    """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
+    if compile_pattern(pattern).is_bare and effect == "allow":
+        return f"`packages({pattern})` is bare, so it allows nothing: name the packages"
+    return ""
+
+
+class _Sought(NamedTuple):
+    """One package of an action (None where it names none), its folded spec, what rules find it by, and what of it no rule may allow."""
+
+    action: Packages
+    item: Item | None
+    spec: str
+    texts: frozenset[str]
+    forced: Sequence[Forced]
+
+    def is_covered(self, pattern: PackagePattern) -> bool:
+        """Whether an allow rule covers it."""
+        return covers(pattern, self.action, self.item, spec=self.spec)
+
+    def is_touched(self, pattern: PackagePattern) -> bool:
+        """Whether a deny or ask rule is about it."""
+        return touches(pattern, self.action, self.item)
+
+
+class _Seen(NamedTuple):
+    """An action as the rules see it. `rough`: what it might hold where it can't be read; `problem`: why it names no packages."""
+
+    sought: tuple[_Sought, ...]
+    rough: tuple[_Sought, ...] = ()
+    problem: str = ""
+
+
+class PackageJudge(Judge[_Seen]):
+    """The package rules of a policy, by manager (empty: a wildcard), and by what the name of a package starts with."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        by_manager: dict[str, list[tuple[str, Entry[PackagePattern]]]] = {}
+        for rule in rules:
+            entry = Entry(rule, compile_pattern)
+            pattern = entry.pattern
+            manager = "" if "*" in pattern.manager else pattern.manager
+            start = (pattern.item or "").partition("*")[0].casefold()
+            by_manager.setdefault(manager, []).append((start, entry))
+        self._by_manager = {manager: Prefixes(entries) for manager, entries in by_manager.items()}
+
+    @staticmethod
+    def canonical(action: Action) -> _Seen | Verdict:
+        """A `Packages` action, parsed where it came as a command line, package by package."""
+        assert isinstance(action, Packages)
+        if action.command is not None and not action.operation and not action.flags:
+            action = parse_command(action.command, action.cwd)
+        elif not agrees(action):
+            return CONTRADICTS_ITSELF
+        rough = _rough(action) if any(flag.startswith(UNREAD) for flag in action.flags) else ()
+        action = canonical_action(action)
+        forced = forced_of(action)
+        if len(action.names) + len(action.flags) > MAX_WORDS:
+            return Verdict("deny", "more packages and options in one command than can be judged", remedy="name fewer")
+        try:
+            items: list[Item | None] = [*items_of(action)] if action.manager in managers() else []
+        except ValueError as error:
+            return _Seen((), rough, str(error))
+        return _Seen(tuple(_sought(action, item, forced) for item in items or [None]), rough)
+
+    def decide(self, seen: _Seen, mode: Effect, context: Context) -> Verdict:
+        """The verdict: of several packages the strictest."""
+        if seen.rough:
+            denied = [
+                rule for sought in seen.rough for rule in self._matching(sought, context) if rule.effect == "deny"
+            ]
+            if denied:
+                return by_rules("deny", denied)
+        if seen.problem:
+            return Verdict("deny", seen.problem, remedy="name packages only")
+        parts = [self._judge_item(sought, mode, context) for sought in seen.sought]
+        return parts[0] if len(parts) == 1 else combine(parts)
+
+    def _judge_item(self, sought: _Sought, mode: Effect, context: Context) -> Verdict:
+        return verdict_of(self._matching(sought, context), sought.forced, "packages", mode)
+
+    def _matching(self, sought: _Sought, context: Context) -> list[Rule]:
+        """The rules in force that match."""
+        found: list[Rule] = []
+        manager = sought.action.manager
+        for name in ("", manager) if manager else ("",):
+            index = self._by_manager.get(name)
+            if index is not None:
+                entries = index.starting(sought.texts)
+                found += [entry.rule for entry in entries if context.is_active(entry.rule) and entry.matches(sought)]
+        return found
+
+
+def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _Sought:
+    if item is None:
+        return _Sought(action, None, "", frozenset({""}), forced)
+    spec = folded_spec(action.manager, item.text)
+    texts = {item.name.casefold(), item.text.casefold(), spec.casefold()}
+    return _Sought(action, item, spec, frozenset(texts), [*forced, *origin_of(item)])
+
+
+def _rough(action: Packages) -> tuple[_Sought, ...]:
+    """What a command that can't be read might hold, only for deny rules: a word that is no package hides no other."""
+    found: list[_Sought] = []
+    for rough in map(canonical_action, rough_actions(action.command or "")):
+        found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
+        for name in rough.names:
+            with contextlib.suppress(ValueError):
+                found += [_sought(rough, item, ()) for item in items_of(replace(rough, names=(name,), flags=()))]
+    return tuple(found)
+
+
+def canonical_action(action: Packages) -> Packages:
+    """The action with the names that the table gives to manager and operation (fields may come in other spellings)."""
+    manager = manager_named(action.manager) or action.manager
+    operation = operation_named(manager, action.operation) or action.operation
+    table = managers().get(manager)
+    if table is not None and action.names:
+        operation = table.same.get(operation, operation)
+    return Packages(
+        manager=manager,
+        operation=operation,
+        names=action.names,
+        flags=action.flags,
+        command=action.command,
+        cwd=action.cwd,
+    )
+
+
+def forced_of(action: Packages) -> list[Forced]:
+    """What of the action as a whole is never allowed by a rule."""
+    unread = next((flag.removeprefix(UNREAD) for flag in action.flags if flag.startswith(UNREAD)), None)
+    if unread is not None:
+        return [Forced("ask", f"{unread}, so no rule may allow it")]
+    if action.manager not in managers():
+        return [Forced("ask", "the package manager is not known, so no rule may allow it")]
+    table = managers()[action.manager]
+    found = []
+    risky = risky_flags(action)
+    if risky:
+        shown = ", ".join(f"`{flag[:100].encode('ascii', 'backslashreplace').decode()}`" for flag in risky)
+        found.append(Forced("ask", f"{shown} could change where code comes from or run it, so no rule may allow it"))
+    if action.operation not in table.operations:
+        found.append(Forced("ask", f"`{action.manager} {action.operation}` is not an operation that rules can allow"))
+    elif (
+        not action.names
+        and action.operation not in table.without
+        and not any(flag.partition("=")[0] in table.files for flag in action.flags)
+    ):
+        found.append(Forced("ask", f"`{action.manager} {action.operation}` names no package"))
+    return found
+
+
+def origin_of(item: Item | None) -> list[Forced]:
+    """What of one package is never allowed by a rule: that it says where its code comes from."""
+    return [Forced("ask", f"{item.origin}, so no rule may allow it")] if item is not None and item.origin else []
+
+
+# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------------------------------
+
+
+def covers(pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None) -> bool:
+    """Whether an allow rule covers one package of an action. `spec`: its `folded_spec`, where the caller has it already."""
+    if pattern.is_bare or not fits(pattern.manager, action.manager) or not pattern.options.issubset(action.flags):
+        return False
+    if item is not None and spec is None:
+        spec = folded_spec(action.manager, item.text)
+    if pattern.operation is None:
+        if item is None or item.is_file:
+            return False
+        return fits(pattern.item or "", item.name) or fits(pattern.item or "", spec or "")
+    if not fits(pattern.operation, action.operation):
+        return False
+    if item is None or pattern.item is None:
+        return item is None and pattern.item is None
+    if item.is_file:
+        return f"{pattern.file} {pattern.item}" == item.text or (
+            bool(pattern.file) and item.text.startswith(f"{pattern.file} ") and fits(pattern.item, item.name)
+        )
+    return not pattern.file and fits(pattern.item, spec or "")
+
+
+def touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
+    """Whether a deny or ask rule is about one package, with any version and in any case."""
+    if pattern.is_bare:
+        return True
+    if not fits(pattern.manager, action.manager):
+        return False
+    given = {*action.flags, *(flag.partition("=")[0] for flag in action.flags)}
+    if not pattern.options <= given:
+        return False
+    if pattern.operation is not None and not fits(pattern.operation, action.operation):
+        return False
+    if pattern.item is None or is_star(pattern.item):
+        return True
+    if item is None:
+        return False
+    wanted = pattern.item.casefold()
+    seen = {item.name, item.text, folded_spec(action.manager, item.text)}
+    return any(fits(wanted, one.casefold()) for one in seen)

@@ -1,0 +1,198 @@
+"""A policy, compiled: its rules, modes and protected names, and the verdict of the judge of each category.
+
+    deny rule > ask rule > allow rule > mode of the category; order never matters
+
+`evaluate` is the way in, and turns what raises in here into a denial. What a
+pattern means is known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
+`command_rules`); each indexes its rules when it is first asked.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import Action, Category, Effect, Network
+from supervisor.core.policy.verdict_cache import VerdictCache
+from supervisor.core.verdicts import Context, Judge, Passing, Rule, Verdict
+
+__all__ = ["Policy", "Protection", "Rule", "Verdict", "judge_of"]
+
+_REACHING = "reaching"
+
+
+class Protection:
+    """Protected names: what a policy adds to the built-in table (`protected`) and takes off its ask part (`unprotected`)."""
+
+    __slots__ = ("ask", "deny", "lifted")
+
+    def __init__(
+        self,
+        ask: frozenset[str] = frozenset(),
+        deny: frozenset[str] = frozenset(),
+        lifted: frozenset[str] = frozenset(),
+    ) -> None:
+        self.ask, self.deny, self.lifted = ask, deny, lifted
+
+    def joined(self, other: "Protection") -> "Protection":
+        """What both add and both take off."""
+        return Protection(self.ask | other.ask, self.deny | other.deny, self.lifted | other.lifted)
+
+
+class Policy:
+    """Rules, modes and protected names, compiled and immutable. Build one with `policy_text`, never by hand.
+
+    `ending` are the rules that hold for a time; `modes` holds only what was said; `mode_of` knows the default. `warnings` are for the person who wrote it. `hold_s` is how long
+    an asked connection is held for an answer, None where the policy doesn't say.
+    """
+
+    __slots__ = (
+        "_judges",
+        "_verdicts",
+        "ending",
+        "hold_s",
+        "is_deny_all",
+        "modes",
+        "passing",
+        "protection",
+        "rules",
+        "source",
+        "warnings",
+    )
+
+    def __init__(
+        self,
+        rules: Sequence[Rule] = (),
+        modes: Mapping[Category, Effect] = MappingProxyType({}),
+        *,
+        protection: Protection | None = None,
+        warnings: Sequence[str] = (),
+        source: str = "",
+        is_deny_all: bool = False,
+        hold_s: float | None = None,
+    ) -> None:
+        self.rules = tuple(rules)
+        self.ending = tuple(rule for rule in self.rules if rule.expires_at is not None)
+        self.modes: Mapping[Category, Effect] = MappingProxyType(dict(modes))
+        self.protection = protection or Protection()
+        self.warnings = tuple(warnings)
+        self.source = source
+        self.is_deny_all = is_deny_all
+        self.hold_s = hold_s
+        self._judges: dict[Category, Judge[Any]] = {}
+        self._verdicts = VerdictCache(self.rules)
+        # Asked for each connection that is allowed, and the same for as long as this policy is.
+        self.passing = functools.lru_cache(maxsize=1024)(self._passing)
+
+    def mode_of(self, category: Category) -> Effect:
+        """What an unmatched action of the category gets: what was said, else ask. Never `allow` for exec and packages."""
+        mode: Effect = "deny" if self.is_deny_all else self.modes.get(category, "ask")
+        return "ask" if mode == "allow" and category in ("exec", "packages") else mode
+
+    def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:
+        """The rules of a category, those of one effect where it is given."""
+        return tuple(rule for rule in self.rules if rule.category == category and effect in (None, rule.effect))
+
+    def judge_for(self, category: Category) -> Judge[Any]:
+        """The category's judge, indexed at the first call."""
+        judge = self._judges.get(category)
+        if judge is None:
+            judge = self._judges[category] = judge_of(category, self.of(category), self.protection)
+        return judge
+
+    def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
+        """What the category's rules and mode say, remembered where the same was asked before."""
+        key = self._verdicts.key(category, action, context)
+        known = None if key is None else self._verdicts.get(key)
+        if known is not None:
+            return known
+        verdict = self.judge_for(category).judge(action, self.mode_of(category), context)
+        if key is not None:
+            self._verdicts.keep(key, action, verdict)
+        return verdict
+
+    def reaching(self, action: Network, context: Context) -> Verdict | None:
+        """The verdict on a connection with its addresses, where one rule allows its name and these in the same words; else None.
+
+        INVARIANT: both hang on nothing but what each alone is remembered by, so both are remembered as one.
+        """
+        key = self._verdicts.key("network", action, context)
+        known = None if key is None else self._verdicts.get((_REACHING, key))
+        if known is not None:
+            return known
+        by_name = self.verdict("network", msgspec.structs.replace(action, resolved=()), context)
+        whole = self.verdict("network", action, context)
+        is_one = (by_name.rule_id, by_name.why) == (whole.rule_id, whole.why)
+        if not is_one or by_name.decision != "allow" or whole.decision != "allow":
+            return None
+        if key is not None:
+            self._verdicts.keep((_REACHING, key), action, whole)
+        return whole
+
+    def is_limited(self, category: Category, rule: str) -> bool:
+        """Whether any rule of this text ends at some time, or after some uses."""
+        return any(one.text == rule for one in self._verdicts.ending(category))
+
+    def _passing(self, host: str, rule: str | None) -> Passing:
+        """What is to be known of a connection to a host that was allowed, by a rule of this text or none."""
+        return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
+
+    def looks_into(self, host: str) -> bool:
+        """Whether any rule speaks of the host's requests by method or path: it is always decrypted, never tunnelled.
+
+        True for what isn't a valid host.
+        """
+        from supervisor.core.policy.network_rules import NetworkJudge
+
+        judge = self.judge_for("network")
+        return not isinstance(judge, NetworkJudge) or judge.looks_into(host)
+
+
+class InForce(NamedTuple):
+    """The rules that are in force for a session, and which of those that hold for a time are over. No policy: everything is denied."""
+
+    policy: Policy | None
+    over: frozenset[str]
+
+    def is_same(self, other: "InForce | None") -> bool:
+        """Whether what goes on needs no other verdict than it had by the other."""
+        return other is not None and self.policy is not None and self.policy is other.policy and self.over == other.over
+
+
+def allowing_near(
+    policy: Policy, action: Network, *, now: float, session_id: str, disputed: frozenset[str] = frozenset()
+) -> list[str]:
+    """The text of every allow rule in force, without a limit of uses, that names the action's host."""
+    from supervisor.core.policy.network_rules import NetworkJudge
+
+    judge = policy.judge_for("network")
+    context = Context(now, "", session_id, frozenset(), frozenset(), None, disputed)
+    return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
+
+
+def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:
+    """A judge over some rules of one category. Imports are here so that nobody pays for a category that isn't asked."""
+    match category:
+        case "filesystem":
+            from supervisor.core.policy.file_rules import FileJudge
+
+            return FileJudge(rules, protection.ask, protection.deny, protection.lifted)
+        case "network":
+            from supervisor.core.policy.network_rules import NetworkJudge
+
+            return NetworkJudge(rules)
+        case "git":
+            from supervisor.core.policy.git_rules import GitJudge
+
+            return GitJudge(rules)
+        case "packages":
+            from supervisor.core.policy.package_rules import PackageJudge
+
+            return PackageJudge(rules)
+        case "exec":
+            from supervisor.core.policy.command_rules import CommandJudge
+
+            return CommandJudge(rules)
+    raise ValueError(f"no rules speak of `{category}`")

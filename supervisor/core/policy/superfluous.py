@@ -1,0 +1,108 @@
+"""Rules that say nothing: those that can never match, and those that another rule covers.
+
+Compares patterns alone; `lint` reports it for every rule of a policy, `proposals` for one rule that an agent proposes. It must
+never call a rule superfluous that some action needs; where it can't tell, it says nothing.
+
+INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.actions import Effect
+from supervisor.core.policy.file_rules import FileJudge
+from supervisor.core.policy.rule_containment import Compiled, compiled, contains
+from supervisor.core.policy.rule_forms import ProtectedBy, never
+from supervisor.core.policy.rule_lookup import keys_above, own_key
+from supervisor.core.policy.rules import Policy
+from supervisor.core.verdicts import STRICTNESS, Rule
+
+type FindingKind = Literal["never", "covered", "expired", "unused", "wide"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with one rule. `what` goes on after the rule; `by` is the rule that covers it, empty for other kinds."""
+
+    kind: FindingKind
+    effect: Effect
+    rule: str
+    rule_id: str
+    source: str
+    line: int
+    what: str
+    remedy: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}: " if self.line else f"{self.source}: " if self.source else ""
+        return f"{where}{self.kind}: {self.effect} {self.rule} {self.what}; {self.remedy}"
+
+
+def adds_nothing(policy: Policy, rule: Rule, now: float) -> Finding | None:
+    """Why one of the policy's rules says nothing, or nothing new, None where it does."""
+    files = policy.judge_for("filesystem")
+    assert isinstance(files, FileJudge)
+    others = [one for one in policy.rules if one.category == rule.category and not has_expired(one, now)]
+    return Superfluous(others, policy, files.protected).of(rule)
+
+
+def has_expired(rule: Rule, now: float) -> bool:
+    """Whether the rule ended at or before `now`, in seconds since the epoch."""
+    return rule.expires_at is not None and now >= rule.expires_at
+
+
+def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "") -> Finding:
+    """One finding about a rule."""
+    return Finding(
+        kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source, line=rule.line, what=what,
+        remedy=remedy, by=by,
+    )  # fmt: skip
+
+
+class Superfluous:
+    """The rules in force, found by what they spell out, so that each is compared with a few."""
+
+    def __init__(self, rules: Sequence[Rule], policy: Policy, protected_by: ProtectedBy) -> None:
+        self.policy = policy
+        self.protected_by = protected_by
+        self.numbers = {id(rule): number for number, rule in enumerate(rules)}
+        self.found: dict[Hashable, list[Compiled]] = defaultdict(list)
+        for one in map(compiled, rules):
+            if one.is_unconditional:
+                self.found[own_key(one)].append(one)
+
+    def of(self, rule: Rule) -> Finding | None:
+        """Why the rule says nothing, or nothing new."""
+        inner = compiled(rule)
+        remark = never(inner, self.protected_by, self.policy.mode_of(rule.category))
+        if remark is not None:
+            return finding("never", rule, remark.what, remark.remedy)
+        outer = min(self.outer(inner), key=lambda one: -STRICTNESS[one.rule.effect], default=None)
+        if outer is None:
+            return None
+        by = f"{outer.rule.effect} {outer.rule.text}"
+        where = _where(outer.rule)
+        if outer.rule.effect != rule.effect:
+            verb = "denied" if outer.rule.effect == "deny" else "asked"
+            what = f"never decides: all that it is about is {verb} by {outer.rule.text}{where}"
+            return finding("never", rule, what, "remove one of them", by)
+        says = "says the same as" if contains(inner, outer, self.protected_by) else "is covered by"
+        return finding("covered", rule, f"{says} {outer.rule.text}{where}", "remove it", by)
+
+    def outer(self, inner: Compiled) -> Iterator[Compiled]:
+        """The rules that make this one superfluous; of two that say the same, the later one is."""
+        number = self.numbers[id(inner.rule)]
+        for key in dict.fromkeys(keys_above(inner)):
+            for one in self.found.get(key, ()):
+                if one.rule is inner.rule or not contains(one, inner, self.protected_by):
+                    continue
+                is_earlier = self.numbers[id(one.rule)] < number
+                if is_earlier or not inner.is_unconditional or not contains(inner, one, self.protected_by):
+                    yield one
+
+
+def _where(rule: Rule) -> str:
+    return f" ({rule.source}:{rule.line})" if rule.source and rule.line else ""

@@ -1,0 +1,101 @@
+"""One command of a line as rules look at it: its words, and what they tell whatever the rules are.
+
+Decides nothing: it remembers what `exec_tables` and `exec_wrappers` say, so that each is asked once for a command however many rules and
+lists look at it. It is apart from `exec_rules` because the index needs it, too. It must never hold what hangs on a policy or a folder.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from supervisor.core.shell.exec_places import may_move
+from supervisor.core.shell.exec_tables import basename, is_shell_state, opaque_words, plain_form, program_name
+from supervisor.core.shell.exec_wrappers import Unwrapped, unwrap
+from supervisor.core.shell.shell import Script, parse
+from supervisor.core.shell.shell_words import Word
+
+# Between the words of a command in the index; a word that holds it only means one comparison more.
+SEPARATOR = "\0"
+_MAX_SHOWN_CHARS = 120
+
+
+class ExecCommand:
+    """The words of one command; everything else is found out when it is first asked for."""
+
+    def __init__(self, words: tuple[Word, ...]) -> None:
+        name = words[0].text
+        self.words = words
+        # The last part of its name: what deny and ask rules know it by.
+        self.name = basename(name)
+        # Whether the name says where the program lies, from the folder that it is used in.
+        self.has_path = "/" in name and not name.startswith("/")
+
+    @cached_property
+    def is_program(self) -> bool:
+        """Whether its name is certain, and runs a program rather than changing the shell."""
+        name = self.words[0]
+        if not name.is_literal or not name.text or is_shell_state(name.text):
+            return False
+        return len(self.words) > 1 or self.name != "exec"
+
+    @cached_property
+    def is_spelled_out(self) -> bool:
+        """Whether no word holds an expansion."""
+        return all(word.is_literal for word in self.words)
+
+    @cached_property
+    def arguments(self) -> str:
+        """The words behind the name, joined."""
+        return SEPARATOR.join([word.text for word in self.words[1:]])
+
+    @cached_property
+    def operands(self) -> frozenset[str]:
+        """The texts behind the name, each once."""
+        return frozenset([word.text for word in self.words[1:] if word.text])
+
+    @cached_property
+    def opaque(self) -> frozenset[int]:
+        """The positions of the words that only a rule which spells them out may cover."""
+        return opaque_words(self.words)
+
+    @cached_property
+    def unwrapped(self) -> Unwrapped | None:
+        """What it runs in turn."""
+        return unwrap(self.words)
+
+    @cached_property
+    def plain(self) -> "tuple[ExecCommand, list[str]] | None":
+        """The command without what changes nothing, and the folders of its `-C DIR`; None where there is nothing of the kind."""
+        found = plain_form(self.words) if program_name(self.words[0].text) else None
+        return None if found is None else (ExecCommand(found[0]), found[1])
+
+    @cached_property
+    def shown(self) -> str:
+        """The command in one line, for a reason."""
+        return show(self.words)
+
+
+def show(words: Sequence[Word]) -> str:
+    """A command in one line, for a reason."""
+    text = " ".join([word.text for word in words]).replace("\n", " ")
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 3] + "..."
+
+
+class Line:
+    """A text that was parsed, and its commands in the order of the script."""
+
+    __slots__ = ("commands", "may_move", "script")
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.commands = tuple([ExecCommand(command.words) for command in script.commands])
+        self.may_move = may_move(script.commands)
+
+
+def read_line(text: str) -> Line:
+    """The line that rules are asked about, with all that no rule changes found out."""
+    line = Line(parse(text))
+    for command in line.commands:
+        if command.is_program and command.unwrapped is None:
+            _ = command.opaque, command.plain, command.operands, command.arguments
+        _ = command.is_spelled_out, command.shown
+    return line

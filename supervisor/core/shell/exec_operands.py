@@ -1,0 +1,78 @@
+"""Which words of a command line may name a script in the workspace: what is in it is part of what a person approves.
+
+Decides names alone; whoever calls looks whether there is such a file. It is apart from `exec_rules`, for which a name is all there is.
+It errs to the side of more: a file that is named and isn't run costs a second question at most, and only where it changed.
+"""
+
+import posixpath
+import re
+from typing import NamedTuple
+
+from supervisor.core.actions import WORKSPACE
+from supervisor.core.shell.exec_tables import basename, tables
+from supervisor.core.shell.exec_wrappers import unwrap
+from supervisor.core.shell.shell import parse
+from supervisor.core.shell.shell_words import Word
+
+MOST_NAMES = 4_000
+_MOST_FOLDERS = 20
+_MOST_DEPTH = 4
+# A redirection that feeds a program: the parser leaves its target out of the words.
+_INPUT = re.compile(r"(?<!<)<\s*([^\s<>&|;()'\"`$]+)")
+_SUFFIXES = frozenset(
+    ["sh", "bash", "zsh", "ksh", "fish", "py", "pyw", "js", "mjs", "cjs", "ts", "mts", "cts", "tsx", "pl", "rb", "php", "lua", "r",
+     "jl", "tcl", "awk", "sed", "groovy", "ps1", "exs", "scm"]
+)  # fmt: skip
+
+
+class Operand(NamedTuple):
+    """`path` is relative to the workspace's root. `is_run`: an interpreter stands in the command, so whatever the file is called it
+    may be a script; else only one that looks like it is."""
+
+    path: str
+    is_run: bool
+
+
+def operands(command: str, cwd: str = ".", root: str = WORKSPACE) -> tuple[Operand, ...]:
+    """What a line that runs in `cwd` may name, what is run first; a bounded number."""
+    found: dict[str, bool] = {}
+    folders = {posixpath.normpath(posixpath.join(root, cwd))}
+    _look_into(command, folders, found, root, 0)
+    # What is run comes first, so that no words in front of it push it out.
+    ordered = sorted(found.items(), key=lambda one: not one[1])
+    return tuple(Operand(path, is_run) for path, is_run in ordered[:MOST_NAMES])
+
+
+def looks_like_script(path: str, start: bytes) -> bool:
+    """Whether a file of this name that begins so is a script."""
+    stem, _, suffix = basename(path).rpartition(".")
+    return start.startswith(b"#!") or (bool(stem) and suffix.lower() in _SUFFIXES)
+
+
+def _look_into(text: str, folders: set[str], found: dict[str, bool], root: str, depth: int) -> None:
+    script = parse(text)
+    for command in script.commands:
+        words = command.words
+        if words[0].text == "cd" and len(folders) < _MOST_FOLDERS:
+            folders |= {posixpath.normpath(posixpath.join(one, words[-1].text)) for one in folders}
+            continue
+        is_run = words[0].text in ("source", ".") or any(tables().stdin.get(basename(word.text)) for word in words)
+        for at, word in enumerate(words):
+            if at or "/" in word.text:
+                _note(word, is_run or not at, folders, found, root)
+        inner = unwrap(words)
+        for payload in inner.payloads if inner is not None and depth < _MOST_DEPTH else ():
+            if payload.text is not None:
+                _look_into(payload.text, folders, found, root, depth + 1)
+    for target in _INPUT.findall(text) if script.has_input else ():
+        _note(Word(target), True, folders, found, root)
+
+
+def _note(word: Word, is_run: bool, folders: set[str], found: dict[str, bool], root: str) -> None:
+    texts = [word.text] if not word.text.startswith("-") else word.text.partition("=")[2:]
+    for text in texts if word.is_literal else ():
+        for folder in sorted(folders):
+            path = posixpath.normpath(posixpath.join(folder, text.partition("::")[0]))
+            if text and path.startswith(f"{root}/"):
+                name = path.removeprefix(f"{root}/")
+                found[name] = found.get(name, False) or is_run

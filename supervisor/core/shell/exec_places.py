@@ -1,0 +1,144 @@
+"""Where a command runs, and which of its operands certainly lie inside of the workspace.
+
+Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm {workspace})`: any further arguments, none of which can
+name anything outside). It is apart from `exec_rules`, which knows rules. It looks at names alone: that a link leads out is the sandbox's
+matter. It must never take a folder or a word for inside that an expansion, a pattern or `..` could lead out.
+"""
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+
+from supervisor.core.shell.shell import Command
+from supervisor.core.shell.shell_words import Word
+
+# A part of a pattern that may turn out to be `..` (`.*` and `.?` find it, a wildcard in front never finds a dot), or an expansion.
+_CLIMBS = re.compile(r"(?:\A|[/,{])\.[.*?\[{]|[$`]")
+
+
+def outside_words(words: Sequence[Word], places: Collection[str], roots: Sequence[str]) -> frozenset[int]:
+    """The positions (from 1) of the words that may name something outside of the workspace, or the workspace itself.
+
+    `places`: every folder that the command may run in.
+    """
+    if not places or not all(within(place, roots) for place in places):
+        return frozenset(range(1, len(words)))
+    return frozenset(i for i in range(1, len(words)) if not _is_inside(words[i], roots))
+
+
+def _is_inside(word: Word, roots: Sequence[str]) -> bool:
+    if word.is_literal:
+        return ".." not in re.split("[/=]", word.text) and _lies_inside(word.text, roots)
+    if not word.globs or word.splits or _CLIMBS.search(word.raw) or _CLIMBS.search(word.text):
+        return False
+    if not word.prefix:
+        # Only a wildcard in front: it finds names of the folder it is used in. A brace could hold a path of any kind.
+        return word.raw[:1] in ("*", "?", "[") and "{" not in word.raw
+    return _lies_inside(f"{word.prefix}x", roots)
+
+
+def _lies_inside(path: str, roots: Sequence[str]) -> bool:
+    if path.startswith("-"):
+        # An option may hold a path behind `=` or right behind its letter.
+        return "/" not in path and "~" not in path
+    if path.startswith("/"):
+        return _below(posixpath.normpath(path), roots)
+    return not path.startswith("~") and (not path or posixpath.normpath(path) != ".")
+
+
+def _below(path: str, roots: Sequence[str]) -> bool:
+    return any(path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+@lru_cache(maxsize=64)
+def normal(roots: tuple[str, ...]) -> tuple[str, ...]:
+    """The roots as folders are compared with them."""
+    return tuple([posixpath.normpath(root) for root in roots])
+
+
+def join(base: str, path: str) -> str:
+    """The folder that `path` means in folder `base`."""
+    return posixpath.normpath(posixpath.join(base, path))
+
+
+def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
+    """A relative name of a program, used in folder `place`, as it is from the workspace's root; None where it isn't below."""
+    path = join(place, name)
+    return "./" + posixpath.relpath(path, roots[0]) if within(path, roots[:1]) else None
+
+
+def within(path: str, roots: Sequence[str]) -> bool:
+    """Whether the path is one of the roots or below."""
+    for root in roots:  # noqa: SIM110 (asked for every command line: a generator would take longer than the rest)
+        if path == root or path.startswith(root.rstrip("/") + "/"):
+            return True
+    return False
+
+
+# Commands that change the folder, and those that run one of them in the same shell.
+MOVES = frozenset({"cd", "pushd", "popd"})
+_SAME_SHELL = frozenset({"command", "builtin", "time", "noglob"})
+
+
+_MAY_MOVE = MOVES | _SAME_SHELL
+
+
+def may_move(commands: Iterable[Command]) -> bool:
+    """Whether any of the commands could change the folder; where none does, they all run where the first one does."""
+    for command in commands:  # noqa: SIM110 (asked for every command line)
+        if command.words[0].text in _MAY_MOVE:
+            return True
+    return False
+
+
+class Places:
+    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it surely stays inside.
+
+    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only: that a link may lead
+    out of the workspace is the sandbox's matter.
+    """
+
+    def __init__(self, start: Iterable[str], roots: Sequence[str]) -> None:
+        self.roots = roots
+        self.sure = set(start)
+        self.maybe = set(self.sure)
+
+    def get_lost(self) -> None:
+        """From here on it may be anywhere."""
+        self.maybe.add("/")
+        self.sure.add("/")
+
+    def before(self, command: Command) -> None:
+        """Note that `command` comes next."""
+        if not command.is_joined:
+            self.sure = set(self.maybe)
+
+    def is_free(self, command: Command) -> bool:
+        """Whether the command is a `cd` that surely stays inside; where it leads is noted."""
+        words = command.words
+        if words[0].text != "cd" or not words[0].is_literal:
+            if words[0].text in MOVES or (words[0].text in _SAME_SHELL and any(word.text in MOVES for word in words)):
+                self.get_lost()
+            return False
+        self.before(command)
+        target = words[-1]
+        is_plain = len(words) == 2 or (len(words) == 3 and words[1].text in ("--", "-P", "-L"))
+        if not is_plain or not target.is_literal or not target.text or target.text[0] in "-~":
+            self.get_lost()
+            return False
+        if command.in_loop and ".." in target.text.split("/"):
+            self.get_lost()
+            return False
+        places = {join(place, target.text) for place in self.sure}
+        if len(places) + len(self.maybe) > 50:
+            self.get_lost()
+            return False
+        if not all(within(place, self.roots) for place in places):
+            self.get_lost()
+            self.maybe |= places
+            self.sure |= places
+            return False
+        self.maybe |= places
+        self.sure = places
+        return True

@@ -1,0 +1,450 @@
+"""Exec patterns, and what they say of a command line.
+
+Decides allow, ask, deny or nothing for one line under three lists of patterns. It is apart from `rules.py`, which
+knows categories, modes, expiry and the words of verdicts. It must never allow a line of which any command, at any
+depth, isn't covered by a rule on its own.
+
+Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly, an opaque argument
+only with a literal word of the rule, a word with an expansion only where no expansion could make it an option that
+matters. *Touching* is for deny and ask: the name by its basename, options in any order, bundled or long, the global
+options of git and others passed over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or
+ask rule covers, so that neither can be talked out of what it guards.
+"""
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.shell.exec_commands import ExecCommand, Line, show
+from supervisor.core.shell.exec_index import Entry, ExecRule, Rules
+from supervisor.core.shell.exec_patterns import ExecPattern, compile_pattern, could_touch, covers, might_touch, touches
+from supervisor.core.shell.exec_places import MOVES, Places, join, normal, outside_words, path_from_root, within
+from supervisor.core.shell.exec_tables import basename, is_shell_state, program_name, runs_input
+from supervisor.core.shell.exec_wrappers import Payload, Unwrapped
+from supervisor.core.shell.shell import parse
+from supervisor.core.shell.shell_words import Word
+
+__all__ = ["ExecPattern", "Judgement", "Rules", "compile_pattern", "judge", "show"]
+
+MAX_DEPTH = 8
+MAX_JUDGED = 2_000
+MAX_SCANNED_CHARS = 100_000
+MAX_NESTED_CHARS = 10_000
+MAX_NESTED_WORDS = 6_000
+
+type Decision = Literal["allow", "ask", "deny"]
+
+
+class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
+    """`decision` is None where no rule decides: the category's mode does. `keys`: the rules that made it.
+
+    `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`: every command found, as text.
+    `open`: where only rules are missing, the commands that none covers, with their names as a rule would have to say them.
+    """
+
+    decision: Decision | None
+    keys: tuple[K, ...] = ()
+    why: str = ""
+    never_allow: bool = False
+    commands: tuple[str, ...] = ()
+    open: tuple[tuple[Word, ...], ...] = ()
+
+
+def _rules[K: Hashable](entries: "Sequence[Entry[K]] | Rules[K]") -> Rules[K]:
+    return entries if isinstance(entries, Rules) else Rules(entries)
+
+
+def judge[K: Hashable](
+    text: str,
+    cwd: str,
+    *,
+    allow: "Sequence[Entry[K]] | Rules[K]",
+    ask: "Sequence[Entry[K]] | Rules[K]",
+    deny: "Sequence[Entry[K]] | Rules[K]",
+    workspace_roots: Sequence[str],
+    line: Line | None = None,
+) -> Judgement[K]:
+    """What the rules say of the command line `text`, run in `cwd` (absolute, or relative to the first root).
+
+    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists judge more than one line, and
+    `line` where `text` is parsed already.
+    Never raises. The strictest wins: deny, ask, allow.
+    """
+    try:
+        judge = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
+        judge.line = line
+        return judge.judge()
+    except Exception as error:  # law 3: an exception is never an allow
+        return Judgement("deny", why=f"the command can't be judged ({type(error).__name__})", never_allow=True)
+
+
+class LineJudge[K: Hashable]:
+    """One line under three lists of rules. Ask it once."""
+
+    # The text, where the caller has parsed it already.
+    line: Line | None = None
+    spelled = 0
+    # Above 0 where every later word was already looked at as the start of a command.
+    guessed = 0
+    nested_chars = nested_words = 0
+
+    def __init__(
+        self, text: str, cwd: str, allow: Rules[K], ask: Rules[K], deny: Rules[K], roots: Sequence[str]
+    ) -> None:
+        self.text = text
+        self.allow, self.ask, self.deny = allow, ask, deny
+        self.roots = normal(tuple(roots))
+        root = self.roots[0] if self.roots else "/"
+        self.cwd = root if cwd == "." else join(root, cwd)
+        # Every folder that the command which is judged now may run in.
+        self.here = frozenset((self.cwd,))
+        self.problems: list[str] = []
+        self.found: list[ExecCommand] = []
+        self.denied: dict[K, str] = {}
+        self.asked: dict[K, str] = {}
+        self.allowed: dict[K, None] = {}
+        self.open: dict[tuple[Word, ...], str] = {}
+
+    def judge(self) -> Judgement[K]:
+        if self.roots and self.cwd != self.roots[0] and not within(self.cwd, self.roots):
+            self.problem("a working directory outside the workspace")
+        self.visit(self.line or Line(parse(self.text)), 0)
+        if self.deny.bare or self.ask.bare:
+            self.bare()
+        shown = tuple([command.shown for command in self.found])
+        if self.denied:
+            return self.verdict("deny", self.denied, shown)
+        if self.asked:
+            return self.verdict("ask", self.asked, shown)
+        if self.problems:
+            return Judgement(None, why=f"no rule may allow {self.problems[0]}", never_allow=True, commands=shown)
+        if self.open or not self.found:
+            why = f"no rule allows `{next(iter(self.open.values()))}`" if self.open else "there is no command"
+            return Judgement(None, why=why, commands=shown, open=tuple(self.open))
+        return Judgement("allow", tuple(self.allowed), "every command is allowed", commands=shown)
+
+    def verdict(self, decision: Decision, keys: dict[K, str], shown: tuple[str, ...]) -> Judgement[K]:
+        return Judgement(decision, tuple(keys), next(iter(keys.values())), bool(self.problems), shown)
+
+    # -- finding every command
+
+    def visit(self, line: Line, depth: int) -> bool:
+        """Judge every command of a text; whether each is allowed."""
+        script = line.script
+        self.problems.extend(script.constructs)
+        for text in script.deny_texts:
+            self.scan(text)
+        is_allowed = True
+        if line.may_move:
+            is_allowed = self.visit_moving(line, depth)
+        else:
+            for command in line.commands:
+                is_allowed = self.command(command, line, depth, ()) and is_allowed
+        if script.bodies and any(runs_input(command.words) for command in line.commands):
+            for body in script.bodies:
+                self.look_into(body, depth)
+        return is_allowed
+
+    def visit_moving(self, line: Line, depth: int) -> bool:
+        """Judge the commands of a text that may change the folder, each where it runs."""
+        outside = self.here
+        places = Places(self.here, self.roots)
+        is_allowed = True
+        for place, command in zip(line.script.commands, line.commands, strict=True):
+            if places.is_free(place):
+                self.note(command)
+                self.restrict(command)
+                continue
+            places.before(place)
+            self.here = frozenset(places.sure)
+            if command.name not in MOVES and not all(within(one, self.roots) for one in self.here):
+                self.problem("a command in a folder that may lie outside of the workspace")
+            is_allowed = self.command(command, line, depth, ()) and is_allowed
+        self.here = outside
+        return is_allowed
+
+    def look_into(self, text: str, depth: int) -> None:
+        """Deny and ask rules see a text that a shell would run; that nothing allows it was noted by the caller."""
+        if depth < MAX_DEPTH and self.has_budget(text):
+            self.visit(Line(parse(text)), depth + 1)
+        else:
+            self.scan(text)
+
+    def has_budget(self, text: str) -> bool:
+        self.nested_chars += len(text)
+        return self.nested_chars <= MAX_NESTED_CHARS
+
+    def note(self, command: ExecCommand) -> bool:
+        self.found.append(command)
+        if len(self.found) > MAX_JUDGED:
+            self.problem("too many commands to judge")
+            return False
+        return True
+
+    def problem(self, what: str) -> None:
+        if what not in self.problems:
+            self.problems.append(what)
+
+    def command(self, command: ExecCommand, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+        """Judge one command and what it runs; whether it is allowed. `tails`: what is left of rules for a wrapper."""
+        words = command.words
+        if not self.note(command):
+            self.scan(" ".join(word.text for word in words))
+            return False
+        self.restrict(command)
+        if line.script.has_input or not command.is_program:
+            self.check_name(command, line, depth)
+        unwrapped = command.unwrapped
+        if unwrapped is None:
+            return self.cover(command, frozenset(), tails)
+        self.nested_words += len(words) if depth else 0
+        is_deep = depth >= MAX_DEPTH
+        if is_deep or self.nested_words > MAX_NESTED_WORDS:
+            self.problem(f"more than {MAX_DEPTH} levels of wrappers" if is_deep else "too many words behind wrappers")
+            if self.guessed == 0:
+                self.restrict_anywhere([words[1:]])
+            if any(_ROUGH_MARKS.search(word.text) for word in words):
+                self.scan(" ".join(word.text for word in words))
+            return False
+        return self.wrapped(command, unwrapped, line, depth, tails)
+
+    def check_name(self, command: ExecCommand, line: Line, depth: int) -> None:
+        words, name = command.words, command.words[0]
+        if not name.is_literal:
+            self.problem(f"an expansion in the name of a command (`{name.text[:40]}`)")
+        elif is_shell_state(name.text) or (command.name == "exec" and len(words) == 1):
+            self.problem(f"`{name.text}`")
+            if name.text in ("eval", "trap") and len(words) > 1:
+                self.look_into(" ".join(word.text for word in words[1:]), depth)
+        elif not name.text:
+            self.problem("a command without a name")
+        elif line.script.has_input and runs_input(words):
+            self.problem(f"input that `{name.text}` would run as a program")
+            if len(line.commands) > 1:
+                self.spoken(line)
+
+    def spoken(self, line: Line) -> None:
+        """What `echo` and `printf` say to an interpreter: deny rules see it too."""
+        for command in line.commands:
+            if command.name in ("echo", "printf"):
+                texts = [word.text for word in command.words[1:]]
+                self.scan("\n".join([*texts, " ".join(texts)]))
+
+    def wrapped(
+        self,
+        command: ExecCommand,
+        unwrapped: Unwrapped,
+        line: Line,
+        depth: int,
+        tails: tuple[tuple[K, ExecPattern], ...],
+    ) -> bool:
+        if unwrapped.problem:
+            self.problem(unwrapped.problem)
+        if unwrapped.guesses and self.guessed == 0:
+            self.restrict_anywhere([unwrapped.guesses])
+            self.scan("\n".join(word.text for word in unwrapped.guesses if " " in word.text))
+        covering = self.covering(command, unwrapped.inside)
+        rules = [*covering, *(t for t in tails if covers(t[1], command.words, unwrapped.inside, opaque=command.opaque))]
+        # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside but what is in force
+        # against any rule (constructs, deny and ask).
+        spelled = [key for key, pattern in rules if pattern.is_exact]
+        self.spelled += bool(spelled)
+        self.guessed += bool(unwrapped.guesses)
+        is_allowed = True
+        for payload in unwrapped.payloads:
+            # A rule that spells out what the wrapper runs (`sudo apt-get *`) is, from there on, a rule for the payload.
+            rest = tuple((key, tail) for key, p in rules if (tail := p.behind(payload.start)) is not None)
+            here = self.here
+            self.here = frozenset({"/"}) if payload.is_elsewhere else here
+            is_allowed = self.payload(payload, line, depth, rest) and is_allowed
+            self.here = here
+        self.spelled -= bool(spelled)
+        self.guessed -= bool(unwrapped.guesses)
+        if spelled:
+            self.allowed.update(dict.fromkeys(spelled))
+            return True
+        # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more than its payload.
+        if unwrapped.harmless and unwrapped.payloads and program_name(command.words[0].text):
+            return is_allowed
+        return self.cover(command, unwrapped.inside, tails, covering) and is_allowed
+
+    def payload(self, payload: Payload, line: Line, depth: int, tails: tuple[tuple[K, ExecPattern], ...]) -> bool:
+        if payload.text is None:
+            if " " in payload.words[0].text:
+                # `hyperfine 'rm -rf x'`: a program of this kind gives its words to a shell.
+                self.scan("\n".join(word.text for word in payload.words))
+            return self.command(ExecCommand(payload.words), line, depth + 1, tails)
+        if not self.has_budget(payload.text):
+            self.problem("too much text inside other text to judge")
+            self.scan(payload.text)
+            return False
+        inner = parse(payload.text)
+        if payload.dialect != "bash" and _NOT_POSIX.search(payload.text):
+            self.problem("a shell text that shells read differently")
+        if line.script.has_input and not inner.has_input:
+            inner = msgspec.structs.replace(inner, has_input=True)
+        guessed, self.guessed = self.guessed, 0
+        is_allowed = self.visit(Line(inner), depth + 1)
+        self.guessed = guessed
+        return is_allowed
+
+    # -- rules
+
+    def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
+        """The allow rules that cover the command, the words `inside` a payload left out of the opaque check."""
+        seen = self.from_root(command)
+        if seen is not None:
+            # What an exception could be about: the command as it was written, and with its name as a rule means it.
+            spellings = (command.words,) if seen is command else (command.words, seen.words)
+            for form in self.forms(seen, inside):
+                rules = self.allow.covering(form)
+                if rules and (found := self.covering_form(rules, form, inside, spellings)):
+                    return found
+        return []
+
+    def covering_form(
+        self,
+        rules: Sequence[ExecRule[K]],
+        form: ExecCommand,
+        inside: frozenset[int],
+        spellings: Sequence[tuple[Word, ...]],
+    ) -> list[tuple[K, ExecPattern]]:
+        words, opaque = form.words, form.opaque
+        found = []
+        for rule in rules:
+            pattern = rule.pattern
+            outside = outside_words(words, self.here, self.roots) if pattern.stays_inside else None
+            if not covers(pattern, words, inside, opaque=opaque, outside=outside):
+                continue
+            if rule.exceptions and any(
+                touches(e, given) or might_touch(e, given) for e in rule.exceptions for given in spellings
+            ):
+                continue
+            found.append((rule.key, pattern))
+        return found
+
+    def cover(
+        self,
+        command: ExecCommand,
+        inside: frozenset[int],
+        tails: tuple[tuple[K, ExecPattern], ...],
+        covering: Sequence[tuple[K, ExecPattern]] | None = None,
+    ) -> bool:
+        if self.spelled:
+            return True
+        if tails and (seen := self.from_root(command)) is not None:
+            keys = [key for key, pattern in tails if covers(pattern, seen.words, inside, opaque=seen.opaque)]
+        else:
+            keys = []
+        if not keys:
+            keys = [key for key, _ in (self.covering(command, inside) if covering is None else covering)]
+        if keys:
+            self.allowed.update(dict.fromkeys(keys))
+            return True
+        self.open.setdefault((self.from_root(command) or command).words, command.shown)
+        return False
+
+    def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
+        """The command, and the command without what changes nothing: `--no-pager`, and `-C DIR` into the workspace, which
+        is `cd DIR` and free."""
+        if inside or command.plain is None:
+            return (command,)
+        form, folders = command.plain
+        place = self.cwd
+        for folder in folders:
+            place = join(place, folder)
+        is_free = place == self.cwd or (self.cwd_is_known() and within(place, self.roots))
+        return (command, form) if is_free else (command,)
+
+    def from_root(self, command: ExecCommand) -> ExecCommand | None:
+        """The command with its name as a rule means it: `./run` in a rule is the workspace's own, whatever `cd` or `cwd` came
+        before. None where that can't be told."""
+        if not command.has_path or self.here <= set(self.roots[:1]):
+            return command
+        words = command.words
+        seen = path_from_root(words[0].text, next(iter(self.here)), self.roots) if len(self.here) == 1 else None
+        return ExecCommand((msgspec.structs.replace(words[0], text=seen), *words[1:])) if seen else None
+
+    def cwd_is_known(self) -> bool:
+        return not any(command.words[0].text == "cd" for command in self.found)
+
+    def restrict(self, command: ExecCommand) -> None:
+        """Deny and ask rules: what touches the command, or might once its expansions are known."""
+        if rules := self.deny.touching(command):
+            self.hold(command, rules, self.denied, "denied")
+        if rules := self.ask.touching(command):
+            self.hold(command, rules, self.asked, "asked")
+        seen = self.from_root(command) if command.has_path else command
+        if seen is not None and seen is not command:
+            # `cd scripts && ./x` is what a rule calls `./scripts/x`.
+            self.hold(seen, self.deny.touching(seen), self.denied, "denied")
+            self.hold(seen, self.ask.touching(seen), self.asked, "asked")
+        elif command.has_path and seen is None:
+            # `cd /opt/tools && ./x` is `/opt/tools/x`, whatever else it may be.
+            for place in sorted(self.here):
+                there = msgspec.structs.replace(command.words[0], text=join(place, command.words[0].text))
+                meant = ExecCommand((there, *command.words[1:]))
+                self.hold(meant, self.deny.touching(meant), self.denied, "denied")
+                self.hold(meant, self.ask.touching(meant), self.asked, "asked")
+
+    def hold(self, command: ExecCommand, rules: Sequence[ExecRule[K]], found: dict[K, str], verb: str) -> None:
+        words = command.words
+        for rule in rules:
+            if rule.key in found or not could_touch(rule.pattern, words[0]):
+                continue
+            if rule.exceptions and any(covers(e, words, frozenset(), is_exception=True) for e in rule.exceptions):
+                continue
+            if touches(rule.pattern, words):
+                found[rule.key] = f"{verb} by exec({rule.pattern.text}): `{command.shown}`"
+            elif not command.is_spelled_out and might_touch(rule.pattern, words):
+                self.problem(f"an expansion that may make `{command.shown}` what exec({rule.pattern.text}) names")
+
+    def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
+        """The same for commands that may begin at any word of any of the parts."""
+        texts = {word.text for words in parts for word in words}
+        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+            anywhere = rules.plausible(texts) if rules.anywhere else []
+            if not rules.by_name and not anywhere:
+                continue
+            for words in parts:
+                for i, word in enumerate(words):
+                    if anywhere or basename(word.text) in rules.by_name:
+                        command = ExecCommand(tuple(words[i : i + _WINDOW]))
+                        self.hold(command, rules.touching(command, anywhere), found, verb)
+
+    def bare(self) -> None:
+        for rules, found, verb in ((self.deny, self.denied, "denied"), (self.ask, self.asked, "asked")):
+            for rule in rules.bare:
+                excepted = bool(self.found) and not self.problems
+                excepted = excepted and all(
+                    any(covers(e, command.words, frozenset(), is_exception=True) for e in rule.exceptions)
+                    for command in self.found
+                )
+                if not excepted:
+                    found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
+
+    def scan(self, text: str) -> None:
+        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and only ever stricter."""
+        if not self.deny and not self.ask:
+            return
+        if len(text) > MAX_SCANNED_CHARS:
+            why = f"{len(text)} characters are too long to check the rules on"
+            self.denied.update((rule.key, why) for rule in self.deny.every())
+            self.asked.update((rule.key, why) for rule in self.ask.every())
+            return
+        parts = [[Word(_ROUGH_QUOTES.sub("", token)) for token in part.split()] for part in _ROUGH_BREAK.split(text)]
+        self.restrict_anywhere(parts)
+        if _ROUGH_QUOTES.search(text):
+            bare = _ROUGH_QUOTES.sub("", text)
+            self.restrict_anywhere([[Word(token) for token in _ROUGH_SPLIT.split(bare) if token]])
+
+
+# How many words of a command that is only guessed at are looked at.
+_WINDOW = 40
+_NOT_POSIX = re.compile(r"\$['\"]|&>|<<<|\|&|\{[^}]*(?:,|\.\.)|>&\s*[^0-9\s-]|\[\[|\bfunction\b|\bselect\b")
+_ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
+_ROUGH_QUOTES = re.compile(r"['\"\\]")
+_ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
+_ROUGH_MARKS = re.compile(r"[\s'\"\\;&|()<>{}`]")

@@ -1,0 +1,201 @@
+"""Globs over `/`-separated paths, compiled to regular expressions that can't run away.
+
+Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike:
+`*` stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching takes linear steps: before
+every wildcard but the last the leftmost fit is taken and never given back (it is never worse than a later one).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+from supervisor.core.text.words import stars_fit
+from supervisor.errors import PolicyError
+
+_MAGIC = re.compile(r"[*?\[]")
+_NOT_STAR = re.compile(r"[?\[]")
+_ONE = re.compile(r"\[([^\]!])\]")
+MAX_WILDCARDS = 64
+
+
+class Glob:
+    """A pattern. `literal` is the path that it spells out, None where it has a wildcard. Compiled when first matched."""
+
+    __slots__ = ("_fits", "fixed", "last", "literal", "text")
+
+    def __init__(self, text: str) -> None:
+        """`text` is relative, without `.` and empty segments; see `check`."""
+        self.text = text
+        segments = text.split("/")
+        plain = [_unescaped(segment) for segment in segments]
+        wild = plain.index(None) if None in plain else len(plain)
+        self.fixed = tuple([segment for segment in plain[:wild] if segment is not None])
+        self.literal = "/".join(self.fixed) if wild == len(plain) else None
+        # The last segment's literal text or its ending, for an index: "*.pem" -> ".pem".
+        self.last = plain[-1]
+        self._fits: Callable[[str], object] | None = None
+
+    @property
+    def start(self) -> str:
+        """What every path that matches starts with: the text as far as the first wildcard. `a/**` matches `a`, too."""
+        found = _MAGIC.search(self.text)
+        start = self.text[: found.start()] if found else self.text
+        return start.removesuffix("/") if self.text.startswith("**", len(start)) else start
+
+    @property
+    def name_inside(self) -> str | None:
+        """A name that every path which matches holds, behind the first wildcard and before the last name; None where none is spelled out."""
+        between = self.text.split("/")[len(self.fixed) + 1 : -1]
+        return next((plain for segment in between if (plain := _unescaped(segment)) is not None), None)
+
+    def matches(self, path: str) -> bool:
+        """Whether a canonical path matches."""
+        if self.literal is not None:
+            return path == self.literal
+        if self._fits is None:
+            self._fits = _compiled(self.text)
+        return bool(self._fits(path))
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a pattern has a wildcard that isn't spelled as one literal character (`[[]`)."""
+    return any(_unescaped(segment) is None for segment in text.split("/"))
+
+
+def escape(path: str) -> str:
+    """The pattern that matches exactly this path."""
+    return _MAGIC.sub(lambda found: f"[{found[0]}]", path)
+
+
+def check(text: str, rule: str) -> None:
+    """`PolicyError` where a glob is written in a way that would surprise. `rule` is what to show."""
+    segments = text.split("/")
+    for segment in segments:
+        if "**" in segment and segment != "**":
+            raise PolicyError(
+                f"`**` beside other characters in `{rule}`",
+                f"`**` stands alone between slashes; did you mean `**/{re.sub('[*]+', '*', segment)}`?",
+            )
+        if "[" in segment and _unclosed(segment):
+            raise PolicyError(f"`[` without `]` in `{rule}`", "write `[[]` for the character itself")
+    if len(text) > MAX_WILDCARDS and len(_MAGIC.findall(text)) > MAX_WILDCARDS:
+        raise PolicyError(f"more than {MAX_WILDCARDS} wildcards in `{rule[:80]}`", "write several rules")
+
+
+def _unclosed(segment: str) -> bool:
+    at = 0
+    while (at := segment.find("[", at)) >= 0:
+        end = _class_end(segment, at)
+        if end < 0:
+            return True
+        at = end + 1
+    return False
+
+
+def _class_end(segment: str, start: int) -> int:
+    """The index of the `]` that ends the class which starts at `start`; -1 where there is none."""
+    first = start + 1 + (segment[start + 1 : start + 2] in ("!", "^"))
+    return segment.find("]", first + 1)
+
+
+def _unescaped(segment: str) -> str | None:
+    if not _MAGIC.search(segment):
+        return segment
+    plain = _ONE.sub(lambda found: "" if found[1] in "*?[" else found[0], segment)
+    return None if _MAGIC.search(plain) else _ONE.sub(lambda found: found[1], segment)
+
+
+def inner_expression(text: str) -> str:
+    """The regular expression of a glob, without anchors, for use inside of another. `**` in it is any number of whole segments."""
+    parts = [r"(?:[^/]*/)*" if segment == "**" else _segment(segment) + "/" for segment in text.split("/")]
+    return "".join(parts).removesuffix("/")
+
+
+@lru_cache(maxsize=16384)
+def _compiled(text: str) -> Callable[[str], object]:
+    segments = text.split("/")
+    if "**" not in segments:
+        fixed = [_step(one) for one in segments]
+        return lambda path: len(names := path.split("/")) == len(fixed) and all(map(_takes, fixed, names))
+    plain = [_unescaped(one) for one in segments[:-1]]
+    if segments[-1] == "**" and None not in plain:
+        # The commonest form costs no expression: everything below a folder, the folder included.
+        folder = "/".join(one for one in plain if one is not None)
+        return lambda path: not folder or path == folder or path.startswith(f"{folder}/")
+    steps = [_step(one) for one in segments]
+    return lambda path: steps_fit(steps, path.split("/"))
+
+
+type Step = str | Callable[[str], object] | None
+
+
+def _step(segment: str) -> Step:
+    """None for `**`, the name itself where it is spelled out, else what matches it."""
+    if segment == "**":
+        return None
+    literal = _unescaped(segment)
+    if literal is not None:
+        return literal
+    if not _NOT_STAR.search(segment):
+        # Most patterns: no expression need be compiled for them.
+        return partial(stars_fit, segment.split("*"))
+    return re.compile(_segment(segment) + r"\Z", re.DOTALL).match
+
+
+def _takes(step: Step, name: str) -> bool:
+    return step is None or (step == name if isinstance(step, str) else bool(step(name)))
+
+
+def steps_fit(steps: Sequence[Step], path: Sequence[str]) -> bool:
+    """Whether segments match steps: a text that they equal, a check, or None for any number of them (`**`).
+
+    Only the last `**` is ever stretched, so it takes n * m steps at most.
+    """
+    step = at = 0
+    last, mark = -1, 0
+    while at < len(path):
+        one = steps[step] if step < len(steps) else ""
+        if one is None:
+            last, mark, step = step, at, step + 1
+        elif step < len(steps) and (one == path[at] if isinstance(one, str) else one(path[at])):
+            step, at = step + 1, at + 1
+        elif last >= 0:
+            mark += 1
+            step, at = last + 1, mark
+        else:
+            return False
+    return all(one is None for one in steps[step:])
+
+
+def _segment(segment: str) -> str:
+    parts: list[str] = [""]
+    at = 0
+    while at < len(segment):
+        char = segment[at]
+        if char == "*":
+            if parts[-1] or len(parts) == 1:
+                parts.append("")
+        elif char == "?":
+            parts[-1] += "[^/]"
+        elif char == "[" and (end := _class_end(segment, at)) > 0:
+            parts[-1] += _class(segment[at + 1 : end])
+            at = end
+        else:
+            parts[-1] += re.escape(char)
+        at += 1
+    if len(parts) == 1:
+        return parts[0]
+    first, *middle, last = parts
+    return first + "".join(f"(?>[^/]*?{one})" for one in middle if one) + "[^/]*" + last
+
+
+def _class(inner: str) -> str:
+    negated = inner[:1] in ("!", "^")
+    body = inner[1:] if negated else inner
+    escaped = re.sub(r"([\\\[\]^&~|])", r"\\\1", body)
+    # A range that runs backwards matches nothing; `re` would refuse it.
+    try:
+        re.compile(f"[{escaped}]")
+    except re.error:
+        return "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{escaped}]"

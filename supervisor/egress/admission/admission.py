@@ -1,0 +1,177 @@
+"""From an action to an allow with checked addresses, or a denial.
+
+It is separate from the addon because it knows nothing of mitmproxy: the order is what matters here. The name is judged first,
+looked up only once it is allowed (a look-up already tells its owner something), the addresses are judged by the rules, then
+checked here, then pinned.
+"""
+
+import msgspec
+
+from supervisor.base.clock import Clock
+from supervisor.core.actions import Network
+from supervisor.core.network.egress_wire import Answer, Outcome
+from supervisor.egress.admission.allowances import Allowances
+from supervisor.egress.admission.questions import GONE, Questions, denied
+from supervisor.egress.admission.resolver import Resolver
+from supervisor.egress.admission.sessions import Connection
+from supervisor.egress.loop import addresses
+from supervisor.egress.loop.dialler import Pin
+from supervisor.egress.loop.refusals import BROKEN
+
+# How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT each request is.
+PIN_S = 30.0
+NAMES_PORT = 53
+# What is no host name can't be confused with one.
+_NAMELESS = Network(operation="connect", host="(no host)", port=0)
+UNJUDGED = "what can't be read, or names no host, can't be judged, so it is refused"
+
+
+class Admission:
+    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover what goes out."""
+
+    def __init__(self, questions: Questions, resolver: Resolver, clock: Clock, allowances: Allowances) -> None:
+        self.allowances = allowances
+        self._questions = questions
+        self._resolver = resolver
+        self._clock = clock
+        self._forbidden: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether nothing new can be admitted now."""
+        return self._questions.is_busy
+
+    def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
+        """Never dial these."""
+        self._forbidden = endpoints
+
+    async def admit(
+        self,
+        connection: Connection,
+        action: Network,
+        *,
+        in_tunnel: bool = False,
+        is_upgrade: bool = False,
+        headers: tuple[tuple[str, str], ...] = (),
+        body_bytes: int = 0,
+    ) -> Answer:
+        """The answer; where it is an allow, the connection has a pin for the action's host and port, and a request is covered by the budget.
+
+        `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of the body as is known before it comes.
+        """
+        why = self._never(action)
+        if why is not None:
+            self.refused(connection, action, why)
+            return denied(why, "no rule opens this address")
+        pin = connection.pins.get((action.host, action.port))
+        is_pinned = in_tunnel or (pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S)
+        # What this session was allowed to look up before is judged in one go.
+        known = () if is_pinned else self._resolver.known(connection.session.id, action.host)
+        asked = msgspec.structs.replace(action, resolved=known) if known else action
+        answer = await self._questions.ask(
+            connection, asked, in_tunnel=in_tunnel, is_upgrade=is_upgrade, headers=headers
+        )
+        if answer.decision != "allow":
+            return answer
+        try:
+            if is_pinned:
+                refused = None if pin is not None else denied("the connection has no checked address")
+            elif known:
+                refused = self._pin(connection, asked, private_ok=answer.private_ok)
+            else:
+                refused = await self._look_up(connection, action, answer)
+            if refused is None and action.operation == "request":
+                # A connection that nothing looks into is counted by whoever joins it.
+                refused = await self._cover(connection, body_bytes)
+        except BaseException:
+            self._questions.settle(answer, "failed", {"error": BROKEN.why})
+            raise
+        refused = refused or _over(connection, answer)
+        if refused is not None:
+            self._questions.settle(answer, "failed", {"error": refused.why})
+            return refused
+        return answer
+
+    def refused(self, connection: Connection, action: Network, why: str) -> None:
+        """Report a refusal of our own, for the audit."""
+        self._questions.refused(connection.session.id, action, why)
+
+    def refused_nameless(self, connection: Connection) -> None:
+        """Report that a client said what can't be read or names no host, all of a session's as one; nobody could be asked about it."""
+        self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
+
+    def refused_name(self, session_id: str, host: str, why: str) -> None:
+        """Report that a session's name server gave no address for a name."""
+        self._questions.refused(session_id, Network(operation="connect", host=host, port=NAMES_PORT), why)
+
+    def ended(
+        self,
+        connection: Connection,
+        question_id: int,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Report what came of an allowed question of this connection, once; `headers` are the response's, to be shown."""
+        found = connection.unsettled.pop(question_id, None)
+        if found is None:
+            return
+        facts = {
+            **detail,
+            **connection.moved_for(found)._asdict(),
+            "duration_s": round(self._clock.monotonic() - found.started_at, 3),
+        }
+        if not found.is_all:
+            connection.ended = connection.moved()
+        if why := found.ended_for or connection.cut_for:
+            facts["error"] = why
+        self._questions.settle(found.answer, outcome, facts, headers)
+
+    def ended_all(self, connection: Connection) -> None:
+        """Report the rest: the connection is over."""
+        for question_id in list(connection.unsettled):
+            self.ended(connection, question_id, "done", {})
+
+    def unreachable(self, connection: Connection, host: str) -> None:
+        """None of a host's addresses answered: look it up anew the next time."""
+        self._resolver.forget(connection.session.id, host)
+
+    def _never(self, action: Network) -> str | None:
+        """Why a literal address can't be reached whatever the rules say; None for names."""
+        why = addresses.refusal(action.host, action.port, private_ok=True, forbidden=self._forbidden)
+        return None if why == addresses.NOT_AN_ADDRESS else why
+
+    async def _cover(self, connection: Connection, body_bytes: int) -> Answer | None:
+        """Use up what a request needs; the denial where it isn't covered."""
+        refused = await self.allowances.take(connection.session, "requests", 1)
+        refused = refused or await self.allowances.cover(connection.session, "bytes_out", body_bytes)
+        refused = refused or connection.over  # what its client sent meanwhile
+        return refused or (GONE if self._questions.is_alone else None)
+
+    async def _look_up(self, connection: Connection, action: Network, allowed: Answer) -> Answer | None:
+        """Look up, judge and pin the addresses of an allowed action; the denial where one of them won't do."""
+        found = await self._resolver.addresses(connection.session.id, action.host)
+        if not found:
+            return denied(f"the name `{action.host}` has no address", "check the name")
+        judged = msgspec.structs.replace(action, resolved=found)
+        answer = await self._questions.ask(connection, judged, after=allowed.question_id)
+        return answer if answer.decision != "allow" else self._pin(connection, judged, private_ok=answer.private_ok)
+
+    def _pin(self, connection: Connection, judged: Network, *, private_ok: bool) -> Answer | None:
+        """Check and pin addresses that were judged; the denial where one of them won't do."""
+        host, port = judged.host, judged.port
+        for address in judged.resolved:
+            why = addresses.refusal(address, port, private_ok=private_ok, forbidden=self._forbidden)
+            if why is not None:
+                self.refused(connection, judged, why)
+                return denied(why, "a rule must name the address itself")
+        connection.pins[host, port] = Pin(host, port, judged.resolved, private_ok, self._clock.monotonic())
+        return None
+
+
+def _over(connection: Connection, allowed: Answer) -> Answer | None:
+    """The denial of what was allowed, and by now may not begin, or has nobody who would report its end: its client went meanwhile."""
+    if connection not in connection.session.connections:
+        return denied("the client went away", "try again")
+    why = connection.withdrawn.pop(allowed.question_id, None)
+    return None if why is None else denied(why)

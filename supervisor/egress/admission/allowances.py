@@ -1,0 +1,150 @@
+"""What each session may still send: requests and bytes, in portions that the supervisor's ledger hands out.
+
+It decides only whether what is about to go out is covered by what the session has; where it isn't, more is drawn, and everybody who needs more of
+the same kind waits for that one answer. It is apart from `admission` because it asks nothing about where something goes. INVARIANT: what isn't covered
+doesn't go out; no answer, and a lost supervisor, are denials (law 3). What went out is reported now and then, out of the way of traffic.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from supervisor.base.clock import Clock
+from supervisor.core.network.egress_wire import Answer
+from supervisor.egress.admission.questions import Questions
+from supervisor.egress.admission.sessions import Kind, Session, Sessions
+
+REPORT_S = 2.0
+# After a denial the next draw waits so long: who goes on trying asks the supervisor once in that time.
+DENIED_S = 1.0
+# No more is asked for at once, whatever a request says of its own length.
+MOST_AT_ONCE = 2**40
+
+
+class _Drawing(NamedTuple):
+    """A draw of so much that isn't answered yet."""
+
+    found: asyncio.Future[Answer]
+    wanted: int
+
+
+def _is_as_much(count: int, denied: int) -> bool:
+    """Whether who needs so much may take the denial of the other for one's own.
+
+    By powers of two: of those who ask for a little less each time only so many ask the supervisor.
+    """
+    return count.bit_length() >= denied.bit_length()
+
+
+class Allowances:
+    """One per process."""
+
+    def __init__(self, questions: Questions, sessions: Sessions, clock: Clock) -> None:
+        self._questions = questions
+        self._sessions = sessions
+        self._clock = clock
+        self._draws: dict[tuple[Session, Kind], _Drawing] = {}
+        self._denied: dict[tuple[Session, Kind], tuple[Answer, int, float]] = {}
+        self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
+
+    async def cover(self, session: Session, kind: Kind, count: int) -> Answer | None:
+        """Until the session has so much left; the denial where it won't."""
+        count = min(count, MOST_AT_ONCE)
+        while session.left[kind] < count:
+            answer = await asyncio.shield(self.draw(session, kind, count))
+            if answer.decision != "allow":
+                return answer
+        return None
+
+    async def take(self, session: Session, kind: Kind, count: int) -> Answer | None:
+        """Use so much up; the denial where it isn't covered."""
+        denied = await self.cover(session, kind, count)
+        if denied is None:
+            session.use(kind, count)
+        return denied
+
+    def draw(self, session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
+        """Ask for more, for all who need it; the answer, once what it grants is the session's. One who asks for much is denied alone."""
+        key = (session, kind)
+        running = self._draws.get(key)
+        if running is not None:
+            return (
+                running.found if _is_as_much(count, running.wanted) else self._draw_after(running, session, kind, count)
+            )
+        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        denial, denied_count, denied_at = self._denied.get(key, (None, 0, 0.0))
+        is_recent = self._clock.monotonic() - denied_at < DENIED_S
+        if denial is not None and is_recent and _is_as_much(count, denied_count):
+            found.set_result(denial)
+            return found
+        self._draws[key] = _Drawing(found, count)
+        # Before: so that the ledger knows what went out of the last portion.
+        self._report(session)
+
+        def answered(answer: Answer) -> None:
+            del self._draws[key]
+            self._denied.pop(key, None)
+            if answer.decision == "allow":
+                session.left[kind] += answer.granted
+            else:
+                self._denied[key] = (answer, count, self._clock.monotonic())
+            if not found.done():
+                found.set_result(answer)
+
+        self._questions.draw(session.id, kind, count - session.left[kind], answered)
+        return found
+
+    def _draw_after(self, running: "_Drawing", session: Session, kind: Kind, count: int) -> asyncio.Future[Answer]:
+        """The answer that others wait for, where it is an allow; else one of our own, since they asked for so much more."""
+        found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(drawn: asyncio.Future[Answer]) -> None:
+            if drawn.result().decision == "allow":
+                found.set_result(drawn.result())
+            else:
+                own = self.draw(session, kind, count)
+                own.add_done_callback(lambda own: found.set_result(own.result()))
+
+        running.found.add_done_callback(answered)
+        return found
+
+    def close(self, session: Session) -> None:
+        """It sends no more: report the last, and give back what is left."""
+        self._report(session, is_last=True)
+        for kind in session.left:
+            session.left[kind] = 0
+            self._denied.pop((session, kind), None)
+
+    def _report(self, session: Session, *, is_last: bool = False) -> None:
+        used = dict(session.used)
+        if is_last or (any(used.values()) and not self._questions.is_busy):  # else it adds up
+            self._questions.used(session.id, used["requests"], used["bytes_out"], is_last=is_last)
+            for kind in session.used:
+                session.used[kind] = 0
+
+    def _report_all(self) -> None:
+        for session in self._sessions.all():
+            self._report(session)
+        self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
+
+
+class BytesOut:
+    """The bytes of one session, as a tunnel uses them (`ends.Allowance`)."""
+
+    def __init__(self, allowances: Allowances, session: Session) -> None:
+        self._allowances = allowances
+        self._session = session
+
+    def use(self, count: int) -> bool:
+        """Use so much up, where it is covered; whether it is."""
+        return self._session.use("bytes_out", count)
+
+    def draw(self, count: int) -> asyncio.Future[str]:
+        """Ask for more: why there is none, empty once there is."""
+        found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def answered(drawn: asyncio.Future[Answer]) -> None:
+            answer = drawn.result()
+            found.set_result("" if answer.decision == "allow" else answer.why or "denied")
+
+        self._allowances.draw(self._session, "bytes_out", count).add_done_callback(answered)
+        return found

@@ -1,0 +1,137 @@
+"""The egress end of the control channel: packets in with their descriptors, packets out in order.
+
+It decides only that a supervisor who is gone is the end: `on_end` is called once and nothing is sent any more; and when one who doesn't read is
+asked nothing more. INVARIANT: what is told of what went out (`always`) is never dropped while there is a supervisor. That is bounded all the
+same: while the queue is full nothing new is let through (`questions`), so only what is under way is told. It must never block the event loop.
+"""
+
+import array
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, FromEgress, ToEgress, decode_to_egress, encode
+
+MOST_QUEUED = 4096
+MOST_FDS = 4
+# Packets handled before connections get their turn again.
+PACKETS_PER_TURN = 64
+# As plain numbers: arithmetic with the flags themselves takes as long as the look at a packet.
+_CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
+_FDS_BYTES = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
+
+
+class LinkDownError(Exception):
+    """The supervisor is gone or doesn't read: the answer to everything is no."""
+
+
+class Link:
+    """The channel, from construction until `on_end`. Every method runs in the event loop."""
+
+    def __init__(
+        self, sock: socket.socket, on_message: Callable[[ToEgress, list[int]], None], on_end: Callable[[str], None]
+    ) -> None:
+        self._sock = sock
+        self._on_message = on_message
+        self._on_end = on_end
+        self._queue: deque[bytes] = deque()
+        self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES))
+        self._loop = asyncio.get_running_loop()
+        self._up = True
+        sock.setblocking(False)
+        self._loop.add_reader(sock, self._receive)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the supervisor doesn't read as fast as it is told."""
+        return len(self._queue) >= MOST_QUEUED
+
+    def send(self, message: FromEgress, *, always: bool = False) -> None:
+        """Send or queue a message; `LinkDownError` where the supervisor is gone or, but for what is `always` told, its queue is full."""
+        if not self._up:
+            raise LinkDownError
+        packet = encode(message)
+        if not self._queue:
+            try:
+                self._sock.send(packet)
+            except BlockingIOError:
+                self._loop.add_writer(self._sock, self._flush)
+            except OSError as error:
+                self._end(type(error).__name__)
+                raise LinkDownError from None
+            else:
+                return
+        if self.is_full and not always:
+            raise LinkDownError
+        self._queue.append(packet)
+
+    def look(self) -> None:
+        """Take in one packet if it is there already: a supervisor on the same processor has often answered before `send` returns."""
+        if self._up:
+            self._receive_packets(1)
+
+    def _flush(self) -> None:
+        try:
+            while self._queue:
+                self._sock.send(self._queue[0])
+                self._queue.popleft()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(type(error).__name__)
+            return
+        self._loop.remove_writer(self._sock)
+
+    def _receive(self) -> None:
+        self._receive_packets(PACKETS_PER_TURN)
+
+    def _receive_packets(self, most: int) -> None:
+        for _ in range(most):
+            try:
+                packet, fds = self._read()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._end(type(error).__name__)
+                return
+            if not packet:
+                self._end("the supervisor closed the channel")
+                return
+            try:
+                self._on_message(decode_to_egress(packet), fds)
+            except msgspec.DecodeError:
+                self._end("a message can't be read")
+            finally:
+                for fd in fds:  # whoever wants one duplicates it
+                    os.close(fd)
+            if not self._up:
+                return
+
+    def _read(self) -> tuple[memoryview, list[int]]:
+        length, ancillary, flags, _ = self._sock.recvmsg_into([self._buffer], _FDS_BYTES, _CLOSE_ON_EXEC)
+        if not ancillary and not flags & _CUT_OFF:
+            return self._buffer[:length], []
+        fds = array.array("i")
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        if flags & _CUT_OFF:
+            for fd in fds:
+                os.close(fd)
+            raise OSError("a message was cut off")
+        return self._buffer[:length], list(fds)
+
+    def _end(self, why: str) -> None:
+        if not self._up:
+            return
+        self._up = False
+        self._queue.clear()
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        self._on_end(why)

@@ -1,0 +1,41 @@
+"""How much has moved over what is still under way, told now and then: an upload is seen by host before it ends.
+
+It decides nothing. What an exchange ends with is its outcome's (`admission`), which is told for certain; this may be dropped.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import batched
+
+from supervisor.core.network.egress_wire import Moving
+from supervisor.egress.admission.sessions import Sessions
+
+EVERY_S = 1.0
+# Of a packet: each takes at most 30 bytes.
+MOST_AT_ONCE = 1000
+
+
+class Progress:
+    """One per process, from `start` until its loop ends. `tell` takes a message."""
+
+    def __init__(self, sessions: Sessions, tell: Callable[[Moving], object]) -> None:
+        self._sessions = sessions
+        self._tell = tell
+        self._told: dict[int, tuple[int, int]] = {}
+
+    def start(self) -> None:
+        """Tell what moved, and again after a while."""
+        now = dict(self._moving())
+        news = [(question_id, *moved) for question_id, moved in now.items() if moved != self._told.get(question_id)]
+        self._told = now
+        for some in batched(news, MOST_AT_ONCE, strict=False):
+            self._tell(Moving(moved=some))
+        asyncio.get_running_loop().call_later(EVERY_S, self.start)
+
+    def _moving(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        for session in self._sessions.all():
+            for connection in session.connections:
+                for question_id, unsettled in connection.unsettled.items():
+                    moved = connection.moved_for(unsettled)
+                    if any(moved):
+                        yield question_id, moved

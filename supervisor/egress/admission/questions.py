@@ -1,0 +1,257 @@
+"""Questions that wait for the supervisor's answer.
+
+It decides only what no answer means: a full queue, a lost channel, a time-out and an answer that comes too late are all denials.
+"""
+
+import asyncio
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable
+
+from supervisor.core.actions import Network
+from supervisor.core.models.model_calls import ModelCall
+from supervisor.core.models.usage import Usage
+from supervisor.core.network.egress_wire import (
+    Abandoned,
+    Answer,
+    Body,
+    Draw,
+    Moving,
+    Outcome,
+    Outcomes,
+    Question,
+    Refused,
+    Reserve,
+    Settled,
+    Spent,
+    Used,
+)
+from supervisor.egress.admission.link import Link, LinkDownError
+from supervisor.egress.admission.sessions import Connection, Kind
+from supervisor.egress.admission.tally import Tally
+from supervisor.egress.loop.coarse_timeouts import wait
+from supervisor.egress.loop.refusals import BUSY
+
+# Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
+MOST_OPEN = 2048
+MOST_OPEN_PER_SESSION = 256
+# How much longer than the supervisor holds a question egress waits for its answer.
+GRACE_S = 10.0
+# How long outcomes are gathered, and how many: the supervisor, which often has the same processor, is woken once for all of them.
+GATHER_S = 0.05
+MOST_GATHERED = 64
+
+
+def denied(why: str, remedy: str = "") -> Answer:
+    """An answer that egress gives itself."""
+    return Answer(question_id=0, decision="deny", why=why, remedy=remedy)
+
+
+class Questions:
+    """All open questions of this process."""
+
+    def __init__(self, hold_s: float) -> None:
+        self.link: Link | None = None
+        self._hold_s = hold_s
+        self._ids = itertools.count(1)
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._per_session: Counter[str] = Counter()
+        self._outcomes: list[Settled] = []
+        self._refusals = Tally(self._send)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the supervisor is asked nothing now, since it doesn't keep up with what it is told."""
+        return self.link is not None and self.link.is_full
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the supervisor is gone: nothing is let through any more."""
+        return self.link is None
+
+    async def ask(
+        self,
+        connection: Connection,
+        action: Network,
+        *,
+        in_tunnel: bool = False,
+        is_upgrade: bool = False,
+        after: int | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Answer:
+        """The supervisor's answer, or a denial of our own. Never raises but when it is cancelled."""
+        return await self._ask(
+            connection,
+            lambda question_id: Question(
+                question_id=question_id,
+                session_id=connection.session.id,
+                connection_id=connection.id,
+                action=action,
+                in_tunnel=in_tunnel,
+                is_upgrade=is_upgrade,
+                after=after,
+                headers=headers,
+            ),
+        )
+
+    async def reserve(self, connection: Connection, host: str, call: ModelCall, of: int) -> Answer:
+        """Whether a model call may go out, whose request was allowed as the question `of`; `spent` must follow an allow. Never raises but when it
+        is cancelled."""
+        session_id = connection.session.id
+        connection.quiet.add(of)
+        try:
+            return await self._ask(
+                connection,
+                lambda question_id: Reserve(
+                    question_id=question_id, session_id=session_id, host=host, call=call, of=of
+                ),
+            )
+        finally:
+            connection.quiet.discard(of)
+
+    def spent(self, answer: Answer, usage: Usage | None) -> None:
+        """Report what a call that was reserved used."""
+        self._tell(Spent(question_id=answer.question_id, usage=usage))
+
+    def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
+        """Ask for more of what a session may send. `answered` is called once, whatever happens; it is nobody's connection that waits."""
+        if self.is_busy:
+            answered(BUSY)
+            return
+        if self.link is None or len(self._open) >= MOST_OPEN:
+            answered(denied("the supervisor can't be asked", "try again when Gatehouse runs"))
+            return
+        loop = asyncio.get_running_loop()
+        question_id = next(self._ids)
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._open[question_id] = future
+        late = denied("the supervisor gave no answer in time", "try again")
+        timer = loop.call_later(self._hold_s + GRACE_S, future.set_result, late)
+
+        def done(future: asyncio.Future[Answer]) -> None:
+            del self._open[question_id]
+            timer.cancel()
+            answered(future.result())
+
+        future.add_done_callback(done)
+        try:
+            self.link.send(Draw(question_id=question_id, session_id=session_id, kind=kind, wanted=wanted))
+        except (LinkDownError, ValueError):
+            future.set_result(denied("the supervisor can't be asked", "try again"))
+
+    def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
+        """Report what a session sent."""
+        self._tell(Used(session_id=session_id, requests=requests, bytes_out=bytes_out, is_last=is_last))
+
+    def tell(self, message: Body | Moving) -> None:
+        """Report what nothing depends on: what a body begins with, how much has moved."""
+        self._send(message)
+
+    async def _ask(self, connection: Connection, message: Callable[[int], Question | Reserve]) -> Answer:
+        session_id = connection.session.id
+        if self.link is None:
+            return GONE
+        if self.is_busy:
+            return BUSY
+        if len(self._open) >= MOST_OPEN or self._per_session[session_id] >= MOST_OPEN_PER_SESSION:
+            return denied("too many requests wait for an answer", "send fewer at a time")
+        question_id = next(self._ids)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question_id] = future
+        self._per_session[session_id] += 1
+        try:
+            self.link.send(message(question_id))
+            self.link.look()
+            answer = await self._first(future, connection, question_id)
+            # INVARIANT: an allow that came together with the end of the channel, and was there before that was known, lets nothing out.
+            return GONE if self.is_alone and answer.decision == "allow" else answer
+        except (LinkDownError, ValueError):
+            return denied("the supervisor can't be asked", "try again")
+        finally:
+            del self._open[question_id]
+            self._per_session[session_id] -= 1
+
+    async def _first(self, future: asyncio.Future[Answer], connection: Connection, question_id: int) -> Answer:
+        """The answer, unless the client goes away or the time runs out first."""
+        if future.done():
+            return future.result()
+        connection.waiting[future] = asyncio.current_task()
+        by = future.get_loop().time() + self._hold_s + GRACE_S
+        try:
+            answer = await wait(future, by, functools.partial(future.set_result, _LATE))
+        finally:
+            connection.waiting.pop(future, None)
+        if answer.question_id != question_id:  # our own: the supervisor's comes too late for whoever asked
+            self._tell(Abandoned(question_id=question_id))
+        return answer
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer in. One that nobody waits for gives its grant back unused."""
+        future = self._open.get(answer.question_id)
+        if future is not None and not future.done():
+            future.set_result(answer)
+        elif answer.settle:
+            self.settle(answer, "failed", {"error": "nobody waited for the answer any more"})
+            # Where it was a reservation: the call never went out. Of anything else the supervisor knows no such reservation.
+            self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
+
+    def settle(
+        self,
+        answer: Answer,
+        outcome: Outcome,
+        detail: dict[str, str | int | float | None],
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Report what came of an allowed question."""
+        if not answer.settle:
+            return
+        settled = Settled(question_id=answer.question_id, outcome=outcome, detail=detail, headers=headers)
+        self._outcomes.append(settled)
+        if len(self._outcomes) == 1:
+            asyncio.get_running_loop().call_later(GATHER_S, self._send_outcomes)
+        elif len(self._outcomes) >= MOST_GATHERED:
+            self._send_outcomes()
+
+    def refused(self, session_id: str, action: Network, why: str) -> None:
+        """Report what egress refused by itself, for the audit."""
+        self._refusals.refused(session_id, action, why)
+
+    def closed(self, session_id: str) -> None:
+        """Nothing of this session is refused any more."""
+        self._refusals.close(session_id)
+
+    def deny_all(self) -> None:
+        """The supervisor is gone: everything that waits is denied."""
+        self.link = None
+        for future in self._open.values():
+            if not future.done():
+                future.set_result(GONE)
+
+    def _send_outcomes(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        if len(outcomes) > 1 and self._tell(Outcomes(settled=tuple(outcomes))):
+            return
+        # INVARIANT: what is too long together, with the headers that are shown, isn't dropped.
+        for one in outcomes:
+            self._tell(one)
+
+    def _tell(self, message: Abandoned | Settled | Outcomes | Spent | Used) -> bool:
+        """Send what the record and the budget need, however much waits; without a supervisor there is nobody to tell."""
+        return self._send(message, always=True)
+
+    def _send(
+        self, message: Abandoned | Settled | Outcomes | Moving | Refused | Spent | Used | Body, *, always: bool = False
+    ) -> bool:
+        """Send what is only told; whether it could be."""
+        if self.link is None:
+            return False
+        try:
+            self.link.send(message, always=always)
+        except (LinkDownError, ValueError):
+            return False
+        return True
+
+
+_LATE = denied("the supervisor gave no answer in time", "try again")
+GONE = denied("the supervisor is gone", "try again when Gatehouse runs")

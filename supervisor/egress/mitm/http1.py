@@ -1,0 +1,163 @@
+"""HTTP/1 of both sides, bounded: mitmproxy keeps a head, a line between chunks and what comes behind a request until it is whole, however long.
+
+It decides how much of what can't be passed on yet is kept: of a head or a line no more than anybody sends, and what a client says behind a request
+that isn't answered yet waits where bodies wait (`sessions.Room`); and how an origin is told where a body ends. INVARIANT: no client and no origin
+fills memory with what never becomes a request, a response or a body. It is apart from `layers`, which decide what goes on. `install` puts it in
+mitmproxy's place.
+"""
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from h11._readers import ChunkedReader
+from mitmproxy import http
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as _http
+from mitmproxy.proxy.layers.http import _http1
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    HttpEvent,
+    RequestData,
+    RequestHeaders,
+    RequestTrailers,
+    ResponseHeaders,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._http1 import Http1Client, Http1Server
+
+from supervisor.egress.admission.sessions import Part, Room
+from supervisor.egress.loop import refusals
+from supervisor.egress.loop.refusals import UNREADABLE, Refusal
+from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN
+
+# Of an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
+MOST_ANSWER_HEAD_BYTES = 320 * 1024
+# Each is looked for among others where it goes on over HTTP/2; Node's clients take so many.
+MOST_ANSWER_FIELDS = 2000
+# What an answer begins with that isn't the last one. 101 is: what comes after it is another protocol.
+_EARLY = re.compile(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}(?=[ \r\n])")
+
+
+class BoundedReader(ChunkedReader):
+    """A chunked body whose lines are bounded, without what follows its last chunk, which mitmproxy can't pass on and would hang for (`_http1.read_body`).
+
+    Who takes the chunks apart may drop it: RFC 9112 7.1.2.
+    """
+
+    def __call__(self, buf: Any) -> Any:
+        event = super().__call__(buf)
+        # What belongs to a chunk is taken at once: what is left is a line, or trailers, that don't end.
+        if event is None and len(buf) > MOST_HEAD_BYTES:
+            raise h11.RemoteProtocolError("a line between chunks is too long")
+        return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
+
+
+class BoundedHttp1Server(Http1Server):
+    """From the client. What it says while its request is looked at and answered takes of the `room`, so that it is read no further. `unreadable` is
+    called where it says what is no request, which nobody else sees."""
+
+    def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
+        super().__init__(context)
+        self._held = Part(room)
+        self._unreadable = unreadable
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(event)
+        self._held.set(len(self.buf) if self.state == self.wait else 0)
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a second answer, behind the last.
+        if self.conn.state & ConnectionState.CAN_WRITE:
+            yield from super().send(event)
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        for command in super().read_headers(event):
+            # INVARIANT: what says HTTP/2 here is none, and everything behind this would take it for one.
+            said = command.event if isinstance(command, ReceiveHttp) else None
+            if isinstance(said, RequestHeaders) and said.request.http_version not in SPOKEN:
+                self.state, self.request = self.done, None
+                yield commands.SendData(self.conn, error_response(505))
+                yield commands.CloseConnection(self.conn)
+                break
+            yield command
+        if self.state == self.read_headers and len(self.buf) > MOST_HEAD_BYTES:
+            self.buf.maybe_extract_at_most(len(self.buf))
+            self.state = self.done
+            yield commands.SendData(self.conn, error_response(431))
+            yield commands.CloseConnection(self.conn)
+        if self.state == self.done and self.request is None and isinstance(event, events.DataReceived):
+            self._unreadable()
+
+
+class BoundedHttp1Client(Http1Client):
+    """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for the whole of it, and what follows for that of the next
+    request. A proxy may drop them: RFC 9110 15.2.
+
+    INVARIANT: the head says where the body ends, and nothing goes out behind that: an origin would read it as another request, which nobody judged.
+    """
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestHeaders) and not event.end_stream:
+            event = RequestHeaders(event.stream_id, _framed(event.request), end_stream=False)
+        # An empty chunk would end the body in its midst. Trailers may be dropped (RFC 9110 6.5.1), as a client's over HTTP/1 are: mitmproxy can't write
+        # them, and there are origins that take them for headers.
+        is_dropped = isinstance(event, RequestTrailers) or (isinstance(event, RequestData) and not event.data)
+        if not is_dropped:
+            yield from super().send(event)
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        # However many: each takes only its own time.
+        while self.request and _EARLY.match(self.buf._data) and self.buf.maybe_extract_lines():
+            pass
+        for command in super().read_headers(event):
+            said = command.event if isinstance(command, ReceiveHttp) else None
+            if isinstance(said, ResponseHeaders) and len(said.response.headers.fields) > MOST_ANSWER_FIELDS:
+                yield from self._refuse(f"the response has more than {MOST_ANSWER_FIELDS:,} header fields")
+                break
+            yield command
+        if self.state == self.read_headers and self.stream_id and len(self.buf) > MOST_ANSWER_HEAD_BYTES:
+            yield from self._refuse(f"the head of the response is longer than {MOST_ANSWER_HEAD_BYTES >> 10} KiB")
+
+    def _refuse(self, why: str) -> layer.CommandGenerator[None]:
+        assert self.stream_id is not None
+        self.buf.maybe_extract_at_most(len(self.buf))
+        self.state = self.done
+        yield commands.CloseConnection(self.conn)
+        yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
+
+
+def _framed(request: http.Request) -> http.Request:
+    """The request with a head that says where its body ends: in HTTP/2 none has to. The flow's own stays as the client sent it."""
+    if "content-length" in request.headers or "transfer-encoding" in request.headers:
+        return request
+    framed = request.copy()
+    if request.raw_content is None:
+        framed.headers["Transfer-Encoding"] = "chunked"
+    else:  # held until it was whole; S3, for one, takes nothing in chunks
+        framed.headers["Content-Length"] = str(len(request.raw_content))
+    return framed
+
+
+def error_response(status_code: int, message: str = "") -> bytes:
+    """What a client reads whose request can't be read: mitmproxy's own page quotes it, a password in its address too."""
+    refusal = Refusal(
+        error="unreadable",
+        why="the request's head is too long"
+        if status_code == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        else UNREADABLE,
+        remedy="send one with a valid head, and an address without a user and password in it",
+    )
+    return refusals.as_http(refusal, status_code)
+
+
+def install() -> None:
+    """mitmproxy gives no way to choose any of them: they are found by these names."""
+    _http1.make_error_response = error_response
+    _http1.ChunkedReader = BoundedReader  # type: ignore[attr-defined]
+    _http.Http1Client = BoundedHttp1Client  # type: ignore[attr-defined]

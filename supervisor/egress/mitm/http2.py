@@ -1,0 +1,370 @@
+"""HTTP/2 of both sides, bounded: mitmproxy takes all that comes of a body and keeps what doesn't go on, however much that is, and h2 heads of 8 MB.
+
+It decides how much a client may send of what its origin doesn't take yet, or nobody has answered for yet (flow control: RFC 9113 5.2), how much of
+what it asked for lies until it takes it, how many of its requests it may give up, how long a head is, and how much of heads, and of what is over, is remembered.
+INVARIANT: a body that waits holds up no other stream of its connection, and fills no memory. It is apart from `layers`, which decide what goes on.
+`install` puts it in mitmproxy's place.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from typing import Any, NamedTuple, Self
+
+from h2.config import H2Configuration
+from h2.connection import ConnectionState as H2State
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, Event, RequestReceived, StreamReset, TrailersReceived
+from h2.exceptions import DenialOfServiceError
+from h2.frame_buffer import FrameBuffer
+from h2.stream import StreamClosedBy
+from h2.utilities import SizeLimitDict
+from hpack import Encoder
+from hyperframe.frame import ContinuationFrame, Frame, GoAwayFrame, HeadersFrame, PushPromiseFrame, RstStreamFrame
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as _http
+from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestData,
+    RequestHeaders,
+    RequestProtocolError,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._http2 import Http2Client, Http2Connection, Http2Server, StreamState
+from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
+
+from supervisor.egress.admission.sessions import PIECE_BYTES, Part, Room
+from supervisor.egress.loop.bucket import Bucket
+from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
+
+# What a client may send before any of it has gone on, of a stream and of all. Between processes of one machine that is no slower than without bound.
+MOST_WAITING_BYTES = 256 * 1024
+MOST_WAITING_OF_ALL_BYTES = 1024 * 1024
+# Requests of one connection that its client gives up, at once and in a second.
+MOST_RESETS_AT_ONCE = 200
+MOST_RESETS_A_SECOND = 20.0
+_ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
+_FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
+# How much of heads that were sent is remembered so that they needn't be said again: what every peer begins with (RFC 9113 6.5.2).
+MOST_REMEMBERED_BYTES = 4096
+# Of how many streams that were reset is remembered that they were: what its peer sent before it heard of that may still come.
+MOST_REMEMBERED_RESETS = 1000
+_BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
+_OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
+
+
+class Unsent(NamedTuple):
+    """What of a body hasn't gone on."""
+
+    pieces: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, pieces: Sequence[RequestData | SendH2Data]) -> Self:
+        return cls(len(pieces), sum(len(one.data) for one in pieces))
+
+    def and_(self, other: Self) -> "Unsent":
+        return Unsent(self.pieces + other.pieces, self.bytes + other.bytes)
+
+
+class _Frames(FrameBuffer):
+    """Of a head no more is put together than one of HTTP/1 may have: h2 takes 64 frames of 128 kB, and takes them apart in one go, for seconds."""
+
+    def _update_header_buffer(self, frame: Frame | None) -> Frame | None:
+        parts = (*self._headers_buffer, frame) if isinstance(frame, _OF_A_HEAD) else ()
+        if sum(len(one.data) for one in parts) > MOST_HEAD_BYTES:
+            raise DenialOfServiceError("a head is too long")
+        return super()._update_header_buffer(frame)
+
+
+class _Encoder(Encoder):
+    """A peer may say that it remembers gigabytes of heads. Ours would be as large, and each name is looked for in all of it."""
+
+    @property
+    def header_table_size(self) -> int:
+        return self.header_table.maxsize
+
+    @header_table_size.setter
+    def header_table_size(self, value: int) -> None:
+        self.header_table.maxsize = min(value, MOST_REMEMBERED_BYTES)
+        if self.header_table.resized:
+            self.table_size_changes.append(self.header_table.maxsize)
+
+
+class _Resets(SizeLimitDict):
+    """h2 remembers 65,536 streams and how each ended. Of one that ended as it should nobody may say more, which is an error with and without that."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        if value in _BY_RESET:
+            super().__setitem__(key, value)
+
+
+class _Bounded(BufferedH2Connection):
+    """Of either side."""
+
+    def __init__(self, config: H2Configuration) -> None:
+        super().__init__(config)
+        self._closed_streams = _Resets(size_limit=MOST_REMEMBERED_RESETS)
+        self.encoder = _Encoder()
+        self.incoming_buffer = _Frames(server=not config.client_side)
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        events: list[Event] = super().receive_data(data)
+        for event in events:
+            if isinstance(event, StreamReset):
+                self.stream_trailers.pop(event.stream_id, None)
+        return events
+
+    def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
+        # What waits behind a body that isn't taken: mitmproxy keeps it, though the body is gone.
+        self.stream_trailers.pop(stream_id, None)
+        super().reset_stream(stream_id, error_code)
+
+    def local_flow_control_window(self, stream_id: int) -> int:
+        """Never less than nothing: a peer may make it smaller than what was sent already (RFC 9113 6.9.2), which mitmproxy takes for all but the last."""
+        return max(0, super().local_flow_control_window(stream_id))
+
+    def send_data(self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None) -> None:
+        """What has nothing in it needs no window. h2 takes it for an error, too, where that is less than nothing, but as the end of a stream."""
+        if data or self.stream_buffers.get(stream_id):
+            super().send_data(stream_id, data, end_stream, pad_length)
+        elif end_stream:
+            H2Connection.end_stream(self, stream_id)
+
+    def end_stream(self, stream_id: int) -> None:
+        """Once, though a response that was over before its request is ended with it again (`layers`): the second end, behind one that lies until the
+        peer takes it, would be an error then, and that of the connection."""
+        lying = self.stream_buffers.get(stream_id)
+        if not (lying and lying[-1].end_stream):
+            super().end_stream(stream_id)
+
+
+class _Connection(_Bounded):
+    """What was received is only given back where it has gone on: `received` is what hasn't, by its stream."""
+
+    def __init__(self, config: H2Configuration) -> None:
+        super().__init__(config)
+        self.received: Counter[int] = Counter()
+        self.local_settings.initial_window_size = MOST_WAITING_BYTES
+        self.local_settings.acknowledge()
+
+    def initiate_connection(self) -> None:
+        H2Connection.initiate_connection(self)
+        self.increment_flow_control_window(MOST_WAITING_OF_ALL_BYTES - _FIRST_WINDOW_BYTES)
+
+    def acknowledge_received_data(self, acknowledged_size: int, stream_id: int) -> None:
+        self.received[stream_id] += acknowledged_size
+
+    def gone_on(self, stream_id: int, waiting_bytes: int) -> None:
+        """All that was received of a stream has gone on but so much."""
+        count = self.received[stream_id] - waiting_bytes
+        if count > 0 and self.state_machine.state is not H2State.CLOSED:
+            super().acknowledge_received_data(count, stream_id)
+            self.received[stream_id] -= count
+        if self.received[stream_id] <= 0:
+            del self.received[stream_id]
+
+
+class _ToOrigin(_Bounded):
+    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113 6.8). h2 and mitmproxy would end those, too."""
+
+    goes_away = False
+
+    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
+        going_on = {number for number, stream in self.streams.items() if not stream.closed}
+        taken = {number for number in going_on if number <= frame.last_stream_id}
+        if frame.error_code or not taken:
+            return super()._receive_goaway_frame(frame)
+        self.goes_away = True
+        frames: list[Frame] = []
+        ends: list[Event] = []
+        for number in sorted(going_on - taken):
+            sent, events = self._receive_rst_stream_frame(RstStreamFrame(number, ErrorCodes.REFUSED_STREAM))
+            frames, ends = frames + sent, ends + events
+        return frames, ends
+
+
+class BoundedHttp2Client(Http2Client):
+    """To an origin. Requests that wait until it takes more at once end with its connection."""
+
+    h2_conn: _ToOrigin
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.h2_conn = _ToOrigin(self.h2_conf)
+        self.h2_conn.local_settings.enable_push = 0  # as mitmproxy has it
+        self.h2_conn.local_settings.acknowledge()
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn, nothing goes out; and what is said of one that is
+        forgotten goes nowhere: mitmproxy would give it the number of the next."""
+        is_known = isinstance(event, RequestHeaders) or getattr(event, "stream_id", 0) in self.our_stream_id
+        if isinstance(event, HttpEvent) and not is_known:
+            if isinstance(event, RequestProtocolError):
+                self.stream_queue.pop(event.stream_id, None)
+            if event.stream_id not in self.stream_queue:
+                return
+        yield from super()._handle_event(event)
+
+    def forget(self) -> None:
+        """Keep nothing of streams that are over both ways. INVARIANT: only behind all that came at once: to h2 they are over before it was told here."""
+        streams = self.h2_conn.streams
+        for ours in [one for one in self.their_stream_id if one not in streams or streams[one].closed]:
+            self.our_stream_id.pop(self.their_stream_id.pop(ours), None)
+            self.streams.pop(ours, None)
+
+    def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
+        _remember_reset(self, event)
+        return (yield from super().handle_h2_event(event))
+
+    def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event2(event)
+        if isinstance(event, RequestProtocolError):
+            # INVARIANT: who gives one up is told nothing of its end here: its layer is in the midst of that, and isn't entered twice.
+            self.streams.pop(event.stream_id, None)
+        # Only behind all that came at once: to h2 a stream is over before its end was told here.
+        if self.h2_conn.goes_away:
+            yield from self._give_up_queued("it takes no more requests over this connection")
+            if self.conn.connected and not self.h2_conn.open_outbound_streams:
+                yield from self.close_connection("it went away")
+
+    def close_connection(self, msg: str) -> layer.CommandGenerator[None]:
+        yield from self._give_up_queued(msg)
+        yield from super().close_connection(msg)
+
+    def _give_up_queued(self, why: str) -> layer.CommandGenerator[None]:
+        queued = list(self.stream_queue)
+        self.stream_queue.clear()
+        for number in queued:
+            # They have none of our numbers yet, by which mitmproxy finds theirs.
+            self.their_stream_id[-number] = number
+            yield ReceiveHttp(ResponseProtocolError(-number, why, ErrorCode.GENERIC_SERVER_ERROR))
+
+
+class BoundedHttp2Server(Http2Server):
+    """From the client, which gives up few of its requests: one that opens streams and resets them, some thousand a second, leaves the other sessions no
+    time (CVE-2023-44487). What it asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies
+    that wait take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which nobody else sees."""
+
+    h2_conn: _Connection
+
+    def __init__(self, context: Context, up: Room, unread: Room, unreadable: Callable[[], None]) -> None:
+        super().__init__(context)
+        self._up, self._unread = Part(up), Part(unread)
+        self._unreadable = unreadable
+        self.h2_conn = _Connection(self.h2_conf)
+        self._resets = Bucket(MOST_RESETS_AT_ONCE, MOST_RESETS_A_SECOND)
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and self._has_all(event.stream_id):
+            # Only the rest of its request isn't wanted any more: RFC 9113 8.1.
+            self.h2_conn.reset_stream(event.stream_id, ErrorCodes.NO_ERROR)
+            yield commands.SendData(self.conn, self.h2_conn.data_to_send())
+        else:
+            yield from super()._handle_event(event)
+
+    def _has_all(self, stream_id: int) -> bool:
+        """Whether all of a response was sent, and its request goes on."""
+        return (
+            not self.is_closed(stream_id)
+            and not self.is_open_for_us(stream_id)
+            and not self.h2_conn.stream_buffers.get(stream_id)
+        )
+
+    def handle_h2_event(self, event: Any) -> layer.CommandGenerator[bool]:
+        _remember_reset(self, event)
+        if isinstance(event, StreamReset):
+            now = asyncio.get_running_loop().time()
+            if self._resets.wait_s(now):
+                yield from self.protocol_error("too many requests are given up", _ENHANCE_YOUR_CALM)
+                return True
+            self._resets.take()
+        if isinstance(event, DataReceived) and not (event.data or event.stream_ended):
+            # It uses up nothing of what its stream may send, and says nothing.
+            self.h2_conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            return False
+        if isinstance(event, RequestReceived | TrailersReceived) and event.stream_ended and self._is_cut_short(event):
+            yield from self.protocol_error("a body is shorter than its head says")
+            return True
+        return (yield from super().handle_h2_event(event))
+
+    def _is_cut_short(self, event: RequestReceived | TrailersReceived) -> bool:
+        """Whether a request ends before as much of its body came as its head says, which h2 looks for in pieces of a body alone: RFC 9113 8.1.1.
+
+        INVARIANT: it isn't passed on. Behind an origin that makes HTTP/1 of it, the next request would be taken for the rest of it.
+        """
+        stream = self.h2_conn.streams.get(event.stream_id or 0)
+        return stream is not None and (stream._expected_content_length or 0) > stream._actual_content_length
+
+    def protocol_error(self, message: str, error_code: int = ErrorCodes.PROTOCOL_ERROR) -> layer.CommandGenerator[None]:
+        self._unreadable()
+        yield from super().protocol_error(message, error_code)
+
+    def forget(self, going_on: Container[int]) -> None:
+        """Keep nothing of requests that aren't in `going_on`: nobody is left to be told of them."""
+        for stream_id in [one for one in self.streams if one not in going_on]:
+            del self.streams[stream_id]
+
+    def count(self, waiting: Callable[[int], Unsent]) -> layer.CommandGenerator[None]:
+        """Once for all that an event brought: let the client send as much as has gone on (`waiting` tells what of a stream's body hasn't), and note what
+        it doesn't take."""
+        pieces = 0
+        for stream_id in tuple(self.h2_conn.received):
+            of_stream = waiting(stream_id)
+            pieces += of_stream.pieces
+            self.h2_conn.gone_on(stream_id, of_stream.bytes)
+        is_over = not self.conn.state & ConnectionState.CAN_WRITE
+        self._up.set(0 if is_over else pieces * PIECE_BYTES)
+        unread = [] if is_over else list(self.h2_conn.stream_buffers.values())
+        self._unread.set(sum(map(len, unread)) * PIECE_BYTES + sum(len(one.data) for some in unread for one in some))
+        data = self.h2_conn.data_to_send()
+        if data:
+            yield commands.SendData(self.conn, data)
+
+
+def _remember_reset(connection: Http2Connection, event: Event) -> None:
+    """Of a stream whose end came together with its reset, that is told, too: to h2 it is closed before either is, and mitmproxy forgets it at its end."""
+    if isinstance(event, StreamReset):
+        connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
+
+
+def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
+    """What of a request's body an origin doesn't take yet, where it speaks HTTP/2: for its window, or until another of its streams ends."""
+    found = _http2_of(origin)
+    if found is None:
+        return Unsent()
+    sent = found.h2_conn.stream_buffers.get(found.our_stream_id.get(stream_id, 0), ())
+    queued = found.stream_queue.get(stream_id, ())
+    return Unsent.of([*sent, *(one for one in queued if isinstance(one, RequestData))])
+
+
+def forget_over(origin: layer.Layer) -> None:
+    """Keep nothing of an origin's streams that are over."""
+    found = _http2_of(origin)
+    if found is not None:
+        found.forget()
+
+
+def goes_away(origin: layer.Layer) -> bool:
+    """Whether an origin takes no more requests over this connection."""
+    found = _http2_of(origin)
+    return found is not None and found.h2_conn.goes_away
+
+
+def _http2_of(origin: layer.Layer) -> BoundedHttp2Client | None:
+    """What speaks HTTP/2 to an origin, None where nothing does."""
+    while not isinstance(origin, BoundedHttp2Client):
+        inner = getattr(origin, "child_layer", None)  # TLS, and what dials
+        if inner is None:
+            return None
+        origin = inner
+    return origin
+
+
+def install() -> None:
+    """mitmproxy gives no way to choose it: it is found by this name."""
+    _http.Http2Client = BoundedHttp2Client  # type: ignore[attr-defined]

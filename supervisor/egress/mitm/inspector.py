@@ -1,0 +1,332 @@
+"""mitmproxy, put together: looks into the connections that the front hands over.
+
+It is imported when the first such connection comes, since mitmproxy takes a second and 60 MB; nothing else but the modules that only it
+imports knows of mitmproxy. It decides nothing: `guard` asks, and `layers` refuse what was not allowed.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+from mitmproxy import http, options
+from mitmproxy.addons import core, proxyserver
+from mitmproxy.connection import Connection as AnyConnection
+from mitmproxy.connection import ConnectionState
+from mitmproxy.master import Master
+from mitmproxy.proxy import commands, events, mode_specs, server_hooks
+from mitmproxy.proxy.layers import modes
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHook, HttpResponseHook
+from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
+from mitmproxy.utils import asyncio_utils
+
+from supervisor.base.clock import Clock
+from supervisor.core.network.egress_wire import Configure
+from supervisor.egress.admission.admission import Admission
+from supervisor.egress.admission.allowances import Allowances
+from supervisor.egress.admission.questions import Questions
+from supervisor.egress.admission.sessions import ORIGINS_EACH, TOO_MANY, Connection, Sessions
+from supervisor.egress.loop.relay import FAREWELL_S, MOST_DROPPED_BYTES, Held
+from supervisor.egress.mitm import http1, http2, websockets
+from supervisor.egress.mitm.bodies import Bodies
+from supervisor.egress.mitm.body_inspection import BodyPieceHook
+from supervisor.egress.mitm.guard import Guard
+from supervisor.egress.mitm.held_bodies import HeldBodies
+from supervisor.egress.mitm.hooks import Hooks, Straight
+from supervisor.egress.mitm.layers import RequestWithdrawn
+from supervisor.egress.mitm.meter import Meter
+from supervisor.egress.mitm.signing import Signer
+from supervisor.egress.mitm.tls import GuardedTls
+
+IDLE_TIMEOUT_S = 600
+# How long a slow client gets to read the rest of a response; its connection counts until then.
+LINGER_S = 60.0
+# How long the end of a connection waits for what of it is looked at still.
+LOOKED_S = 10.0
+# How often it is looked whether a connection that is read no further was cut off.
+LOOK_S = 0.1
+# As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for ever.
+MOST_ORIGINS = 100
+STREAM_ABOVE = "64k"
+# The hooks that wait for a look, and for nobody once their client is gone.
+_LOOKS = (BodyPieceHook, HttpRequestHook, HttpResponseHook)
+MODE = mode_specs.ProxyMode.parse("regular")
+
+
+class Handler(ProxyConnectionHandler):
+    """One client connection; counts its bytes.
+
+    INVARIANT: of a request that was let through nothing goes on that the session's allowance doesn't cover: the client is read no further until it does,
+    or is cut off. What comes between requests goes to the guard, which refuses with the reason.
+    """
+
+    def __init__(
+        self, connection: Connection, sessions: Sessions, allowances: Allowances, hooks: Hooks, *args: Any
+    ) -> None:
+        super().__init__(*args)  # type: ignore[no-untyped-call]
+        self._connection = connection
+        self._sessions = sessions
+        self._allowances = allowances
+        self._hooks = hooks
+        self._looking: set[asyncio.Task[Any]] = set()
+        self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
+
+    def cut(self) -> None:
+        """End it at once, its origins too: what waits to be sent to one that takes nothing would keep it open, and isn't to go out any more."""
+        for one in list(self.transports.values()):
+            if isinstance(one.writer, asyncio.StreamWriter):
+                one.writer.transport.abort()
+            if one.handler is not None:
+                one.handler.cancel("cut off")
+
+    def end_request(self, flow_id: str) -> None:
+        """End one request of a client that has several at once."""
+        ended = self.server_event(RequestWithdrawn(flow_id))
+        asyncio_utils.create_task(ended, name="withdraw", keep_ref=True, client=self.client.peername)
+
+    async def hook_task(self, hook: commands.StartHook) -> None:
+        task = asyncio.current_task()
+        if task is not None and isinstance(hook, _LOOKS):
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+        await super().hook_task(hook)
+
+    async def handle_hook(self, hook: commands.StartHook) -> None:
+        with self.timeout_watchdog.disarm():
+            if isinstance(hook, server_hooks.ClientDisconnectedHook):
+                await self._looked()
+            await self._hooks.run(hook)
+
+    async def _looked(self) -> None:
+        """Until nothing of the client's is looked at: what ends in the midst of that is told then, as what it was, and with what was kept of it.
+
+        The layers learn of the end only behind it, and what is told of the connection's end is the last.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOKED_S):
+                while self._looking:
+                    await asyncio.wait(self._looking)
+
+    async def open_connection(self, command: commands.OpenConnection) -> None:
+        """INVARIANT: what one client keeps open to origins is counted as its session's: it gets no descriptors beyond its share by it."""
+        others = [one for one in self.transports if one not in (self.client, command.connection)]
+        is_one_more = False
+        if self.client.alpn != b"h2":  # it asks one at a time, and goes on elsewhere now
+            for one in others[: 1 - ORIGINS_EACH]:
+                self._let_go(one)
+        elif len(others) >= ORIGINS_EACH:
+            is_one_more = self._sessions.reach_another(self._connection.session)
+            if not is_one_more:
+                command.connection.error = TOO_MANY
+        try:
+            await super().open_connection(command)
+        finally:
+            if is_one_more:
+                self._sessions.leave_another(self._connection.session)
+            await self._end(command.connection)
+
+    def _let_go(self, connection: AnyConnection) -> None:
+        handler = self.transports[connection].handler
+        if handler is not None:
+            handler.cancel("its client goes on elsewhere")
+
+    async def handle_connection(self, connection: AnyConnection) -> None:
+        try:
+            await super().handle_connection(connection)
+        finally:
+            await self._end(connection)
+
+    async def _end(self, connection: AnyConnection) -> None:
+        """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other side of theirs would wait for ever.
+
+        mitmproxy does both behind its calls of `server_event`, of which it takes for granted that none is cancelled in its midst: ours wait.
+        """
+        left = self.transports.pop(connection, None)
+        if left is not None and left.writer is not None:
+            left.writer.close()
+            connection.state = ConnectionState.CLOSED
+            await self.server_event(events.ConnectionClosed(connection))
+
+    async def server_event(self, event: events.Event) -> None:
+        if isinstance(event, events.DataReceived):
+            if event.connection is not self.client:
+                self._connection.down_bytes += len(event.data)
+            elif not await self._is_covered(self._connection, len(event.data)):
+                return
+        await self._in_steps(event)
+        if isinstance(event, events.DataReceived) and event.connection is self.client:
+            await self._connection.up.wait()  # its client is read no further meanwhile
+        elif isinstance(event, events.DataReceived):
+            await self._connection.down.wait()  # nor is its origin
+            await self._connection.unread.wait()
+
+    async def _in_steps(self, event: events.Event) -> None:
+        """Tell the layers, in the session's share; of what came a part at a time, unless they end the connection meanwhile."""
+        share = self._connection.session.share
+        if not isinstance(event, events.DataReceived):
+            is_told = False
+            try:
+                async with share:
+                    is_told = True
+                    await super().server_event(event)
+            finally:
+                if not is_told:  # cancelled: what began or ended did so all the same
+                    await super().server_event(event)
+            return
+        for part in share.parts(event.data):
+            async with share:
+                await super().server_event(events.DataReceived(event.connection, part))
+            if not event.connection.state & ConnectionState.CAN_READ:
+                return
+
+    def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
+        """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes it, and leaves both sides waiting for ever."""
+        super().log(message, level, exc_info)
+        if exc_info is not None:
+            self._connection.cut()
+
+    async def _is_covered(self, connection: Connection, count: int) -> bool:
+        """Whether what the client sent may be passed on to the layers; where not, it is cut off.
+
+        INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is covered before anything that comes later.
+        """
+        connection.up_bytes += count
+        connection.uncovered_bytes += count
+        if connection.session.use("bytes_out", connection.uncovered_bytes):
+            connection.over, connection.uncovered_bytes = None, 0
+            return True
+        connection.over = await self._allowances.take(connection.session, "bytes_out", connection.uncovered_bytes)
+        if connection.over is None:
+            connection.uncovered_bytes = 0
+            return True
+        if not connection.sending:
+            return True
+        connection.cut_for = connection.over.why
+        connection.cut()
+        return False
+
+
+class _Writer(asyncio.StreamWriter):
+    """Writes to a client. Closed by mitmproxy, it says that nothing more comes; the end of the connection is `_farewell`'s."""
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self.write_eof()
+
+
+class NextLayer:
+    """Stands where mitmproxy looks for its addon of this name; the choice is the guard's (`layers.next_layer_for`)."""
+
+    name = "nextlayer"
+
+
+class Inspector:
+    """One per process; made by `start`."""
+
+    def __init__(self, master: Master, sessions: Sessions, allowances: Allowances) -> None:
+        self._master = master
+        self._sessions = sessions
+        self._allowances = allowances
+        self._hooks = Hooks(master.addons.chain)
+        # mitmproxy's own give a deep copy of an option whenever a layer looks at it; ours stay as they are.
+        self._options = SimpleNamespace(**{name: option.current() for name, option in master.options.items()})  # type: ignore[no-untyped-call]
+
+    @classmethod
+    async def start(
+        cls, configure: Configure, sessions: Sessions, questions: Questions, admission: Admission, clock: Clock
+    ) -> Self:
+        """What `Master.run` does, without its eager tasks: uvloop's don't work with every Python 3.13."""
+        held_bodies = HeldBodies()
+        meter = Meter(questions, configure.model_hosts, held_bodies)
+        guard = Guard(sessions, admission, clock, meter, Bodies(questions), Signer(held_bodies))
+        master = _build(configure, sessions, guard)
+        await master.running()
+        # All that was imported stays: to look through it for what could go takes 50 ms now and then, in which nobody gets anything.
+        gc.freeze()
+        return cls(master, sessions, admission.allowances)
+
+    async def stop(self) -> None:
+        """End what mitmproxy began."""
+        await self._master.done()
+
+    async def serve(self, connection: Connection, client: Held) -> None:
+        """Serve a client, what it said so far first, to its end; inside of `connection.target` where that is set."""
+        reader, writer = _streams(client)
+        ours = connection, self._sessions, self._allowances, self._hooks
+        handler = Handler(*ours, self._master, reader, writer, self._options, MODE)
+        context = handler.layer.context
+        context.server.address = connection.target
+        outermost = modes.HttpProxy(context) if connection.target is None else modes.TransparentProxy(context)
+        handler.layer = Straight(outermost, self._hooks)  # type: ignore[assignment]  # mitmproxy gives it events, and nothing else
+        connection.cut_origin, connection.end_request = handler.cut, handler.end_request
+        self._sessions.name_client(handler.client.id, connection)
+        try:
+            await handler.handle_client()
+        finally:
+            self._sessions.forget_client(handler.client.id)
+            await _farewell(reader, writer)
+
+
+async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
+    """End a connection once its client has hung up too, or had time to read why it is refused: as `Held.farewell`."""
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            left_bytes = MOST_DROPPED_BYTES
+            while left_bytes > 0 and (data := await reader.read(left_bytes)):
+                left_bytes -= len(data)
+            while left_bytes <= 0 and not writer.is_closing():  # noqa: ASYNC110  # it may be cut off meanwhile, which tells nobody
+                await asyncio.sleep(LOOK_S)
+    writer.transport.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            await writer.wait_closed()
+
+
+def _streams(client: Held) -> tuple[asyncio.StreamReader, _Writer]:
+    """The client's end as mitmproxy wants it, with what came so far to be read first."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    client.transport.set_protocol(protocol)
+    protocol.connection_made(client.transport)
+    # INVARIANT: before the reader has something: where that is much, it reads no further until it was taken.
+    if not (client.is_gone or client.transport.is_closing()):
+        client.transport.resume_reading()
+    if client.data:
+        reader.feed_data(client.take())
+    if client.is_gone:
+        reader.feed_eof()
+    return reader, _Writer(client.transport, protocol, reader, loop)
+
+
+def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
+    """mitmproxy with five addons instead of its thirty: no onboarding page, no scripts, no commands from files."""
+    websockets.install()
+    http1.install()
+    http2.install()
+    # It looks at the types of all that its own parsers found, which takes a twelfth of a request, and isn't there under `python -O`.
+    http.MessageData.__post_init__ = lambda message: None  # type: ignore[method-assign]
+    master = Master(options.Options(), event_loop=asyncio.get_running_loop())
+    # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.
+    addons = (guard, core.Core(), proxyserver.Proxyserver(), NextLayer(), GuardedTls(sessions))  # type: ignore[no-untyped-call]
+    master.addons.add(*addons)  # type: ignore[no-untyped-call]
+    master.options.update(  # type: ignore[no-untyped-call]
+        confdir=str(Path(configure.ca_directory)),
+        server=False,  # we bring the listening sockets
+        connection_strategy="lazy",
+        rawtcp=False,
+        http3=False,
+        ssl_insecure=False,
+        ssl_verify_upstream_trusted_ca=configure.upstream_ca_bundle,
+        upstream_cert=False,
+        validate_inbound_headers=True,
+        stream_large_bodies=STREAM_ABOVE,
+        keep_host_header=False,
+        tcp_timeout=IDLE_TIMEOUT_S,
+    )
+    return master

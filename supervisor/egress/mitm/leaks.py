@@ -1,0 +1,320 @@
+"""What must not pass in what is looked into, behind its head: placeholders to a host that none of them is for, and real credentials on their way back.
+
+    a body, long or short, coded or not    up: looked through before it is sent where it is short, else on its way
+    trailers, messages of a WebSocket,     up and down
+    what its pings and its end say
+    an answer, its head and its body       down: an origin that gives back what it was sent would show the agent what it must never see. A short one before any of
+                                           it is passed on, so that its client reads why it is refused; else on its way
+
+It decides only what is found; where something was already sent the connection is cut off. It is separate from `guard` because it asks nobody, and from
+`looks`, which look. What can't be read is refused, up and down. A credential in an answer ends the answer before any piece with a part of it that tells;
+what an origin cuts in pieces and sends on different requests, or in different messages, isn't found.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mitmproxy import http
+from mitmproxy.websocket import WebSocketMessage
+
+from supervisor.core.actions import Network
+from supervisor.core.secrets.secret_forms import SecretForms, in_any_case, with_halves
+from supervisor.core.text.numbers import whole_number
+from supervisor.egress.admission import secrets
+from supervisor.egress.admission.admission import Admission
+from supervisor.egress.admission.secrets import BodyScan, Swap
+from supervisor.egress.admission.sessions import PIECE_BYTES, Connection, Wait
+from supervisor.egress.mitm import exchange
+from supervisor.egress.mitm.body_inspection import Look, look_at
+from supervisor.egress.protocols.codings import Decoder
+
+# A body up to this is looked through before any of it is sent.
+WHOLE_BYTES = 64 * 1024
+# So much of an answer waits while each of its pieces ends in what a credential begins with: by chance one in millions does. One may have a single byte.
+MOST_KEPT_BACK_BYTES = 256 * 1024
+_KEY = "gatehouse_leaks"
+_SWITCHED = 101
+_WITHOUT_BODY = (204, 304)
+# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's `use_range_x`), which asks by the second header.
+_IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
+_OF_PARTS = ("range", "request-range", "if-range")
+
+# mitmproxy's word for whether, and through what, a body streams.
+type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
+
+
+@dataclass(eq=False)
+class _Watch:
+    """One request and its answer. `back` is what of real credentials must not come back with it."""
+
+    connection: Connection
+    action: Network
+    placeholders: SecretForms
+    back: SecretForms
+    up: BodyScan
+    down: BodyScan
+
+
+class _Waiting:
+    """Pieces that wait for the one after them, so many at most."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def takes(self, piece: bytes) -> bool:
+        """Take one more, where there is room."""
+        if self._bytes > MOST_KEPT_BACK_BYTES:
+            return False
+        self._pieces.append(piece)
+        self._bytes += len(piece) + PIECE_BYTES
+        return True
+
+    def all(self) -> list[bytes]:
+        """All of them, which wait no longer."""
+        found, self._pieces, self._bytes = self._pieces, [], 0
+        return found
+
+
+class Leaks:
+    """One per process."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def begin(
+        self, flow: http.HTTPFlow, connection: Connection, action: Network, swaps: list[Swap], *, is_for_model: bool
+    ) -> str | None:
+        """A request was let through: look at what follows. Why it may not be sent after all: its body can't be looked through."""
+        headers, session = flow.request.headers, connection.session
+        # An agent tells its model what it sees, its own environment too; a placeholder opens nothing.
+        foreign = secrets.foreign(session.credentials, action.host, action.port)
+        placeholders = session.forms_of(frozenset() if is_for_model else foreign)
+        real = secrets.back(session.credentials, swaps, action.host, action.port)
+        back = session.forms_of(with_halves(in_any_case(real)))
+        if not (placeholders or back):
+            return None
+        if back:
+            self._ask_for_all(flow, connection, action)
+            # INVARIANT: an agent that has a text of its own compressed together with the credential could read that from how long it is then.
+            headers["accept-encoding"] = "identity"
+            if session.beginnings.are_guesses or session.beginnings.are_echoes:
+                return secrets.GUESSED if session.beginnings.are_guesses else secrets.ECHOED_OFTEN
+        watch = flow.metadata[_KEY] = _Watch(
+            connection, action, placeholders, back, BodyScan(placeholders), BodyScan(back)
+        )
+        return self._watch_body(flow, watch) if placeholders else None
+
+    def _ask_for_all(self, flow: http.HTTPFlow, connection: Connection, action: Network) -> None:
+        """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a credential from its second letter on isn't found.
+
+        Every client has to take all where it asked for a part (RFC 9110 14.2).
+        """
+        headers = flow.request.headers
+        authorization = headers.get("authorization", "")
+        if not secrets.is_for_s3(connection.session.credentials, authorization, action.host, action.port):
+            for name in _OF_PARTS:
+                headers.pop(name, None)
+
+    def _watch_body(self, flow: http.HTTPFlow, watch: _Watch) -> str | None:
+        headers = flow.request.headers
+        length = whole_number(headers.get("content-length", ""))
+        if not (length or headers.get("transfer-encoding") or flow.request.is_http2):
+            return None
+        state = exchange.of(flow)
+        look = look_at(state.up, headers, watch.connection.session)
+        if look.why:
+            return look.why
+        look.add(watch.up.see, raw=watch.up.see_raw)
+        if length is not None and length <= WHOLE_BYTES:
+            state.must_be_whole = True
+            return None
+
+        def passed(piece: bytes) -> list[bytes]:
+            why = secrets.FOUND_IN_BODY if watch.up.found else look.why
+            if why:
+                self._cut(flow, watch, why)
+            # An empty piece would be a chunk of no length, which ends a body: the origin would take it for whole.
+            return [] if watch.connection.cut_for or not piece else [piece]
+
+        flow.request.stream = passed
+        return None
+
+    def looks_at_request(self, flow: http.HTTPFlow) -> bool:
+        """Whether a request that is whole is to be looked at now (`look_at_request`), and didn't stream."""
+        watch = flow.metadata.get(_KEY)
+        return isinstance(watch, _Watch) and exchange.of(flow).up.look is not None and not flow.request.stream
+
+    async def look_at_request(self, flow: http.HTTPFlow) -> None:
+        """Look at all of it."""
+        look = exchange.of(flow).up.look
+        assert look is not None
+        await look.in_steps(flow.request.raw_content or b"")
+
+    def requested(self, flow: http.HTTPFlow) -> str | None:
+        """The request is whole, and was looked at: why it may not be sent. Of one that streams only its trailers are left, and it is cut off instead."""
+        watch = flow.metadata.get(_KEY)
+        if not isinstance(watch, _Watch):
+            return None
+        look = exchange.of(flow).up.look
+        if look is not None:
+            if not flow.request.stream and (watch.up.found or look.why):
+                return secrets.FOUND_IN_BODY if watch.up.found else look.why
+            look.end()
+        if not secrets.hold(_fields(flow.request.trailers), watch.placeholders):
+            return None
+        flow.request.trailers = None
+        if not flow.request.stream:
+            return secrets.FOUND_IN_BODY
+        self._cut(flow, watch, secrets.FOUND_IN_BODY)
+        return None
+
+    def answered(self, flow: http.HTTPFlow) -> str | None:
+        """The head of the answer: why it may not be passed on. Its body is looked through on its way."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if not isinstance(watch, _Watch) or response is None:
+            return None
+        if response.status_code == _SWITCHED:
+            self._watch_messages(flow, watch)
+        if not watch.back:
+            return None
+        why = ""
+        if secrets.hold((*response.headers.fields, (b"", response.data.reason)), watch.back):
+            why = secrets.ECHOED
+        elif response.status_code != _SWITCHED:
+            look = look_at(exchange.of(flow).down, response.headers, watch.connection.session)
+            why = secrets.UNREADABLE if look.why else ""
+            if response.headers.get("content-type", "").strip().lower().startswith(_IN_RANGES):
+                why = secrets.IN_RANGES
+            look.add(watch.down.see, raw=watch.down.see_raw)
+            if look.is_coded:
+                _hide_length(flow, response)
+            if response.stream:
+                response.stream = self._passing(flow, watch, look, response.stream)
+        if why:
+            self._tell(watch, why)
+        return why or None
+
+    def _tell(self, watch: _Watch, why: str) -> None:
+        """Put it on record, and count it."""
+        if why == secrets.ECHOED:
+            watch.connection.session.beginnings.echoes += 1
+        self._admission.refused(watch.connection, watch.action, why)
+
+    def _passing(
+        self, flow: http.HTTPFlow, watch: _Watch, look: Look, others: Stream
+    ) -> Callable[[bytes], list[bytes]]:
+        """What passes an answer's pieces on to `others`, once they were looked at.
+
+        INVARIANT: a piece that ends in the beginning of a credential waits for the next one: or an agent that chooses what comes before
+        it (an echo of what it sent) would have it up to its last byte, and could guess that. What waits is bounded: an origin that has
+        every piece end so is cut off.
+
+        That a piece waits tells such an agent that it guessed right what the credential begins with: `Beginnings` counts that.
+        """
+        waits = _Waiting()
+        wait = Wait(watch.connection.session.beginnings)
+
+        def passed(piece: bytes) -> list[bytes]:
+            if watch.down.found or look.why:
+                self._cut(flow, watch, secrets.ECHOED if watch.down.found else secrets.UNREADABLE)
+            elif not waits.takes(piece):
+                self._cut(flow, watch, secrets.BEGUN)
+            begun = watch.down.begun if piece else ()
+            wait.goes_on(begun, is_whole=watch.down.found)
+            if watch.connection.session.beginnings.are_guesses:
+                self._cut(flow, watch, secrets.GUESSED)
+            if watch.connection.cut_for or begun:
+                return []
+            if not piece:
+                look.end()
+            # An empty one would be a chunk of no length, which ends a body.
+            return [one for part in waits.all() for one in _by(others, part) if one]
+
+        return passed
+
+    def looks_at_answer(self, flow: http.HTTPFlow) -> bool:
+        """Whether an answer that is whole is to be looked at now (`look_at_answer`), and didn't stream."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if not isinstance(watch, _Watch) or not watch.back or response is None:
+            return False
+        return not response.stream and response.status_code != _SWITCHED
+
+    async def look_at_answer(self, flow: http.HTTPFlow) -> None:
+        """Look at all of it."""
+        look = exchange.of(flow).down.look
+        assert look is not None
+        assert flow.response is not None
+        await look.in_steps(flow.response.raw_content or b"")
+
+    def ended(self, flow: http.HTTPFlow) -> str | None:
+        """The answer is whole, and was looked at: why it may not be passed on. Of one that streamed only its trailers are left, and it is cut off instead."""
+        watch, response = flow.metadata.get(_KEY), flow.response
+        if not isinstance(watch, _Watch) or not watch.back or response is None:
+            return None
+        if not self.looks_at_answer(flow):
+            if secrets.hold(_fields(response.trailers), watch.back):
+                response.trailers = None
+                self._cut(flow, watch, secrets.ECHOED)
+            return None
+        look = exchange.of(flow).down.look
+        assert look is not None
+        look.end()
+        is_echo = watch.down.found or secrets.hold(_fields(response.trailers), watch.back)
+        why = secrets.ECHOED if is_echo else secrets.UNREADABLE if look.why else None
+        if why is not None:
+            response.raw_content = None  # nor is it kept for anybody to see
+            self._tell(watch, why)
+        return why
+
+    def _watch_messages(self, flow: http.HTTPFlow, watch: _Watch) -> None:
+        """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes on beside the messages."""
+        beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
+        watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
+        state, turn = exchange.of(flow), watch.connection.session.turn
+        state.up.look, state.down.look = Look(Decoder(""), turn), Look(Decoder(""), turn)
+        state.up.look.add(watch.up.see)
+        state.down.look.add(watch.down.see)
+
+        def passes(data: bytes, *, from_client: bool) -> bool:
+            beside[from_client].see(data)
+            if beside[from_client].found:
+                self._cut(flow, watch, secrets.FOUND_IN_BODY if from_client else secrets.ECHOED)
+            return not watch.connection.cut_for
+
+        state.passes = passes
+
+    def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
+        """A message of a WebSocket, either way, was looked at."""
+        watch = flow.metadata.get(_KEY)
+        if not isinstance(watch, _Watch):
+            return
+        scan = watch.up if message.from_client else watch.down
+        if watch.connection.cut_for or scan.found:
+            message.drop()  # type: ignore[no-untyped-call]
+            self._cut(flow, watch, secrets.FOUND_IN_BODY if message.from_client else secrets.ECHOED)
+
+    def _cut(self, flow: http.HTTPFlow, watch: _Watch, why: str) -> None:
+        exchange.of(flow).is_cut = True
+        if not watch.connection.cut_for:
+            self._tell(watch, why)
+            watch.connection.cut_for = why
+        watch.connection.cut()
+
+
+def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
+    """Pass an answer on without saying how long it is, its coding included. What has no body ends with its head (RFC 9112 6.3)."""
+    had_length = response.headers.pop("content-length", None) is not None
+    has_body = flow.request.method != "HEAD" and response.status_code not in _WITHOUT_BODY
+    if had_length and has_body and flow.request.http_version == "HTTP/1.1":
+        response.headers["transfer-encoding"] = "chunked"
+
+
+def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:
+    """What a stream function makes of a piece."""
+    found = stream(piece) if callable(stream) else piece
+    return [found] if isinstance(found, bytes) else found
+
+
+def _fields(headers: http.Headers | None) -> Iterable[tuple[bytes, bytes]]:
+    return headers.fields if headers is not None else ()

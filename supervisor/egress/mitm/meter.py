@@ -1,0 +1,216 @@
+"""Meters the calls of models that go through: asks before one goes out, reads what it used while the answer streams through.
+
+    requestheaders   is it a call? then its body is held, up to a limit, instead of streamed
+    request          what it may cost at most is asked for: the supervisor reserves it, or the client reads the provider's own error
+    responseheaders  the answer streams through unchanged, and is read on the way
+    response, error  what it used is reported, whoever hung up
+
+INVARIANT: whatever was reserved is reported exactly once: at the answer's end, at an error, or when the client's connection is over; with no count
+where nobody saw the end. It holds no answer.
+"""
+
+from dataclasses import dataclass
+
+from mitmproxy import http
+
+from supervisor.core.models.call_bodies import read_call
+from supervisor.core.models.model_calls import NO_BODY, Api, ModelCall, api_of, is_model_host
+from supervisor.core.models.model_errors import (
+    NO_WEBSOCKET,
+    PLAIN_REQUESTS,
+    ModelError,
+    budget_error,
+    plain_requests_only,
+)
+from supervisor.core.models.usage import Usage, UsageReader
+from supervisor.core.network.egress_wire import Answer
+from supervisor.core.text.numbers import whole_number
+from supervisor.egress.admission.questions import Questions, denied
+from supervisor.egress.admission.secrets import has_any
+from supervisor.egress.admission.sessions import Connection
+from supervisor.egress.loop.refusals import Refusal
+from supervisor.egress.mitm import exchange, held_bodies
+from supervisor.egress.mitm.body_inspection import Look, look_at, said_by
+from supervisor.egress.mitm.held_bodies import HeldBodies
+from supervisor.egress.protocols import checks
+from supervisor.egress.protocols.codings import readable_only
+
+# The key of `flow.metadata` of the call that a flow is.
+CALL = "gatehouse_model_call"
+# What a call used that never went out, or that no origin took.
+NOTHING = Usage(has_input=True, has_output=True, failed=True)
+_GONE = denied("the client went away", "try again")
+
+
+@dataclass(eq=False)
+class Metered:
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets a key of the person's. `question_id` is that of
+    its request."""
+
+    connection: Connection
+    api: Api
+    host: str
+    is_paid: bool
+    question_id: int
+    answer: Answer | None = None
+    reader: UsageReader | None = None
+    look: Look | None = None
+    reported: bool = False
+
+
+class Meter:
+    """One per process. `model_hosts` are known to be model APIs, besides the public ones."""
+
+    def __init__(self, questions: Questions, model_hosts: tuple[str, ...], held_bodies: HeldBodies) -> None:
+        self._questions = questions
+        self._held_bodies = held_bodies
+        self._model_hosts = frozenset(model_hosts)
+        self._open: dict[Connection, set[Metered]] = {}
+
+    def is_model_host(self, host: str) -> bool:
+        """Whether a host is known to serve models."""
+        return is_model_host(host, self._model_hosts)
+
+    def over_websocket(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Refusal | None:
+        """The refusal of a request for a WebSocket to send calls over, whatever the rules say of it; None for any other request."""
+        if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
+            return None
+        exchange.of(flow).model_error = plain_requests_only()
+        return Refusal(why=NO_WEBSOCKET, remedy=PLAIN_REQUESTS)
+
+    def begin(
+        self, flow: http.HTTPFlow, connection: Connection, host: str, question_id: int, *, is_upgrade: bool
+    ) -> None:
+        """A request was allowed by its head: hold its body where it may be a call."""
+        at_model_host = self.is_model_host(host)
+        api = self._api(flow, host, is_upgrade=is_upgrade)
+        if api is None:
+            return
+        # Where a key of the person's is put in, a body that can't be read is taken for a call too: it may be a gateway's.
+        is_paid = at_model_host or has_any(connection.session.credentials, host, flow.request.data.port)
+        flow.metadata[CALL] = Metered(connection, api, host, is_paid, question_id)
+        self._held_bodies.hold(flow, connection)
+        flow.request.headers["accept-encoding"] = readable_only(flow.request.headers.get("accept-encoding", ""))
+
+    def denial(self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool) -> ModelError | None:
+        """What a request reads that a budget doesn't allow, where by its head it calls a model: the provider's own error."""
+        api = self._api(flow, host, is_upgrade=is_upgrade)
+        return None if api is None else _refused(flow, api, host, answer)
+
+    def may_be_call(self, flow: http.HTTPFlow) -> bool:
+        """Whether a request that was let through, and is whole, may be a call: `reserve` reads it, and asks."""
+        return CALL in flow.metadata
+
+    async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
+        """Ask for what a call may cost; the response where it mustn't go out. For a flow that is none, nothing is asked."""
+        metered = flow.metadata.get(CALL)
+        if not isinstance(metered, Metered):
+            return None
+        call = await self._call(flow, metered)
+        if call is None:
+            del flow.metadata[CALL]
+            return None
+        if exchange.of(flow).gave_up:  # while its body was looked at: nobody is asked to raise a budget for it
+            return _refused(flow, metered.api, metered.host, _GONE)
+        answer = await self._questions.reserve(metered.connection, metered.host, call, metered.question_id)
+        if answer.decision != "allow":
+            return _refused(flow, metered.api, metered.host, answer)
+        metered.answer = answer
+        if metered.connection not in metered.connection.session.connections:
+            self._report(metered, NOTHING)  # it left in the very moment of the answer
+            return _refused(flow, metered.api, metered.host, _GONE)
+        self._open.setdefault(metered.connection, set()).add(metered)
+        return None
+
+    def answered(self, flow: http.HTTPFlow) -> None:
+        """The head of the answer: read the rest while it streams through."""
+        metered = flow.metadata.get(CALL)
+        response = flow.response
+        if not isinstance(metered, Metered) or metered.answer is None or response is None:
+            return
+        headers = response.headers
+        counted = (_count(headers, "input"), _count(headers, "output"))
+        metered.reader = UsageReader(metered.api, response.status_code, headers.get("content-type", ""), counted)
+        response.stream = True
+        metered.look = look_at(exchange.of(flow).down, headers, metered.connection.session)
+        metered.look.add(metered.reader.feed)
+
+    def end(self, flow: http.HTTPFlow, *, complete: bool) -> None:
+        """The answer is over, or never came."""
+        metered = flow.metadata.get(CALL)
+        if not isinstance(metered, Metered):
+            return
+        if metered.reader is not None:
+            self._report(metered, _end_of(metered, complete=complete))
+        elif flow.server_conn.timestamp_tcp_setup is None:
+            self._report(metered, NOTHING)
+        else:
+            self._report(metered, None)
+
+    def client_left(self, connection: Connection) -> None:
+        """The client's connection is over: whatever of it wasn't reported yet is now."""
+        for metered in list(self._open.get(connection, ())):
+            self._report(metered, _end_of(metered, complete=False))
+
+    def _report(self, metered: Metered, usage: Usage | None) -> None:
+        if metered.answer is None or metered.reported:
+            return
+        metered.reported = True
+        still = self._open.get(metered.connection, set())
+        still.discard(metered)
+        if not still:
+            self._open.pop(metered.connection, None)
+        self._questions.spent(metered.answer, usage)
+
+    def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
+        # Many a gateway passes over the method, and reads whatever body there is.
+        method = "POST" if _may_have_body(flow) else flow.request.method
+        at_model_host = self.is_model_host(host)
+        return api_of(method, _path(flow), host, is_upgrade=is_upgrade, at_model_host=at_model_host)
+
+    async def _call(self, flow: http.HTTPFlow, metered: Metered) -> ModelCall | None:
+        body = flow.request.raw_content or b""
+        if not body and flow.request.method in NO_BODY and "upgrade" not in flow.request.headers:
+            return None
+        if metered.api == "unmetered":
+            return ModelCall(api="unmetered", body_bytes=len(body))
+        held = held_bodies.of(flow)
+        said = await said_by(flow, metered.connection.session, held.may_hold) if held is not None else None
+        body, is_encoded = (body, True) if said is None else (said, False)
+        return read_call(
+            metered.api,
+            _path(flow),
+            body,
+            host=metered.host,
+            headers=tuple(
+                (name.decode("latin-1"), value.decode("latin-1")) for name, value in flow.request.headers.fields
+            ),
+            is_encoded=is_encoded,
+            at_model_host=metered.is_paid,
+        )
+
+
+def _may_have_body(flow: http.HTTPFlow) -> bool:
+    """By its head: in HTTP/2 none has to say so."""
+    is_unsaid = flow.request.is_http2 and "content-length" not in flow.request.headers
+    return is_unsaid or checks.says_body(flow.request.headers.fields)
+
+
+def _path(flow: http.HTTPFlow) -> str:
+    return flow.request.data.path.decode("latin-1")
+
+
+def _refused(flow: http.HTTPFlow, api: Api, host: str, answer: Answer) -> ModelError:
+    """The provider's own error for a call that doesn't go out."""
+    return budget_error(api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow))
+
+
+def _end_of(metered: Metered, *, complete: bool) -> Usage | None:
+    """What a call used, as far as its answer said; None where there was none."""
+    if metered.reader is None or metered.look is None:
+        return None
+    return metered.reader.end(complete=complete, was_read=not metered.look.why)
+
+
+def _count(headers: http.Headers, kind: str) -> int | None:
+    return whole_number(headers.get(f"x-amzn-bedrock-{kind}-token-count", ""), 11)

@@ -1,0 +1,73 @@
+"""When a request to AWS is signed anew: at its head where that says all that is signed, else once its body is whole.
+
+`sigv4` makes the signature, `secrets` decides which host may have it; here is only when, and what is said where it can't be done. INVARIANT: a
+request that was signed with a placeholder's key goes out signed anew, or not at all.
+"""
+
+from typing import NamedTuple
+
+from mitmproxy import http
+
+from supervisor.egress.admission.sessions import Connection
+from supervisor.egress.loop.refusals import Refusal
+from supervisor.egress.mitm.held_bodies import HeldBodies
+from supervisor.egress.protocols import sigv4
+
+_KEY = "gatehouse_signs"
+_IN_PIECES = Refusal(
+    why=f"the body is signed piece by piece (`{sigv4.HASH}`), which can't be done anew",
+    remedy="have the client sign it as a whole or not at all, as AWS's own libraries do over https",
+)
+_UNREADABLE = Refusal(
+    why="what is signed of this request can't be told from it, so that it can't be signed anew",
+    remedy="sign it with Signature Version 4, its date in `x-amz-date`, `host` among the headers that are signed",
+)
+
+
+class _Wanted(NamedTuple):
+    keys: str
+
+    def __repr__(self) -> str:
+        return "_Wanted()"
+
+
+class Signer:
+    """One per process."""
+
+    def __init__(self, held_bodies: HeldBodies) -> None:
+        self._held_bodies = held_bodies
+
+    def wanted(self, flow: http.HTTPFlow, keys: str) -> None:
+        """The request is to be signed with these keys."""
+        flow.metadata[_KEY] = _Wanted(keys)
+
+    def at_head(self, flow: http.HTTPFlow, connection: Connection) -> Refusal | None:
+        """The rest of the head is as it goes out: sign it, or have its body held. Why it must not go out."""
+        if _KEY not in flow.metadata:
+            return None
+        if sigv4.HASH in flow.request.headers:
+            return _sign(flow, None)
+        self._held_bodies.hold(flow, connection)
+        return None
+
+    def at_end(self, flow: http.HTTPFlow) -> Refusal | None:
+        """The request is whole: sign what wasn't yet. Why it must not go out."""
+        return _sign(flow, flow.request.raw_content or b"") if _KEY in flow.metadata else None
+
+
+def _sign(flow: http.HTTPFlow, body: bytes | None) -> Refusal | None:
+    keys = sigv4.parse_keys(flow.metadata.pop(_KEY).keys)
+    request = flow.request
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.headers.fields}
+    headers.setdefault("host", request.host_header or "")
+    if sigv4.is_in_pieces(headers):
+        return _IN_PIECES
+    signed = sigv4.parse(headers.get("authorization", ""))
+    if keys is None or signed is None:
+        return _UNREADABLE
+    made = sigv4.resign(signed, keys, request.method, request.data.path.decode("latin-1"), headers, body)
+    if made is None:
+        return _UNREADABLE
+    for name, value in made.items():
+        request.headers[name] = value
+    return None

@@ -1,0 +1,225 @@
+"""Contradictions in a request: what is refused before any rule is asked. Pure.
+
+A request says in up to five places where it goes: the CONNECT target, the TLS server name, the Host header, `:authority` and an
+absolute target. Rules judge one host, so all of them must name it (domain fronting, appendix 6 of the escape list). What could
+be read in two ways by us and by the origin (lengths, upgrades, control characters) is refused rather than repaired.
+Each function gives the why of a refusal, or None.
+"""
+
+import functools
+import re
+from dataclasses import dataclass
+
+from supervisor.core.actions import Network
+from supervisor.core.secrets.header_secrets import authenticates
+from supervisor.core.secrets.secret_forms import SecretForms
+from supervisor.core.secrets.token_shapes import MARK
+from supervisor.core.text import hosts
+
+MOST_HEAD_BYTES = 64 * 1024
+MOST_PATH_BYTES = 16 * 1024
+MOST_HEADERS = 200
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+# Of HTTP/1: HTTP/2 says so another way.
+SPOKEN = ("HTTP/1.1", "HTTP/1.0")
+# RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has lower-case letters.
+_METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
+# TRACE echoes headers, injected credentials among them.
+_NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
+# Printable ASCII without space, `#`, and `\`: RFC 3986 wants all else percent-encoded.
+_PATH = re.compile(rb"/[!\"$-\[\]-~]*")
+_HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+# By these some servers, and what runs on them, take a request for another one than its head says.
+_OVERRIDES_METHOD = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
+_OVERRIDES_PATH = frozenset({b"x-original-url", b"x-rewrite-url"})
+_OF_A_BODY = (b"content-length", b"transfer-encoding")
+HIDDEN = "[hidden]"
+_MOST_KEPT_CHARS = 300
+MOST_SHOWN_HEADERS = 60
+MOST_SHOWN_BYTES = 300
+_NOTHING = SecretForms(())
+_MARK = MARK.encode()
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\\\s]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A request's head as the client sent it. `authority` is `:authority` or that of an absolute target, else empty."""
+
+    method: str
+    scheme: str
+    path: bytes
+    authority: str
+    headers: tuple[tuple[bytes, bytes], ...]
+    http_version: str
+
+    @property
+    def is_http2(self) -> bool:
+        return self.http_version == "HTTP/2.0"
+
+    @functools.cached_property
+    def asked(self) -> tuple[Network | None, str | None]:
+        """Of a CONNECT: the connection that it asks for, None where its target isn't host and port; and why it contradicts itself, if it does.
+
+        Kept, since clients say the same head again and again, which is then the same `Head` (`connect_head`).
+        """
+        parts = split_authority(self.authority)
+        host, port = parts or ("", None)
+        if port is None:
+            return None, None
+        return Network(operation="connect", host=host, port=port), connect(self, host, port)
+
+    def values(self, name: bytes) -> list[str]:
+        """The values of a header, in order."""
+        return [value.decode("latin-1") for key, value in self.headers if key.lower() == name]
+
+
+def shown_headers(
+    headers: tuple[tuple[bytes, bytes], ...], hides: SecretForms = _NOTHING
+) -> tuple[tuple[str, str], ...]:
+    """Headers for the person to see: bounded, without the values of those whose names speak of what authenticates, and without
+    secrets that an origin says back. Those of a request come before any secret is put in."""
+    shown = [
+        (name, HIDDEN.encode() if authenticates(name, value) else value[:MOST_SHOWN_BYTES])
+        for name, value in headers[:MOST_SHOWN_HEADERS]
+    ]
+    # One search instead of one for each: nearly always there is nothing to hide. At the end of what was cut off may be part of a secret.
+    joined = b"\0".join(value for _, value in shown)
+    if any(len(value) == MOST_SHOWN_BYTES for _, value in shown) or hides.without(joined, _MARK) != joined:
+        shown = [(name, hides.without(value, _MARK)) for name, value in shown]
+    return tuple((name[:MOST_SHOWN_BYTES].decode("latin-1"), value.decode("latin-1")) for name, value in shown)
+
+
+def canonical_host(text: str) -> str | None:
+    """The host as rules see it and as it is dialled, or None where it isn't a valid name or address."""
+    try:
+        return hosts.canonical_host(text)
+    except ValueError:
+        return None
+
+
+def split_authority(text: str) -> tuple[str, int | None] | None:
+    """Canonical host and port (None: not said) of `host[:port]`; None where it is anything else."""
+    return _split_kept(text) if len(text) <= _MOST_KEPT_CHARS else _split(text)
+
+
+def _split(text: str) -> tuple[str, int | None] | None:
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        return None
+    host = canonical_host(match["host"])
+    port = int(match["port"]) if match["port"] else None
+    if host is None or (port is not None and not 0 < port < 65536):
+        return None
+    return host, port
+
+
+# The same is said in several places of each head, and by head after head. What is long isn't kept, or clients could fill memory with it.
+_split_kept = functools.lru_cache(maxsize=1024)(_split)
+
+
+def connect(request: Head, host: str, port: int) -> str | None:
+    """Whether a CONNECT and its headers say one thing. `host` is canonical."""
+    if request.http_version not in SPOKEN:
+        return "this version of HTTP is not spoken here"
+    why = headers(request)
+    if why is None and any(name.lower() in _OF_A_BODY for name, _ in request.headers):
+        return "a CONNECT has no body"
+    for text in request.values(b"host"):
+        parts = split_authority(text)
+        if parts is None or parts[0] != host or parts[1] not in (port, None):
+            return f"the Host header of the CONNECT names another host than `{host}`"
+    return why
+
+
+def says_body(fields: tuple[tuple[bytes, bytes], ...]) -> bool:
+    """Whether the headers speak of a body that isn't empty."""
+    said = {name.lower(): value for name, value in fields}
+    return b"transfer-encoding" in said or said.get(b"content-length", b"0").strip(b"0 \t") != b""
+
+
+def head(request: Head) -> str | None:
+    """Whether the head can be read in one way only."""
+    if not (request.is_http2 or request.http_version in SPOKEN):
+        return "this version of HTTP is not spoken here"
+    if not _METHOD.fullmatch(request.method) or request.method in _NEVER_METHODS:
+        return "this method is never let through"
+    if len(request.path) > MOST_PATH_BYTES:
+        return f"the target is longer than {MOST_PATH_BYTES} bytes"
+    if not _PATH.fullmatch(request.path):
+        return "the target is not a path of printable ASCII characters"
+    return headers(request) or _override(request)
+
+
+def _override(request: Head) -> str | None:
+    """Whether a header says another method or path, which the rules then judged in vain. A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
+    for written, value in request.headers:
+        name = written.lower().replace(b"_", b"-")
+        if name in _OVERRIDES_METHOD and value.strip().upper() != request.method.encode():
+            return f"the header `{name.decode()}` names another method than the request's own, `{request.method}`"
+        if name in _OVERRIDES_PATH:
+            return f"the header `{name.decode()}` names a path beside the request's own, which servers may take instead"
+    return None
+
+
+def headers(request: Head) -> str | None:
+    """Whether the headers frame the request in one way only, and ask for no other protocol."""
+    if len(request.headers) > MOST_HEADERS:
+        return f"the request has more than {MOST_HEADERS} headers"
+    if sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
+        return f"the headers of the request are longer than {MOST_HEAD_BYTES >> 10} KiB together"
+    # Once for all: it is asked of each connection and each request.
+    names = [name.lower() for name, _ in request.headers]
+    for name, value in request.headers:
+        if not _HEADER_NAME.fullmatch(name) or _BAD_VALUE.search(value):
+            return "a header has characters that don't belong there"
+    lengths = names.count(b"content-length")
+    if lengths > 1 or (lengths and b"transfer-encoding" in names):
+        return "the length of the body is said twice"
+    if b"http2-settings" in names:
+        return "an upgrade to HTTP/2 is refused"
+    upgrades = request.values(b"upgrade") if b"upgrade" in names else []
+    if upgrades and (request.is_http2 or request.method != "GET" or [u.lower() for u in upgrades] != ["websocket"]):
+        return "an upgrade to another protocol than WebSocket is refused"
+    return None
+
+
+def destination(request: Head, host: str, port: int) -> str | None:
+    """Whether Host and `:authority` name exactly the host and port that is dialled. `host` is canonical."""
+    said = request.values(b"host")
+    if len(said) > 1:
+        return "the Host header is said twice"
+    if not said and not (request.is_http2 and request.authority):
+        return "the request names no host"
+    for text in (*said, *([request.authority] if request.authority else [])):
+        parts = split_authority(text)
+        if parts is None:
+            return "the Host header is not a host name"
+        if parts[0] != host:
+            return f"the request names `{parts[0]}`, but the connection goes to `{host}`"
+        if parts[1] is not None and parts[1] != port:
+            return f"the request names port {parts[1]}, but the connection goes to port {port}"
+    return None
+
+
+def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | None:
+    """Whether the TLS server name is the host of the CONNECT; none at all contradicts nothing.
+
+    `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a valid name).
+    """
+    if sni is None and not was_sent:
+        return None
+    sni = sni or ""
+    named = canonical_host(sni)
+    if named != host:
+        return f"TLS names `{named or 'no valid host'}`, but the connection goes to `{host}`"
+    return None
+
+
+def tunnelled_name(sni: str | None, host: str) -> str | None:
+    """The same for a tunnel, where nothing else says which host is meant: a name must be sent, but to an address."""
+    if sni is None and hosts.as_address(host) is None:
+        return f"TLS names no host, but the connection goes to `{host}`"
+    return server_name(sni, host, was_sent=sni is not None)

@@ -1,0 +1,52 @@
+"""What the gate knows and the database doesn't yet: how often rules matched, and outcomes that a full disk kept out of it.
+
+Counting in memory keeps a write out of each verdict. An outcome is of an effect that has happened, so it must not be lost because the
+disk is full just then. It decides nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from supervisor.base.clock import Clock
+from supervisor.errors import StorageError
+from supervisor.records.approval_queue import ApprovalQueue
+
+log = structlog.get_logger("gate")
+
+
+class Unwritten:
+    """`uses` is how often each rule matched, by its id, ever."""
+
+    def __init__(self, queue: ApprovalQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._hits: Counter[str] = Counter()
+        self._owed: dict[str, dict[str, Any]] = {}
+        self.uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
+
+    def count(self, rule_id: str) -> None:
+        """A rule matched."""
+        self._hits[rule_id] += 1
+        self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
+
+    def settle(self, outcomes: Mapping[str, dict[str, Any]]) -> None:
+        """Keep outcomes by request id, each once; where the database can't be written now, `write` does it later."""
+        new = {request_id: facts for request_id, facts in outcomes.items() if request_id not in self._owed}
+        if not new:
+            return  # what rules alone allowed is no request
+        try:
+            self._queue.settle_all(new, self._clock.now())
+        except StorageError as error:
+            self._owed |= new
+            log.error("outcomes not stored", error=str(error), requests=list(new))
+
+    def write(self) -> None:
+        """Write all of it. `StorageError` where that still can't be; nothing of it is lost then."""
+        self._queue.settle_all(self._owed, self._clock.now())
+        self._owed.clear()
+        if self._hits:
+            self._queue.add_rule_hits(self._hits, self._clock.now())
+            self._hits.clear()

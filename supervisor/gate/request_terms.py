@@ -1,0 +1,44 @@
+"""What becomes of an action that is asked for: the `Request` that is recorded, as far as it doesn't hang on anything else.
+
+Apart from `gate`, which judges and records: nothing here decides. It must never put into a request what holds a secret.
+"""
+
+import secrets
+from typing import NamedTuple
+
+from supervisor.core.actions import Action, fingerprint, subject
+from supervisor.core.approvals import Origin, Request, RequestId
+from supervisor.core.secrets.redact import Redactor, redacted
+from supervisor.core.verdicts import Verdict
+
+MOST_REASON_CHARS = 2000
+
+
+class Terms(NamedTuple):
+    """What requests that are asked for together have in common. With `claims` those that rules allow begin at once."""
+
+    session_id: str
+    reason: str
+    origin: Origin
+    hold_until: float | None = None
+    claims: bool = False
+
+    def request(self, action: Action, verdict: Verdict, redactor: Redactor, now: float) -> Request:
+        """The request for one action, with the verdict on it."""
+        return Request(
+            id=RequestId(secrets.token_hex(16)),
+            session_id=self.session_id,
+            origin=self.origin,
+            action=redacted(action, redactor),
+            fingerprint=fingerprint(action),
+            subject=subject(action),
+            asked_at=now,
+            decision=verdict.decision,
+            why=redactor.said(verdict.why, action),
+            reason=redactor.said(self.reason, action)[:MOST_REASON_CHARS],
+            rule=verdict.rule,
+            remedy=verdict.remedy,
+            sticky=verdict.sticky,
+            hold_until=self.hold_until,
+            used_at=now if self.claims and verdict.decision == "allow" else None,
+        )

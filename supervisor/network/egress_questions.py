@@ -1,0 +1,383 @@
+"""How the gate is asked about what egress wants to let through.
+
+    a CONNECT, a plain request      decided: a person may be asked, and the client is held meanwhile
+    the addresses of either         judged by the rules, once the name was looked up
+    a request inside of a CONNECT   judged by the rules; where none speaks, or only the one that had the CONNECT asked,
+                                    the person's answer to the CONNECT covers it; else decided, and its addresses judged once it was
+
+A connection to a host that only host rules speak of is passed on unread, of a WebSocket only the upgrade is judged, and a request may go on for
+hours: each lasts as long as the rules allow it. `reconsider` names those that they don't any more.
+
+It is separate from `network` because it knows nothing of processes and sockets. Whatever fails in here is a denial (law 3).
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+import structlog
+
+from supervisor.core.actions import Network, fingerprint
+from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer, CloseConnection, Draw, Question, Reserve, Settled
+from supervisor.core.network.egress_wire import Refused as RefusedByEgress
+from supervisor.core.policy.rules import InForce, Verdict
+from supervisor.core.secrets import url_secrets
+from supervisor.core.verdicts import Passing
+from supervisor.errors import StorageError
+from supervisor.gate.gate import Gate, Grant, Refused
+
+log = structlog.get_logger("network")
+
+# Each takes some 0.1 ms.
+JUDGED_AT_ONCE = 64
+_NOBODY_WAITS = "nobody waited for the answer any more"
+
+
+class _Approved(msgspec.Struct, frozen=True):
+    """A CONNECT that a person approved. `question_id` is the one whose end is the connection's."""
+
+    host: str
+    port: int
+    rule: str | None
+    question_id: int
+
+
+class _UnderWay(msgspec.Struct, frozen=True):
+    """A connection in which nothing is asked, or a request that was let through: from its verdict until its end is reported.
+
+    As it was allowed, and with the addresses that it goes to once they were judged. `is_told`: it is being ended.
+    """
+
+    session_id: str
+    connection_id: str
+    action: Network
+    judged: Network
+    by_person: bool
+    is_told: bool = False
+
+
+class EgressQuestions:
+    """The questions of one egress process, from its start to its end."""
+
+    def __init__(self, gate: Gate, hold_s: float) -> None:
+        self._gate = gate
+        self._hold_s = hold_s
+        self._grants: dict[int, Grant] = {}
+        self._approved: dict[str, _Approved] = {}
+        self._under_way: dict[int, _UnderWay] = {}
+        # By session: what was in force when all that it had under way was judged last.
+        self._judged_by: dict[str, InForce] = {}
+        # By the question of a name, which alone is reported as ended: that of its addresses, where a person allowed these.
+        self._of_addresses: dict[int, int] = {}
+
+    def by_rules(self, question: Question) -> Answer | None:
+        """The answer to a connection whose addresses are known, where one rule allows it and them: at once, since that is nearly every one.
+
+        None where it is for `answer` to say. Never raises.
+        """
+        if question.in_tunnel or question.after is not None or not question.action.resolved:
+            return None
+        try:
+            grant = self._gate.decide_by_rules(question.action, question.session_id, reaching=True)
+            if not isinstance(grant, Grant):
+                return None
+            named = msgspec.structs.replace(question.action, resolved=())
+            # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+            return self._granted(question, grant, named, question.action, private_ok=True)
+        except Exception as error:
+            return self._failed(question, error)
+
+    async def answer(self, question: Question) -> Answer:
+        """The gate's answer to what `by_rules` said nothing of. Never raises but when it is cancelled."""
+        try:
+            answer = await self._answer(question)
+            return answer if answer.decision == "allow" else self._with_what_is_open(answer, question)
+        except Exception as error:
+            return self._failed(question, error)
+
+    def _failed(self, question: Question, error: Exception) -> Answer:
+        log.exception("question failed", error=type(error).__name__)
+        return deny(
+            question,
+            "the gate failed while it looked at this",
+            TELL_OPERATOR,
+        )
+
+    async def _answer(self, question: Question) -> Answer:
+        if question.after is not None:
+            return await self._judge_addresses(question, question.after)
+        if question.in_tunnel:
+            return await self._judge_inside(question)
+        if question.action.resolved:
+            return await self._decide_with_addresses(question)
+        return await self._decide(question, question.action)
+
+    def _with_what_is_open(self, answer: Answer, question: Question) -> Answer:
+        """A denial says what the agent may do instead."""
+        near = self._gate.rulings.open_near(question.action, question.session_id)
+        return msgspec.structs.replace(answer, remedy="; ".join(filter(None, (near, answer.remedy))))
+
+    def settle(self, *settled: Settled) -> None:
+        """Record what came of allowed questions, in one write."""
+        ended = [(question_id, one) for one in settled for question_id in self._ending_with(one.question_id)]
+        gone = {question_id for question_id, _ in ended}
+        for question_id in gone:
+            self._under_way.pop(question_id, None)
+        for connection_id, approved in list(self._approved.items()):
+            if approved.question_id in gone:
+                del self._approved[connection_id]
+        grants = [(self._grants.pop(question_id, None), one) for question_id, one in ended]
+        self._gate.settle_all([(grant, one.outcome, dict(one.detail)) for grant, one in grants if grant is not None])
+
+    def _ending_with(self, question_id: int) -> tuple[int, ...]:
+        of_addresses = self._of_addresses.pop(question_id, None)
+        return (question_id,) if of_addresses is None else (question_id, of_addresses)
+
+    def refused(self, refused: RefusedByEgress) -> None:
+        """Put what egress refused by itself on record, like a verdict of the rules: so many that are alike in one line."""
+        try:
+            self._gate.audit.record(
+                "verdict_given",
+                session=refused.session_id,
+                category="network",
+                action=msgspec.to_builtins(url_secrets.hidden(refused.action)),
+                fingerprint=fingerprint(refused.action),
+                verdict="deny",
+                rule=None,
+                why=refused.why,
+                by="egress",
+                **({"count": refused.count} if refused.count > 1 else {}),
+            )
+        except StorageError as error:
+            log.error("refusal not recorded", error=str(error))
+
+    def settle_all(self, error: str) -> None:
+        """Egress is gone: what came of its open grants isn't known."""
+        grants, self._grants = self._grants, {}
+        self._approved.clear()
+        self._under_way.clear()
+        self._of_addresses.clear()
+        for grant in grants.values():
+            try:
+                self._gate.settle(grant, "failed", {"error": error})
+            except StorageError as failure:
+                log.error("outcome not recorded", error=str(failure))
+
+    def reconsider(self) -> Iterator[list[CloseConnection]]:
+        """What to end: whatever is under way, and the rules don't allow so any more. Never raises.
+
+        So many at a time as take milliseconds, since one session may have tens of thousands of requests under way; and of a session that the same rules
+        are in force for as before, none.
+        """
+        by_session: dict[str, list[int]] = {}
+        for question_id, one in self._under_way.items():
+            by_session.setdefault(one.session_id, []).append(question_id)
+        self._judged_by = {
+            session_id: found for session_id, found in self._judged_by.items() if session_id in by_session
+        }
+        for session_id, question_ids in by_session.items():
+            in_force = self._gate.rulings.in_force(session_id)
+            if in_force.is_same(self._judged_by.get(session_id)):
+                continue
+            for at in range(0, len(question_ids), JUDGED_AT_ONCE):
+                yield self._ended(session_id, question_ids[at : at + JUDGED_AT_ONCE])
+            self._judged_by[session_id] = in_force  # as it was at first: what changed meanwhile is another one
+
+    def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
+        """Those of a session's that are still under way, and may not go on."""
+        still = {question_id: found for question_id in question_ids if (found := self._under_way.get(question_id))}
+        actions = list({action: None for one in still.values() for action in (one.action, one.judged)})
+        verdicts = self._gate.rulings.verdicts(actions, session_id, is_running=True)
+        said = dict(zip(actions, verdicts, strict=True))
+        return [
+            self._ending(question_id, why)
+            for question_id, one in still.items()
+            if (why := self._why_not(one, said[one.action], said[one.judged]))
+        ]
+
+    def _ending(self, question_id: int, why: str) -> CloseConnection:
+        """The word that ends it. Where its end isn't on record as that of a grant, the verdict that ends it is."""
+        found = self._under_way[question_id]
+        if not found.is_told:
+            self._under_way[question_id] = msgspec.structs.replace(found, is_told=True)
+            if question_id not in self._grants:
+                self._gate.record_refusal(found.action, found.session_id, why)
+        return CloseConnection(
+            session_id=found.session_id,
+            connection_id=found.connection_id,
+            why=why,
+            question_id=None if found.action.operation == "connect" else question_id,
+        )
+
+    def _why_not(self, found: _UnderWay, verdict: Verdict, of_addresses: Verdict) -> str | None:
+        """Why something may not go on; None while it may. What a person approved, only a denial ends."""
+        if verdict.decision == "deny" or (verdict.decision == "ask" and not self._by_person(found, verdict)):
+            return f"allowed no longer: {verdict.why}"
+        if of_addresses.decision == "deny":
+            return f"allowed no longer: {of_addresses.why}"
+        is_unread = found.action.operation == "connect"
+        looks_inside = is_unread and self._passing(found.action, None, found.session_id).looks_inside
+        return "a rule looks into this host now" if looks_inside else None
+
+    def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
+        """Whether a person let it through: itself, or by now the connection that it is inside of."""
+        return found.by_person or (
+            found.action.operation == "request" and self._is_covered(found.connection_id, found.action, verdict)
+        )
+
+    def _passing(self, action: Network, rule: str | None, session_id: str) -> Passing:
+        try:
+            return self._gate.rulings.passing(action.host, rule, session_id)
+        except Exception as error:
+            log.exception("looking inside failed", error=type(error).__name__)
+            return Passing(looks_inside=True, is_limited=True)
+
+    async def _decide(self, question: Question, action: Network) -> Answer:
+        """By the gate, with a person where the rules ask for one."""
+        session_id = question.session_id
+        grant = self._gate.decide_by_rules(action, session_id)
+        if grant is None:
+            grant = await self._held(action, session_id, self._gate.rulings.hold_s(session_id, self._hold_s))
+        if isinstance(grant, Refused):
+            return Answer(
+                question_id=question.question_id,
+                decision="ask_timeout" if grant.decision == "ask" else "deny",
+                why=grant.why,
+                remedy=grant.remedy,
+                rule=grant.rule,
+                request_id=grant.request_id,
+            )
+        return self._granted(question, grant, action, action)
+
+    async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
+        """The gate's answer to this one. Of several that wait on one card an approval lets one through: the others are held on, on a new
+        card unless a rule speaks for them by now."""
+        now = asyncio.get_running_loop().time
+        until = now() + hold_s
+        while True:
+            grant = await self._gate.decide(action, session_id=session_id, origin="egress", hold_s=hold_s)
+            if isinstance(grant, Grant) or not grant.is_taken:
+                return grant
+            hold_s = max(0.0, round(until - now(), 1))
+
+    def _granted(
+        self, question: Question, grant: Grant, action: Network, judged: Network, *, private_ok: bool = False
+    ) -> Answer:
+        """What was allowed may go out: `judged` is the action with as much of its addresses as was judged."""
+        # What egress does when it is allowed is exactly this: it asked with what it is about to do.
+        grant.use(judged)
+        self._grants[question.question_id] = grant
+        # A rule that was saved meanwhile may have answered instead of the person: a rule for one path lets a CONNECT be looked
+        # into, and must not become an approval of everything inside.
+        by_person = (
+            grant.request_id is not None and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
+        )
+        if action.operation == "connect" and by_person:
+            self._approved[question.connection_id] = _Approved(
+                action.host, action.port, grant.rule, question.question_id
+            )
+        passing = self._passing(action, grant.rule, question.session_id)
+        looks_inside = action.operation != "connect" or passing.looks_inside
+        if not looks_inside or (action.operation == "request" and question.after is None):
+            self._goes_on(question, action, judged, by_person=by_person)
+        return Answer(
+            question_id=question.question_id,
+            decision="allow",
+            why=grant.why,
+            rule=grant.rule,
+            request_id=grant.request_id,
+            private_ok=private_ok,
+            settle=True,
+            look_inside=looks_inside,
+            lasts=grant.request_id is None and not passing.is_limited,
+        )
+
+    def _goes_on(self, question: Question, action: Network, judged: Network, *, by_person: bool) -> None:
+        """It is under way from now on, until `settle`: whatever is noted here is answered so that its end is reported."""
+        self._under_way[question.question_id] = _UnderWay(
+            question.session_id, question.connection_id, action, judged, by_person
+        )
+
+    async def _decide_with_addresses(self, question: Question) -> Answer:
+        """Both, where the addresses are known already and no rule allows both: the name, as ever, and then its addresses."""
+        named = msgspec.structs.replace(question.action, resolved=())
+        allowed = await self._decide(question, named)
+        if allowed.decision != "allow":
+            return allowed
+        granted = self._grants[question.question_id]
+        try:
+            of_addresses = await self._judge_addresses(question, question.question_id)
+        except BaseException:
+            # Whoever asked went away while a person was asked about the addresses, and will report nothing.
+            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": _NOBODY_WAITS}))
+            raise
+        if of_addresses.decision != "allow":
+            self.settle(Settled(question_id=question.question_id, outcome="failed", detail={"error": of_addresses.why}))
+            return of_addresses
+        if self._grants.get(question.question_id) is not granted:
+            # A person approved the addresses by a grant of their own, which is settled at the end.
+            self._gate.settle(granted, "done", {})
+        return msgspec.structs.replace(allowed, private_ok=of_addresses.private_ok)
+
+    async def _judge_inside(self, question: Question) -> Answer:
+        action = question.action
+        verdict = self._gate.judge(action, question.session_id)
+        if verdict.decision == "deny":
+            return _of_verdict(question, verdict)
+        if verdict.decision == "allow":
+            self._goes_on(question, action, action, by_person=False)
+            return _of_verdict(question, verdict)
+        if self._is_covered(question.connection_id, action, verdict):
+            self._goes_on(question, action, action, by_person=True)
+            why = "covered by the approval of its connection"
+            return Answer(question_id=question.question_id, decision="allow", why=why, settle=True)
+        # The name first, without the addresses: they may differ at the next try, and an approval is bound to the action.
+        return await self._decide_with_addresses(question)
+
+    def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
+        """Whether a request that is asked needs no question of its own: a person approved the connection that it is inside of."""
+        approved = self._approved.get(connection_id)
+        if approved is None or (approved.host, approved.port) != (action.host, action.port):
+            return False
+        return not verdict.sticky or (verdict.rule is not None and verdict.rule == approved.rule)
+
+    def _addresses_judged(self, question_id: int, judged: Network) -> None:
+        found = self._under_way.get(question_id)
+        if found is not None:
+            self._under_way[question_id] = msgspec.structs.replace(found, judged=judged)
+
+    async def _judge_addresses(self, question: Question, after: int) -> Answer:
+        grant = self._grants.get(after)
+        if grant is None or not question.action.resolved:
+            return deny(question, "these addresses belong to nothing that was allowed", "ask again")
+        verdict = self._gate.judge(question.action, question.session_id, is_running=True)
+        if verdict.decision == "deny":
+            return _of_verdict(question, verdict)
+        self._addresses_judged(after, question.action)
+        if verdict.decision == "ask" and verdict.sticky and verdict.rule is not None and grant.request_id is None:
+            # A written ask rule names the address of a name that a rule allowed: only now is there something to ask.
+            decided = await self._decide(question, question.action)
+            if decided.decision == "allow" and question.question_id != after:
+                self._of_addresses[after] = question.question_id
+            return msgspec.structs.replace(decided, private_ok=decided.decision == "allow")
+        # INVARIANT (core.network_rules): a verdict other than deny means that rules name every address that isn't public.
+        return Answer(
+            question_id=question.question_id, decision="allow", why=grant.why, rule=verdict.rule, private_ok=True
+        )
+
+
+def deny(question: Question | Reserve | Draw, why: str, remedy: str) -> Answer:
+    """A denial of our own."""
+    return Answer(question_id=question.question_id, decision="deny", why=why, remedy=remedy)
+
+
+def _of_verdict(question: Question, verdict: Verdict) -> Answer:
+    """An allow or a denial by rules. The end of what is allowed is reported, though there is no grant that it would settle."""
+    return Answer(
+        question_id=question.question_id,
+        decision="allow" if verdict.decision == "allow" else "deny",
+        why=verdict.why,
+        remedy=verdict.remedy,
+        rule=verdict.rule,
+        settle=verdict.decision == "allow",
+    )

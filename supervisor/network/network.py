@@ -1,0 +1,465 @@
+"""The supervisor's side of egress: runs the egress process and hands it the sessions' listening sockets.
+
+It decides only that nothing is let through while egress is down: its sockets then answer 503 at once. The process is started
+again, and the sockets, of which this side keeps its own copies, are handed over anew. It holds no key and never sees the traffic.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from supervisor import settings
+from supervisor.base import process
+from supervisor.core.network.egress_wire import (
+    Abandoned,
+    Answer,
+    Body,
+    CloseListener,
+    CloseSession,
+    Configure,
+    Credential,
+    Draw,
+    ForbidEndpoints,
+    FromEgress,
+    KeepBodies,
+    Listener,
+    Moving,
+    OpenListener,
+    Outcomes,
+    PutCredentials,
+    Question,
+    Ready,
+    Refused,
+    Reserve,
+    RulesChanged,
+    Settled,
+    Spent,
+    ToEgress,
+    Used,
+)
+from supervisor.core.policy.policy_text import LONGEST_HOLD_S
+from supervisor.errors import StorageError, UserError
+from supervisor.gate.gate import Gate
+from supervisor.ledger.spending import Spending
+from supervisor.network.egress_channel import Channel
+from supervisor.network.egress_questions import EgressQuestions, deny
+from supervisor.network.lent_sockets import Lent, give_up, is_same, refuse_on
+from supervisor.network.model_calls import ModelCalls
+from supervisor.network.network_log import NetworkLog
+from supervisor.network.reconsidering import Reconsidering
+
+log = structlog.get_logger("network")
+
+READY_TIMEOUT_S = 30.0
+# Without the folder that it runs in on its path (-P): Gatehouse's own may be a workspace, and what an agent may add there is no module of egress.
+EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+# A process that lived this long was well: the next pause is the first again.
+WELL_AFTER_S = 30.0
+STOP_TIMEOUT_S = 5.0
+MOST_OPEN_QUESTIONS = 2048
+
+
+def environment() -> dict[str, str]:
+    """What egress is started with.
+
+    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's resolv.conf would make another of one that
+    isn't known (`api.example.com.corp.example`); LOCALDOMAIN (resolver(5)) stands in for that list, and /etc/hosts counts as before.
+    """
+    return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
+
+
+@dataclass(eq=False)
+class _Session:
+    """`listeners` are our own copies: they outlive any one egress process."""
+
+    credentials: tuple[Credential, ...] = ()
+    keeps_bodies: bool = False
+    listeners: dict[int, "Lent"] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Run:
+    """One egress process: its channel, and what it asks."""
+
+    tasks: asyncio.TaskGroup
+    channel: Channel
+    questions: EgressQuestions
+    calls: ModelCalls
+    reconsidering: Reconsidering
+    is_configured: asyncio.Event = field(default_factory=asyncio.Event)
+    serves: bool = False
+    asking: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    settled: list[Settled] = field(default_factory=list)
+
+
+class NetworkBroker:
+    """One per supervisor. Without `spending` no model is called. `command` starts egress; `names` stands in for DNS (tests)."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        network_log: NetworkLog,
+        *,
+        ca_directory: Path,
+        ca_certificate: Path,
+        upstream_ca_bundle: Path,
+        hold_s: float = 60.0,
+        spending: Spending | None = None,
+        ask_at_limit: bool = True,
+        model_hosts: Sequence[str] = (),
+        forbidden: Sequence[tuple[str, int]] = (),
+        names: dict[str, tuple[str, ...]] | None = None,
+        command: Sequence[str] = EGRESS,
+    ) -> None:
+        self.ca_certificate_path = ca_certificate
+        self.starts = 0
+        self._gate = gate
+        self._log = network_log
+        self._configure = Configure(
+            ca_directory=str(ca_directory),
+            upstream_ca_bundle=str(upstream_ca_bundle),
+            hold_s=max(hold_s, LONGEST_HOLD_S),  # a policy may say more than the setting
+            names=names,
+            model_hosts=tuple(model_hosts),
+        )
+        self._hold_s = hold_s
+        self._spending = spending
+        self._ask_at_limit = ask_at_limit
+        self._forbidden = tuple(forbidden)
+        self._command = tuple(command)
+        self._sessions: dict[str, _Session] = {}
+        self._listener_ids = itertools.count(1)
+        self._run: _Run | None = None
+        self._child: process.Child | None = None
+        self._stopping = asyncio.Event()
+        self._served = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- for the composition root ------------------------------------------------------------------------------------------
+
+    @property
+    def healthy(self) -> bool:
+        """Whether an egress process serves."""
+        return self._run is not None and self._run.serves
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of egress while there is one."""
+        return self._child.pid if self._child is not None else None
+
+    @property
+    def open_questions(self) -> int:
+        """How many questions of egress wait for an answer now."""
+        return len(self._run.asking) if self._run is not None else 0
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start egress and keep it running, in `tasks`. `UserError` where it doesn't come up."""
+        self._task = tasks.create_task(self._supervise(), name="egress")
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self.wait_healthy()
+        except TimeoutError:
+            raise UserError("egress does not start", "see its lines on standard error") from None
+
+    async def wait_healthy(self, *, after_starts: int = 0) -> None:
+        """Until an egress process serves that was started after the first `after_starts`."""
+        async with self._served:
+            await self._served.wait_for(lambda: self.healthy and self.starts > after_starts)
+
+    async def stop(self) -> None:
+        """End egress. Its connections end; whatever is asked meanwhile is denied."""
+        self._stopping.set()
+        if self._run is not None:
+            await self._run.calls.all_told()
+        if self._run is not None:
+            self._run.channel.cut()
+        if self._task is not None:
+            await self._task
+        for session_id in list(self._sessions):
+            await self.close_session(session_id)
+
+    async def open_session(
+        self,
+        session_id: str,
+        listener: socket.socket,
+        credentials: Sequence[Credential] = (),
+        *,
+        kind: Listener = "proxy",
+    ) -> None:
+        """Serve a socket: whoever connects to it is this session. The socket stays the caller's to close.
+
+        Called again for the same session it serves one more socket; credentials are only replaced by others.
+        """
+        session = self._sessions.setdefault(session_id, _Session())
+        listener_id = next(self._listener_ids)
+        lent = session.listeners[listener_id] = Lent(listener.dup(), kind)
+        lent.socket.setblocking(False)
+        if credentials:
+            session.credentials = tuple(credentials)
+        if self._run is not None and self._run.serves:
+            self._run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            self._run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
+        else:
+            refuse_on(lent)
+
+    def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:
+        """These are a session's credentials from now on; nothing where it isn't served."""
+        if session_id in self._sessions:
+            session = self._sessions[session_id]
+            session.credentials = tuple(credentials)
+            self._tell(PutCredentials(session_id=session_id, credentials=session.credentials))
+
+    def _tell(self, message: ToEgress) -> None:
+        """Tell the process that serves; the next one is told of everything when it begins."""
+        if self._run is not None and self._run.serves:
+            self._run.channel.send(message)
+
+    async def close_listener(self, session_id: str, listener: socket.socket) -> None:
+        """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens where it isn't served."""
+        session = self._sessions.get(session_id)
+        for listener_id, lent in list(session.listeners.items()) if session is not None else ():
+            if session is not None and is_same(lent.socket, listener):
+                give_up(session.listeners.pop(listener_id))
+                if self._run is not None:
+                    self._run.channel.send(CloseListener(session_id=session_id, listener_id=listener_id))
+
+    async def close_session(self, session_id: str) -> None:
+        """Serve it no more, and end its connections."""
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        for lent in session.listeners.values():
+            give_up(lent)
+        if self._run is not None:
+            self._run.calls.closing(session_id)
+            self._run.channel.send(CloseSession(session_id=session_id))
+
+    def keep_bodies(self, session_id: str, *, is_on: bool) -> None:
+        """Keep the beginnings of bodies of a session that is open, from now on, or keep them no more. It may be said again."""
+        session = self._sessions.get(session_id)
+        if session is None or session.keeps_bodies == is_on:
+            return
+        session.keeps_bodies = is_on
+        self._tell(KeepBodies(session_id=session_id, is_on=is_on))
+
+    def end_connections(self) -> None:
+        """Cut every connection of every session now, streams and WebSockets among them; egress is started anew."""
+        if self._run is not None:
+            self._run.channel.cut()
+
+    def reconsider(self) -> None:
+        """The rules may have changed: end what goes on and they don't allow any more, in the background."""
+        if self._run is not None:
+            self._run.reconsidering.begin()
+
+    def rules_changed(self) -> None:
+        """The rules may have changed: `reconsider`, and what was allowed says nothing of what will be."""
+        if self._run is not None:
+            self._run.channel.send(RulesChanged())
+        self.reconsider()
+
+    def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
+        """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
+        self._forbidden = tuple(endpoints)
+        if self._run is not None:
+            self._run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
+
+    # -- the process -----------------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        """Start egress, again and again, until stopped."""
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            began = loop.time()
+            try:
+                await self._run_once()
+            except Exception as error:  # whatever it was: nothing is let through, and it is tried again
+                log.exception("egress failed", error=type(error).__name__)
+            if self._stopping.is_set():
+                return
+            pause_s = FIRST_PAUSE_S if loop.time() - began > WELL_AFTER_S else min(pause_s * 2, LONGEST_PAUSE_S)
+            self._record("egress_lost", pause_s=pause_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
+
+    async def _run_once(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._child = await process.spawn(
+                    [*self._command, "--channel-fd", str(theirs.fileno())],
+                    env=environment(),
+                    cwd=settings.ROOT,
+                    stderr=None,
+                    pass_fds=[theirs.fileno()],
+                )
+            async with asyncio.TaskGroup() as tasks:
+                hold_s = self._hold_s
+                calls = ModelCalls(self._gate, self._spending, hold_s, ask_at_limit=self._ask_at_limit)
+                channel = Channel(ours, lambda message: self._obey(run, message), lambda: self._settle(run))
+                questions = EgressQuestions(self._gate, hold_s)
+                again = Reconsidering(tasks, questions, channel)
+                run = self._run = _Run(tasks, channel, questions, calls, again)
+                begin = tasks.create_task(self._begin(run))
+                try:
+                    await channel.read()
+                finally:
+                    run.reconsidering.cancel()
+                    for task in (begin, *run.asking.values()):
+                        task.cancel()
+        finally:
+            self._take_back()
+            ours.close()
+            await self._reap()
+
+    async def _begin(self, run: _Run) -> None:
+        """Configure a new process, wait for its word, hand the sessions over."""
+        run.channel.send(msgspec.structs.replace(self._configure, start=self.starts))
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await run.is_configured.wait()
+        except TimeoutError:
+            log.error("egress is not ready in time")
+            run.channel.cut()
+            return
+        run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
+        for session_id, session in self._sessions.items():
+            run.channel.send(PutCredentials(session_id=session_id, credentials=session.credentials))
+            run.channel.send(KeepBodies(session_id=session_id, is_on=session.keeps_bodies))
+            for listener_id, lent in session.listeners.items():
+                asyncio.get_running_loop().remove_reader(lent.socket)
+                run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
+        run.serves = True
+        self.starts += 1
+        self._record("egress_started", pid=self.pid)
+        async with self._served:
+            self._served.notify_all()
+
+    def _take_back(self) -> None:
+        """Egress is gone: refuse on its sockets, settle what it left."""
+        run, self._run = self._run, None
+        for session in self._sessions.values():
+            for lent in session.listeners.values():
+                refuse_on(lent)
+        if run is not None:
+            self._settle(run)
+            run.questions.settle_all("egress ended")
+            for spent, charge in run.calls.lose_all():
+                self._log.called(spent, charge)
+            self._log.egress_ended()
+            run.channel.close()
+
+    async def _reap(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await child.wait()
+        except TimeoutError:
+            child.kill_tree()
+        finally:
+            child.close()
+
+    def _record(self, event: str, **facts: object) -> None:
+        log.info(event, **facts)
+        try:
+            self._gate.audit.record(event, **facts)  # type: ignore[arg-type]
+        except StorageError as error:
+            log.error("not recorded", event_name=event, error=str(error))
+
+    # -- the channel -----------------------------------------------------------------------------------------------------
+
+    def _obey(self, run: _Run, message: FromEgress) -> None:
+        match message:
+            case Ready():
+                run.is_configured.set()
+            case Question() | Reserve() | Draw():
+                self._ask(run, message)
+            case Abandoned():
+                task = run.asking.get(message.question_id)
+                if task is not None:
+                    task.cancel()
+            case Settled():
+                run.settled.append(message)
+            case Outcomes():
+                run.settled.extend(message.settled)
+            case Moving():
+                self._log.moving(message)
+            case Refused():
+                run.questions.refused(message)
+                self._log.refused(message)
+            case Spent():
+                self._log.called(message, run.calls.spent(message))
+            case Used():
+                run.calls.used(message)
+            case Body():
+                self._log.body(message)
+
+    def _settle(self, run: _Run) -> None:
+        """Record what came of allowed questions, as far as it was said."""
+        if not run.settled:
+            return
+        settled, run.settled = run.settled, []
+        run.questions.settle(*settled)
+        for one in settled:
+            self._log.settled(one)
+
+    def _ask(self, run: _Run, question: Question | Reserve | Draw) -> None:
+        if question.session_id not in self._sessions:
+            run.channel.send(deny(question, "the session has ended", "start a new session"))
+        elif question.question_id in run.asking or len(run.asking) >= MOST_OPEN_QUESTIONS:
+            run.channel.send(deny(question, "too many requests wait for an answer", "send fewer at a time"))
+        elif isinstance(question, Question) and (answer := run.questions.by_rules(question)) is not None:
+            self._reply(run, question, answer)
+        else:
+            # What rules alone answer is answered before this returns; whatever waits for somebody is the group's.
+            begun = asyncio.Task(self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True)
+            if begun.done():
+                begun.result()
+                return
+            try:
+                task = run.tasks.create_task(_end_of(begun), name=f"question-{question.question_id}")
+            except RuntimeError:  # the group is ending
+                begun.cancel()
+                raise
+            run.asking[question.question_id] = task
+            task.add_done_callback(lambda _: run.asking.pop(question.question_id, None))
+
+    async def _answer(self, run: _Run, question: Question | Reserve | Draw) -> None:
+        if not isinstance(question, Question):
+            answer = await run.calls.answer(question)
+            if isinstance(question, Reserve) and answer.decision == "allow":
+                self._log.calling(question)
+            run.channel.send(answer)
+            return
+        asked_at = asyncio.get_running_loop().time()
+        answer = await run.questions.answer(question)
+        # Nothing but a person takes long.
+        by_person = answer.request_id is not None or answer.decision == "ask_timeout"
+        held_s = round(asyncio.get_running_loop().time() - asked_at, 3) if by_person else 0.0
+        self._reply(run, question, answer, held_s)
+
+    def _reply(self, run: _Run, question: Question, answer: Answer, held_s: float = 0.0) -> None:
+        run.channel.send(answer)
+        self._log.answered(question, answer, held_s)
+
+
+async def _end_of(task: asyncio.Task[None]) -> None:
+    """Until it is done. Cancelled, it is cancelled, too."""
+    await task
+
+
+def _opening(session_id: str, listener_id: int, lent: Lent) -> OpenListener:
+    return OpenListener(session_id=session_id, listener_id=listener_id, kind=lent.kind)

@@ -1,0 +1,85 @@
+"""Read the audit log: lines from its end, and the hash that chains them.
+
+Only a regular file is read, and no link is followed: what lies behind one isn't ours. It writes nothing (`audit` does) and
+judges nothing (`audit_check` does).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from supervisor.base import plain_files
+
+GENESIS = "0" * 64
+_BLOCK_BYTES = 64 * 1024
+
+
+class Point(NamedTuple):
+    """A place in the log: the number of a record and the hash of its line. It stands for all records up to there."""
+
+    seq: int
+    hash: str
+
+
+START = Point(0, GENESIS)
+
+
+def line_hash(line: bytes) -> str:
+    """SHA-256 of a line without its newline, hex: `head -n1 audit.log | tr -d '\\n' | sha256sum` gives the same."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def opened(path: Path) -> BinaryIO:
+    """The log, to read; `OSError` where there is none, or something else than a file lies there."""
+    return os.fdopen(plain_files.opened(path, os.O_NOFOLLOW), "rb")
+
+
+def newest_first(path: Path, limit: int, before_seq: int | None = None) -> list[dict[str, Any]]:
+    """Up to `limit` records, newest first; those older than `before_seq` where it is given."""
+    found: list[dict[str, Any]] = []
+    for line in _lines_backwards(path):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if before_seq is None or record.get("seq", 0) < before_seq:
+            found.append(record)
+        if len(found) == limit:
+            break
+    return found
+
+
+def hash_at(path: Path, seq: int) -> str | None:
+    """The hash of the line of a record; None where there is no such record. It is looked for from the end."""
+    if seq == 0:
+        return GENESIS
+    for line in _lines_backwards(path):
+        try:
+            found = json.loads(line)["seq"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if found <= seq:
+            return line_hash(line) if found == seq else None
+    return None
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    """The lines from the end, read in blocks so that a long file costs what is looked at. None where no log lies there."""
+    try:
+        file = opened(path)
+    except OSError:
+        return
+    with file:
+        position, rest = file.seek(0, os.SEEK_END), b""
+        while position > 0:
+            size = min(_BLOCK_BYTES, position)
+            position -= size
+            file.seek(position)
+            head, *lines = (file.read(size) + rest).split(b"\n")
+            rest = head
+            yield from (line for line in reversed(lines) if line)
+        if rest:
+            yield rest

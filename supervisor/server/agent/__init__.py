@@ -1,0 +1,4 @@
+"""The agent's door: routes to ask and to wait, as JSON and as MCP tools. None answers.
+
+Start with `agent_calls`.
+"""

@@ -1,0 +1,208 @@
+"""The agent's door as JSON over HTTP: its routes, what they answer, and the memory that keeps a repeated call from asking anew.
+
+INVARIANT: this module imports nothing that resolves a request (`decisions`, `operator_api`); a test holds it.
+
+What bodies are understood is `agent_bodies`, what is done with them `agent_calls`; the gate judges what they ask for.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core import approvals
+from supervisor.core.actions import content_hash
+from supervisor.server.agent.agent_bodies import (
+    FILE_BYTES,
+    DeleteBody,
+    EditBody,
+    ExecBody,
+    GitBody,
+    MoveBody,
+    PackagesBody,
+    ProposalBody,
+    ReviewBody,
+    WriteBody,
+)
+from supervisor.server.agent.agent_calls import AgentCalls, HostChangesView, SessionFacts
+from supervisor.server.common.errors import ErrorBody
+from supervisor.server.common.views import AgentRequest
+
+LONGEST_WAIT_S = 60
+FILE_BODY_BYTES = 3 * FILE_BYTES
+REVIEW_BODY_BYTES = 2 * 1024 * 1024
+MOST_REMEMBERED = 512
+
+AnyRequest = Request[Any, Any, Any]
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    ok: bool = True
+
+
+_ERRORS = {
+    400: ResponseSpec(ErrorBody, description="The request isn't understood; nothing was asked"),
+    401: ResponseSpec(ErrorBody, description="The token isn't this session's"),
+    413: ResponseSpec(ErrorBody, description="The body is too long"),
+    429: ResponseSpec(ErrorBody, description="Too many requests, or too many wrong tokens"),
+}
+_OF_ONE = {**_ERRORS, 404: ResponseSpec(ErrorBody, description="This session has no such request")}
+_ASKED = {
+    **_ERRORS,
+    202: ResponseSpec(AgentRequest, description="A person is asked; wait with GET /v1/requests/{id}?wait=60"),
+    403: ResponseSpec(ErrorBody, description="Refused before it could be asked"),
+}
+
+
+_FILES = {
+    **_ASKED,
+    409: ResponseSpec(ErrorBody, description="The file is being changed on the host right now; read it again"),
+}
+
+
+class _KeyedCalls:
+    """Asks, but not anew for a call that is sent again with its `Idempotency-Key` because its answer was lost."""
+
+    def __init__(self, calls: AgentCalls) -> None:
+        self._calls = calls
+        self._remembered: OrderedDict[str, str] = OrderedDict()
+        self._keyed = asyncio.Lock()
+
+    async def once[Body](
+        self, request: AnyRequest, ask: Callable[[Body], Awaitable[approvals.Request]], data: Body
+    ) -> Response[AgentRequest]:
+        """202 while a person is asked, else 200: what became of it stands in the body."""
+        view = self._calls.view(await self._asked(request, ask, data))
+        return Response(view, status_code=200 if view.decided else 202)
+
+    async def _asked[Body](
+        self, request: AnyRequest, ask: Callable[[Body], Awaitable[approvals.Request]], data: Body
+    ) -> approvals.Request:
+        calls = self._calls
+        key = request.headers.get("Idempotency-Key", "")[:200]
+        if not key:
+            calls.spend()
+            return await ask(data)
+        mark = content_hash(msgspec.msgpack.encode([key, request.scope["path"], await request.body()]))
+        async with self._keyed:
+            if known := self._remembered.get(mark):
+                return calls.parts.gate.get(known)
+            calls.spend()
+            asked = await ask(data)
+            if calls.parts.queue.get(asked.id) is not None:
+                self._remembered[mark] = asked.id
+                while len(self._remembered) > MOST_REMEMBERED:
+                    self._remembered.popitem(last=False)
+        return asked
+
+
+def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
+    """Every JSON route of the agent's door, for one session."""
+    keyed = _KeyedCalls(calls)
+    return [*_asks(calls, keyed), *_file_asks(calls, keyed), *_reads(calls), _report(calls)]
+
+
+def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
+
+    @post("/v1/exec", status_code=200, responses=_ASKED, summary="Run a command")
+    async def ask_exec(request: AnyRequest, data: JSONBody[ExecBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.exec, data)
+
+    @post("/v1/packages", status_code=200, responses=_ASKED, summary="Run a package manager")
+    async def ask_packages(request: AnyRequest, data: JSONBody[PackagesBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.packages, data)
+
+    @post("/v1/git", status_code=200, responses=_ASKED, summary="Run a git operation")
+    async def ask_git(request: AnyRequest, data: JSONBody[GitBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.git, data)
+
+    @post("/v1/policy-proposals", status_code=200, responses=_ASKED, summary="Propose a rule")
+    async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.propose, data)
+
+    return [ask_exec, ask_packages, ask_git, propose]
+
+
+def _file_asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
+
+    @post(
+        "/v1/files/write",
+        status_code=200,
+        responses=_FILES,
+        summary="Write a file",
+        request_max_body_size=FILE_BODY_BYTES,
+    )
+    async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.write, data)
+
+    @post(
+        "/v1/files/edit",
+        status_code=200,
+        responses=_FILES,
+        summary="Replace text in a file",
+        request_max_body_size=FILE_BODY_BYTES,
+    )
+    async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.edit, data)
+
+    @post("/v1/files/delete", status_code=200, responses=_FILES, summary="Delete a file")
+    async def ask_delete(request: AnyRequest, data: JSONBody[DeleteBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.delete, data)
+
+    @post("/v1/files/move", status_code=200, responses=_FILES, summary="Move a file")
+    async def ask_move(request: AnyRequest, data: JSONBody[MoveBody]) -> Response[AgentRequest]:
+        return await keyed.once(request, calls.move, data)
+
+    return [ask_write, ask_edit, ask_delete, ask_move]
+
+
+def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
+
+    @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first", sync_to_thread=False)
+    def list_requests(limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50) -> list[AgentRequest]:
+        return calls.requests(limit)
+
+    @get("/v1/requests/{request_id:str}", responses=_OF_ONE, summary="One request; `wait` parks until there is news")
+    async def get_request(
+        request_id: FromPath[str], wait: Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_S)] = 0
+    ) -> AgentRequest:
+        return calls.view(await calls.news(request_id, wait))
+
+    @get("/v1/session", responses=_ERRORS, summary="The session's facts", sync_to_thread=False)
+    def get_session() -> SessionFacts:
+        return calls.facts()
+
+    @get(
+        "/v1/changes",
+        responses=_ERRORS,
+        summary="What the person changed on the host, and what never gets there",
+        sync_to_thread=False,
+    )
+    def list_changes() -> HostChangesView:
+        return calls.host_changes()
+
+    return [list_requests, get_request, get_session, list_changes]
+
+
+def _report(calls: AgentCalls) -> ControllerRouterHandler:
+
+    @post(
+        "/v1/review",
+        status_code=200,
+        responses=_ERRORS,
+        summary="Hand over the review",
+        request_max_body_size=REVIEW_BODY_BYTES,
+        sync_to_thread=False,
+    )
+    def report_review(data: JSONBody[ReviewBody]) -> Received:
+        calls.spend()
+        calls.report_review(data)
+        return Received()
+
+    return report_review

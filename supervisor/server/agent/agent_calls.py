@@ -1,0 +1,215 @@
+"""What an agent may do through its door: ask, wait, report. One session's calls, whichever protocol they come by.
+
+`agent_api` serves them as JSON over HTTP, `mcp` as tools of the Model Context Protocol; both count against one budget.
+
+INVARIANT: the session is the listening socket's, given when the app is built; nothing that a caller sends can change it.
+INVARIANT: nothing here answers a request or names who answered, and no request of another session can be read.
+"""
+
+from itertools import islice
+
+import msgspec
+from litestar.exceptions import TooManyRequestsException
+
+from supervisor.base.clock import Clock
+from supervisor.core import approvals
+from supervisor.core.actions import WORKSPACE, Action, Exec, Proposal
+from supervisor.core.approvals import is_settled, status
+from supervisor.core.files.changes import name_fields
+from supervisor.core.secrets.redact import Redactor
+from supervisor.core.sessions import State, remaining_s, state
+from supervisor.errors import NotFoundError, RefusedError, UserError
+from supervisor.server.agent.agent_bodies import (
+    DeleteBody,
+    EditBody,
+    ExecBody,
+    GitBody,
+    MoveBody,
+    PackagesBody,
+    ProposalBody,
+    ReviewBody,
+    WriteBody,
+    content_of,
+    folder,
+    git_action,
+    in_workspace,
+    packages_action,
+)
+from supervisor.server.common.parts import Parts, Workspace
+from supervisor.server.common.views import AgentRequest, agent_request, shown
+from supervisor.workspace.incoming.incoming import HostChange, What
+
+# An agent in a loop is slowed down before it fills the audit log: this many asks at once, then so many a second.
+ASKS_AT_ONCE = 200
+ASKS_PER_S = 20.0
+MOST_REFUSED = 300
+
+
+class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent may know of its session. `deadline_at` is in seconds since the epoch."""
+
+    id: str
+    state: State
+    workspace: str
+    deadline_at: float
+    remaining_s: float
+    model: str | None
+    base: str | None
+
+
+class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed it, too, and a person says
+    what becomes of it; all else is in the agent's copy by now. `hash` is BLAKE2b-256 of the host's content, where it is a file."""
+
+    path: str
+    what: What
+    hash: str | None
+    at: float
+
+
+class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
+    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that wait for an answer; `refused`
+    are paths of the agent's copy that are never carried over, each with why: the first few hundred."""
+
+    changes: list[HostChangeFacts]
+    conflicts: list[str]
+    refused: dict[str, str]
+
+
+class AgentCalls:
+    """One session's calls. What asks returns the request as it is right after the verdict: pending where a person is asked."""
+
+    def __init__(self, parts: Parts, session_id: str) -> None:
+        self.parts = parts
+        self._session_id = session_id
+        self._budget = _Budget(parts.clock)
+
+    def spend(self) -> None:
+        """Count one more ask; raises HTTP 429 where there were too many."""
+        if not self._budget.spend():
+            raise TooManyRequestsException("this session asks too often", headers={"Retry-After": "1"})
+
+    async def exec(self, data: ExecBody) -> approvals.Request:
+        action = Exec(command=data.command, cwd=folder(data.cwd), timeout_s=data.timeout_s)
+        workspace = self.parts.workspace_of(self._session_id)
+        return self._ask(action if workspace is None else await workspace.with_scripts(action), data.reason)
+
+    async def packages(self, data: PackagesBody) -> approvals.Request:
+        return self._ask(packages_action(data), data.reason)
+
+    async def git(self, data: GitBody) -> approvals.Request:
+        return self._ask(git_action(data), data.reason)
+
+    async def propose(self, data: ProposalBody) -> approvals.Request:
+        if self.parts.redactor.said(data.rule) != data.rule:
+            raise UserError("the proposed rule holds a secret", "propose one without it")
+        return self._ask(Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
+
+    async def write(self, data: WriteBody) -> approvals.Request:
+        return await self._workspace().write(in_workspace(data.path), content_of(data), data.reason)
+
+    async def edit(self, data: EditBody) -> approvals.Request:
+        path = in_workspace(data.path)
+        return await self._workspace().edit(path, data.old, data.new, data.replace_all, data.reason)
+
+    async def delete(self, data: DeleteBody) -> approvals.Request:
+        return await self._workspace().delete(in_workspace(data.path), data.reason)
+
+    async def move(self, data: MoveBody) -> approvals.Request:
+        return await self._workspace().move(in_workspace(data.path), in_workspace(data.to), data.reason)
+
+    def report_review(self, data: ReviewBody) -> None:
+        """Keep the review agent's report."""
+        review = self.parts.redactor.data(msgspec.to_builtins(data))
+        self.parts.sessions.record_review(self._session_id, review)
+
+    def requests(self, limit: int) -> list[AgentRequest]:
+        """This session's requests, newest first."""
+        return [self.view(one) for one in self.parts.queue.of_session(self._session_id, limit)]
+
+    async def news(self, request_id: str, wait_s: float) -> approvals.Request:
+        """The request as soon as it is settled or its status is another than now; else as it is after `wait_s` seconds.
+
+        No state is kept: a wait that is begun anew, after a restart too, reads the same facts.
+        """
+        parts = self.parts
+        first: str | None = None
+        left = parts.clock.monotonic() + wait_s
+        while True:
+            found = parts.queue.get(request_id)
+            if found is None or found.session_id != self._session_id:
+                raise NotFoundError(f"this session has no request `{request_id[:64]}`", "list its requests")
+            first = first or status(found)
+            left_s = left - parts.clock.monotonic()
+            if is_settled(found) or status(found) != first or left_s <= 0:
+                return found
+            if not await parts.queue.next_change(request_id, left_s):
+                return parts.queue.get(request_id) or found
+
+    def facts(self) -> SessionFacts:
+        """The session's facts."""
+        session = self.parts.sessions.get(self._session_id)
+        return SessionFacts(
+            id=session.id,
+            state=state(session),
+            workspace=WORKSPACE,
+            deadline_at=session.deadline_at,
+            remaining_s=remaining_s(session, self.parts.clock.now()),
+            model=session.model,
+            base=session.base,
+        )
+
+    def host_changes(self) -> HostChangesView:
+        """What the person changed on the host, and what of the agent's never gets there."""
+        workspace, redactor = self.parts.workspace_of(self._session_id), self.parts.redactor
+        found = workspace.host_changes() if workspace is not None else None
+        refused = workspace.refused() if workspace is not None else {}
+        return HostChangesView(
+            changes=[_host_change(one, redactor) for one in reversed(found.recent)] if found else [],
+            conflicts=[_path(name, redactor) for name in found.conflicts()] if found else [],
+            refused={
+                _path(name, redactor): shown(why, redactor) for name, why in islice(refused.items(), MOST_REFUSED)
+            },
+        )
+
+    def view(self, request: approvals.Request) -> AgentRequest:
+        """A request as the agent sees it."""
+        remedy = self.parts.gate.remedy_of(request)
+        if status(request) == "pending" and (why := self.parts.gate.handlers.why_impossible(request)):
+            remedy = f"{why}: do without it, and say in your last words what is left to do"
+        return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
+
+    def _ask(self, action: Action, reason: str) -> approvals.Request:
+        return self.parts.gate.ask(action, session_id=self._session_id, reason=reason, origin="agent_api")
+
+    def _workspace(self) -> Workspace:
+        workspace = self.parts.workspace_of(self._session_id)
+        if workspace is None:
+            raise RefusedError("this session's workspace is not open", "wait until the session runs")
+        return workspace
+
+
+class _Budget:
+    """How much may be asked: a token bucket."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._left = float(ASKS_AT_ONCE)
+        self._at = clock.monotonic()
+
+    def spend(self) -> bool:
+        now = self._clock.monotonic()
+        self._left = min(float(ASKS_AT_ONCE), self._left + (now - self._at) * ASKS_PER_S)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:
+    return HostChangeFacts(path=_path(change.name, redactor), what=change.what, hash=change.digest, at=change.at)
+
+
+def _path(name: str, redactor: Redactor) -> str:
+    return shown(name_fields(name)[0], redactor)

@@ -1,0 +1,152 @@
+"""Actions in words: what a card says besides the exact action, and what became of an answer. Pure.
+
+One place, so that a new category is one more branch of each function here and nothing else on the pages.
+"""
+
+from supervisor.core.actions import (
+    Action,
+    BudgetRaise,
+    Category,
+    Exec,
+    FileChange,
+    Git,
+    Network,
+    Packages,
+    Proposal,
+)
+from supervisor.core.approvals import Request, failure, status
+from supervisor.core.budget import SCOPE_WORDS, amount
+from supervisor.core.files.change_card import HAZARD_NOTES
+from supervisor.core.text.duration import format_duration
+
+LABELS: dict[Category, str] = {
+    "exec": "Commands",
+    "filesystem": "Files",
+    "network": "Network",
+    "git": "Git",
+    "packages": "Packages",
+    "sandbox": "Policy",
+    "budget": "Budget",
+}
+_FILE_VERBS = {
+    "write": "write a file",
+    "edit": "edit a file",
+    "delete": "delete a file",
+    "mkdir": "make a folder",
+    "chmod": "change a file's mode",
+    "symlink": "make a symbolic link",
+    "rename": "rename a file",
+}
+
+
+def asks(action: Action) -> str:
+    """What the agent wants, as the rest of a sentence that begins with "the agent"."""
+    match action:
+        case Exec():
+            return "wants to run a command"
+        case FileChange():
+            return f"wants to {_file_verb(action)}"
+        case Network(operation="connect"):
+            return "wants to open a connection"
+        case Network():
+            return "wants to send a request"
+        case Git(operation="push"):
+            return "wants to push"
+        case Git():
+            return "wants to use git"
+        case Packages():
+            return "wants to run a package manager"
+        case Proposal():
+            return "proposes a rule"
+        case BudgetRaise():
+            return "asks for more budget"
+
+
+def _file_verb(action: FileChange) -> str:
+    match action:
+        case FileChange(operation="write", before=None):
+            return "create a file"
+        case FileChange(operation="chmod", after="dir"):
+            return "change a folder's mode"
+        case FileChange(operation="swap"):
+            return "put a folder where a file is" if action.after == "dir" else "replace a folder"
+    return _FILE_VERBS[action.operation]
+
+
+def details(action: Action) -> list[tuple[str, str]]:
+    """Labels and values of what the title doesn't say."""
+    found: list[tuple[str, str | None]]
+    match action:
+        case Exec():
+            found = [("runs in", _folder(action.cwd)), ("at most", format_duration(action.timeout_s))]
+            named = ", ".join(one.path for one in action.scripts)
+            found += [("approving covers", f"{named} as it is now: asked again once it changed" if named else "")]
+        case Network():
+            covers = (
+                "every request of this one connection that no rule speaks of" if action.operation == "connect" else ""
+            )
+            found = [
+                ("host", f"{action.host}:{action.port}"),
+                ("approving covers", covers),
+                ("address", ", ".join(action.resolved)),
+                ("TLS name", action.sni if action.sni not in (None, action.host) else ""),
+                ("Host header", action.host_header if action.host_header not in (None, action.host) else ""),
+            ]
+        case Git():
+            found = [
+                ("remote", action.remote),
+                ("refs", " ".join(action.refspecs)),
+                ("options", " ".join(action.flags)),
+                ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
+            ]
+        case Packages():
+            found = [
+                ("manager", action.manager),
+                ("packages", " ".join(action.names)),
+                ("options", " ".join(action.flags)),
+                ("runs in", _folder(action.cwd) if action.cwd != "." else ""),
+            ]
+        case FileChange():
+            found = [("link to", action.link_target), ("new name", action.to)]
+        case Proposal():
+            found = [("because", action.why)]
+        case BudgetRaise():
+            found = [
+                ("now", f"{amount(action.kind, action.limit)} for {SCOPE_WORDS[action.scope]}"),
+                ("approving adds", f"{amount(action.kind, action.by)}, once"),
+            ]
+    return [(label, value) for label, value in found if value]
+
+
+def warnings(action: Action) -> list[tuple[str, str]]:
+    """What a person must not overlook: a word, and what it means."""
+    match action:
+        case FileChange():
+            return [(hazard, HAZARD_NOTES.get(hazard, "never allowed by a rule")) for hazard in action.hazards]
+        case Git():
+            found = [("forces", "it can overwrite what others pushed")] if action.force else []
+            return [*found, ("deletes", "the branch or tag is gone afterwards")] if action.delete else found
+        case Proposal(effect="allow"):
+            return [("loosens the policy", "what this rule matches is no longer asked")]
+    return []
+
+
+def delivery(request: Request) -> str:
+    """What came of a yes; empty for everything else. An answer that went nowhere must not look like one that did."""
+    current = status(request)
+    if current in ("approved", "allowed"):
+        return "goes through when the agent tries again" if request.origin == "egress" else "not carried out yet"
+    if current != "used":
+        return ""
+    if request.settled_at is None:
+        return "let through" if request.origin == "egress" else "being carried out"
+    if why := failure(request):
+        return f"failed: {why}"
+    if isinstance(request.action, FileChange):
+        return "applied"
+    outcome = request.outcome or {}
+    return f"done, exit code {outcome['exit_code']}" if "exit_code" in outcome else "done"
+
+
+def _folder(cwd: str) -> str:
+    return "the workspace's root" if cwd == "." else cwd

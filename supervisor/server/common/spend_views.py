@@ -1,0 +1,107 @@
+"""What the page and the CLI show of a session's spending: plain data, no markup, no decision."""
+
+import msgspec
+
+from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
+from supervisor.core.models.model_calls import Tokens
+from supervisor.core.money import dollars, microusd
+from supervisor.core.sessions import Session
+from supervisor.ledger.spending import Standing, Summary
+from supervisor.server.common.parts import Parts
+
+# What a person should know of figures that aren't simply the provider's.
+FLAG_WORDS = {
+    "unknown_model": "of a model that the price table doesn't have, at its highest prices",
+    "estimated": "without the provider's own count, at the most that can have been used",
+    "cut_off": "cut off before the end of the answer",
+    "failed": "failed",
+    "lost": "whose end nobody saw, at what was reserved",
+    "unknown_tier": "of a service tier that nobody here knows, at the highest factor of the price table",
+    "bills_more": "with a tool of the provider's that costs more than tokens, which isn't counted",
+}
+# The same of one call, where it is said in another way.
+CALL_WORDS = FLAG_WORDS | {
+    "lost": "an estimate that stands: the call's end was lost, so it costs what was reserved for it"
+}
+
+
+class TokensOfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model's calls used: all `tokens`, and each in one kind only."""
+
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+
+
+class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
+    """One model's part."""
+
+    model: str
+    calls: int
+    cost: str
+    cost_microusd: int
+
+
+class SpendView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words, empty where it has none.
+
+    `notices` say which limits are nearly used up; `remarks` what the figures rest on.
+    """
+
+    cost: str
+    cost_microusd: int
+    tokens: int
+    calls: int
+    limit: str
+    models: list[ModelSpend]
+    notices: list[str]
+    remarks: list[str]
+
+
+def spend_view(parts: Parts, session: Session) -> SpendView:
+    """A session's spending, its calls under way at what is reserved for them."""
+    found = parts.spending.summary(session)
+    used = found.used["session"]
+    own = found.limits["session"]
+    limits = [amount(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
+    return SpendView(
+        cost=dollars(used.cost),
+        cost_microusd=microusd(used.cost),
+        tokens=used.tokens,
+        calls=sum(one.calls for one in found.by_model),
+        limit=", ".join(limits),
+        models=[
+            ModelSpend(
+                model=parts.redactor.text(one.model) or "no model named",
+                calls=one.calls,
+                cost=dollars(one.cost),
+                cost_microusd=microusd(one.cost),
+                **by_kind(one.tokens),
+            )
+            for one in found.by_model
+        ],
+        notices=[notice(found, scope, kind) for scope, kind in found.near],
+        remarks=[
+            f"{count} {'calls' if count != 1 else 'call'} {FLAG_WORDS.get(flag, flag)}"
+            for flag, count in found.flags.items()
+        ],
+    )
+
+
+def by_kind(tokens: Tokens) -> dict[str, int]:
+    """The fields of `TokensOfModel`."""
+    return {
+        "tokens": tokens.total,
+        "input_tokens": tokens.input,
+        "output_tokens": tokens.output,
+        "cache_read_tokens": tokens.cache_read,
+        "cache_write_tokens": tokens.written,
+    }
+
+
+def notice(found: Standing | Summary, scope: Scope, kind: Kind) -> str:
+    """How much of a limit is used."""
+    most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
+    return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {SCOPE_WORDS[scope]} are used or reserved"

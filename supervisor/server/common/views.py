@@ -1,0 +1,237 @@
+"""Requests and sessions as each door shows them: one function per shape, so that no field slips out of a record by itself.
+
+Text passes `display.visible` here (law 6); secrets were redacted before it was stored, and are redacted once more.
+"""
+
+from typing import Any
+
+import msgspec
+
+from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
+from supervisor.core.approvals import Answer, Origin, Request, Status, explanation, failure, is_settled, status
+from supervisor.core.policy.policy_text import parse_rule
+from supervisor.core.secrets.redact import Redactor
+from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, State, remaining_s, state
+from supervisor.core.text.display import visible
+from supervisor.errors import PolicyError
+from supervisor.server.common.action_words import delivery
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.spend_views import SpendView
+
+
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the agent that asked sees it. Times are seconds since the epoch.
+
+    `decided`: nobody's answer is waited for any more. `allowed`: the answer was yes. `settled`: nothing more comes of it.
+    """
+
+    id: str
+    status: Status
+    decided: bool
+    allowed: bool
+    settled: bool
+    category: Category
+    title: str
+    why: str
+    rule: str | None
+    remedy: str
+    reason: str
+    asked_at: float
+    answered_at: float | None
+    outcome: dict[str, Any] | None
+    superseded_by: str | None
+
+
+class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was shown is what is answered.
+
+    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what came of
+    a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words; else empty.
+    `impossible`: why it can't be approved, empty where it can. Times are seconds since the epoch.
+    """
+
+    id: str
+    session_id: str
+    origin: Origin
+    status: Status
+    category: Category
+    title: str
+    action: dict[str, Any]
+    fingerprint: str
+    decision: Effect
+    why: str
+    rule: str | None
+    remedy: str
+    reason: str
+    may_always: bool
+    width: str
+    impossible: str
+    asked_at: float
+    asked_times: int
+    hold_until: float | None
+    answer: Answer | None
+    answered_at: float | None
+    answered_by: str | None
+    answer_reason: str
+    superseded_by: str | None
+    settled: bool
+    outcome: dict[str, Any] | None
+    delivery: str
+    failure: str
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch. `policy_file` judges it, and
+    what is saved from its requests is in `saved_rules_file`: "" for the supervisor's own. `limits` are those that it has of its own.
+    """
+
+    id: str
+    kind: Kind
+    state: State
+    workspace: str
+    command: tuple[str, ...]
+    base: str | None
+    model: str | None
+    network: NetworkMode
+    keep_bodies: bool
+    policy_file: str
+    saved_rules_file: str
+    limits: OwnLimits
+    created_at: float
+    started_at: float | None
+    deadline_at: float
+    remaining_s: float
+    agent_exited_at: float | None
+    exit_code: int | None
+    ended_at: float | None
+    end_reason: str
+    notices: tuple[str, ...]
+    review: dict[str, Any] | None
+    progress: dict[str, int] | None
+    spend: SpendView
+
+
+def may_always(request: Request) -> bool:
+    """Whether "always" may be offered: not for what a written ask rule asks, nor for a change of the policy itself (law 9)."""
+    return status(request) == "pending" and not request.sticky and category_of(request.action) != "sandbox"
+
+
+def width_of(action: Action) -> str:
+    """How wide a proposed rule is, in words; empty for everything else, and for what is no rule."""
+    if not isinstance(action, Proposal):
+        return ""
+    from supervisor.core.policy.rule_width import width
+
+    try:
+        return width(parse_rule(action.rule, action.effect))
+    except PolicyError:
+        return ""
+
+
+def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
+    """For the agent's door."""
+    current = status(request)
+    return AgentRequest(
+        id=request.id,
+        status=current,
+        decided=current != "pending",
+        allowed=current in ("allowed", "approved", "used"),
+        settled=is_settled(request),
+        category=category_of(request.action),
+        title=shown(title(request.action), redactor),
+        why=shown(explanation(request), redactor),
+        rule=request.rule and shown(request.rule, redactor),
+        remedy=shown(request.remedy, redactor),
+        reason=shown(request.reason, redactor),
+        asked_at=request.asked_at,
+        answered_at=request.answered_at,
+        outcome=request.outcome,
+        superseded_by=request.superseded_by,
+    )
+
+
+def operator_request(request: Request, parts: Parts) -> OperatorRequest:
+    """For the operator's door."""
+    redactor = parts.redactor
+    return OperatorRequest(
+        id=request.id,
+        session_id=request.session_id,
+        origin=request.origin,
+        status=status(request),
+        category=category_of(request.action),
+        title=shown(title(request.action), redactor),
+        action=shown_data(msgspec.to_builtins(request.action), redactor),
+        fingerprint=request.fingerprint,
+        decision=request.decision,
+        why=shown(explanation(request), redactor),
+        rule=request.rule and shown(request.rule, redactor),
+        remedy=shown(request.remedy, redactor),
+        reason=shown(request.reason, redactor),
+        may_always=may_always(request),
+        width=shown(width_of(request.action), redactor),
+        impossible=parts.gate.handlers.why_impossible(request),
+        asked_at=request.asked_at,
+        asked_times=request.asked_times,
+        hold_until=request.hold_until,
+        answer=request.answer,
+        answered_at=request.answered_at,
+        answered_by=request.answered_by,
+        answer_reason=shown(request.answer_reason, redactor),
+        superseded_by=request.superseded_by,
+        settled=is_settled(request),
+        outcome=shown_data(request.outcome, redactor),
+        delivery=shown(delivery(request), redactor),
+        failure=shown(failure(request), redactor),
+    )
+
+
+def session_view(
+    session: Session, redactor: Redactor, *, now: float, progress: dict[str, int] | None, spend: SpendView
+) -> SessionView:
+    """For the operator's door. Neither the token's hash nor the policy's text is part of it."""
+    return SessionView(
+        id=session.id,
+        kind=session.kind,
+        state=state(session),
+        workspace=shown(session.workspace, redactor),
+        command=tuple(shown(word, redactor) for word in session.command),
+        base=session.base,
+        model=session.model,
+        network=session.network,
+        keep_bodies=session.keep_bodies,
+        policy_file=shown(session.policy_file, redactor),
+        saved_rules_file=shown(session.saved_rules_file, redactor),
+        limits=session.limits,
+        created_at=session.created_at,
+        started_at=session.started_at,
+        deadline_at=session.deadline_at,
+        remaining_s=remaining_s(session, now),
+        agent_exited_at=session.agent_exited_at,
+        exit_code=session.exit_code,
+        ended_at=session.ended_at,
+        end_reason=shown(session.end_reason, redactor),
+        notices=tuple(shown(notice, redactor) for notice in session.notices),
+        review=shown_data(session.review, redactor),
+        progress=progress,
+        spend=spend,
+    )
+
+
+def shown(text: str, redactor: Redactor) -> str:
+    """Text as people may see it."""
+    return visible(redactor.text(text))
+
+
+def shown_data(data: Any, redactor: Redactor) -> Any:
+    """The same for JSON-like data, keys included."""
+    return _visible_data(redactor.data(data))
+
+
+def _visible_data(data: Any) -> Any:
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, dict):
+        return {visible(str(key)): _visible_data(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_visible_data(item) for item in data]
+    return data

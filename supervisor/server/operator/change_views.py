@@ -1,0 +1,272 @@
+"""What the pages show of a changed file: its hunks with their check boxes, types and images, and what must not be overlooked.
+
+Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more than before storage; deceptive
+characters are made visible by `render`. It is separate from `page_views` because other pages show changes, too. It must never
+offer a hunk for choosing that isn't on the page whole.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from supervisor.core.actions import FileChange, FileStep
+from supervisor.core.approvals import Request
+from supervisor.core.files.change_card import HAZARD_NOTES, ChangeCard
+from supervisor.core.files.changes import is_content
+from supervisor.core.files.content_flags import LONG_LINE_CHARS, MOST_LINES, Flags, Layout
+from supervisor.core.files.text_diff import Hunk, TextDiff
+from supervisor.core.text.content_types import Image
+from supervisor.server.common.parts import Parts
+
+log = structlog.get_logger("pages")
+
+# Lines of a diff on a card before "show all".
+FIRST_LINES = 60
+
+
+def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
+    """What a request would change in a file; None where it is about no file, or its session is gone."""
+    workspace = parts.workspace_of(request.session_id)
+    if workspace is None or not isinstance(request.action, FileChange):
+        return None
+    try:
+        shown: ChangeCard = workspace.card(request)
+    except Exception as error:  # one card that can't be compared must not take the inbox away
+        log.warning("no change to show", request=request.id, error=str(error))
+        return _no_change(request)
+    made = shown_change(parts, request.id, shown, most_lines=None if whole else FIRST_LINES)
+    if shown.may_choose and shown.old_mode != shown.new_mode:
+        made["notes"].append("ticked changes alone leave the mode as it is")
+    most_lines = None if whole else FIRST_LINES
+    below = [_below(parts, request.id, one, most_lines) for one in shown.below]
+    # As many of them as are read have their contents here; the rest is named.
+    rest = request.action.steps[len(below) :]
+    return made | {"may_choose": shown.may_choose, "warnings": _warnings(shown)} | _swap(parts, shown, below, rest)
+
+
+def _swap(parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]) -> dict[str, Any]:
+    """What goes and what comes with a path that is swapped: nothing where it isn't."""
+    if shown.operation != "swap":
+        return {}
+    gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
+    return {
+        "below": below,
+        "rest": [_of_step(parts, step) for step in rest],
+        "gone": gone,
+        "made": len(below) + len(rest) - gone,
+        "hidden_below": sum(one["hidden"] for one in below),
+    }
+
+
+def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
+    """What is said of a path below a swapped one whose content isn't read."""
+    is_gone = step.operation == "delete"
+    state = (step.before if is_gone else step.after) or ""
+    return {
+        "path": step.path,
+        "is_gone": is_gone,
+        "facts": parts.redactor.text(_what(state, None if is_gone else step.mode, step.link_target)),
+        "warnings": [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in step.hazards],
+    }
+
+
+def _what(state: str, mode: int | None, target: str | None, size: int | None = None) -> str:
+    """What a path is, in some words; `state` is a token as in `before` and `after`."""
+    what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
+    facts = [what if target is None else f"link -> {target}"]
+    facts += [f"{size:,} bytes"] if size is not None else []
+    return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
+
+
+def _below(parts: Parts, change_id: str, shown: ChangeCard, most_lines: int | None) -> dict[str, Any]:
+    """One path below a swapped one, as a line and what it opens."""
+    made = shown_change(parts, change_id, shown, most_lines=most_lines)
+    is_gone = shown.operation == "delete"
+    state = (shown.before if is_gone else shown.after) or ""
+    size = shown.old_size if is_gone else shown.new_size
+    hazards = [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in shown.hazards]
+    text = _what(state, None if is_gone else shown.new_mode, shown.link_target, size)
+    return made | {
+        "is_gone": is_gone,
+        "facts": parts.redactor.text(text),
+        "warnings": [*hazards, *_warnings(shown)],
+    }
+
+
+def shown_change(parts: Parts, change_id: str, shown: ChangeCard, *, most_lines: int | None) -> dict[str, Any]:
+    """A card of a change for `parts/change.html`, with its first lines, or all of them."""
+    lines = sum(len(hunk.lines) for hunk in shown.diff.hunks)
+    hunks, hidden = shown_hunks(parts, shown.diff, most_lines=lines if most_lines is None else most_lines)
+    return {
+        "id": change_id,
+        "path": shown.path,
+        "added": shown.diff.added,
+        "removed": shown.diff.removed,
+        "is_new": shown.old_size is None and shown.new_size is not None,
+        "is_stale": shown.is_stale,
+        "notes": [parts.redactor.text(note) for note in _notes(shown)],
+        "mark": shown.mark,
+        "warnings": [],
+        "sides": _sides(shown),
+        "may_choose": False,
+        "hunks": hunks,
+        "number": len(shown.diff.hunks),
+        "lines": lines,
+        "chars": sum(len(line.text) for hunk in shown.diff.hunks for line in hunk.lines),
+        "hidden": hidden,
+    }
+
+
+def shown_hunks(parts: Parts, diff: TextDiff, *, most_lines: int) -> tuple[list[dict[str, Any]], int]:
+    """The first lines of a difference in their hunks, and how many more there are."""
+    hunks: list[dict[str, Any]] = []
+    room = most_lines
+    for number, hunk in enumerate(diff.hunks, 1):
+        if room > 0:
+            hunks.append(_hunk(parts, number, hunk, room))
+        room -= len(hunk.lines)
+    return hunks, max(0, -room)
+
+
+def _hunk(parts: Parts, number: int, hunk: Hunk, room: int) -> dict[str, Any]:
+    """`number` is what the command line calls it. It may be chosen where all of it is on the page."""
+    shown = [
+        {
+            "kind": line.kind,
+            "old": line.old_number,
+            "new": line.new_number,
+            "spans": _redacted(line.text, line.spans, parts),
+        }
+        for line in hunk.lines[:room]
+    ]
+    is_whole = hunk.is_whole and len(hunk.lines) <= room
+    return {"id": hunk.id, "number": number, "header": hunk.header, "is_whole": is_whole, "lines": shown}
+
+
+def _redacted(text: str, spans: tuple[tuple[str, bool], ...], parts: Parts) -> list[tuple[str, bool]]:
+    """The spans of a line. A secret may lie across two of them, so a line that holds one is shown without highlights."""
+    whole = parts.redactor.text(text)
+    return list(spans) if whole == text else [(whole, False)]
+
+
+def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
+    """The card with its diff's lines as they may be shown."""
+    hunks = tuple(
+        msgspec.structs.replace(
+            hunk,
+            lines=tuple(
+                msgspec.structs.replace(line, spans=tuple(_redacted(line.text, line.spans, parts)))
+                for line in hunk.lines
+            ),
+        )
+        for hunk in shown.diff.hunks
+    )
+    below = tuple(without_secrets(one, parts) for one in shown.below)
+    return msgspec.structs.replace(shown, below=below, diff=msgspec.structs.replace(shown.diff, hunks=hunks))
+
+
+def _no_change(request: Request) -> dict[str, Any]:
+    note = "what this would change can't be shown: deny it, or look at the workspace yourself"
+    facts: dict[str, Any] = {"id": request.id, "path": "", "added": 0, "removed": 0, "is_new": False, "is_stale": False}
+    facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
+    return facts | {"hunks": [], "number": 0, "lines": 0, "chars": 0, "hidden": 0}
+
+
+def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:
+    return [*_of_flags(shown.flags), *_of_layout(shown.layout)]
+
+
+def _of_layout(layout: Layout) -> list[tuple[str, str]]:
+    found = []
+    if layout.long:
+        found.append(("very long lines", f"{_lines(layout.long)}, of more than {LONG_LINE_CHARS} characters"))
+    if layout.blank:
+        found.append(("runs of blanks", f"from {_lines(layout.blank)} on, with what follows far off"))
+    return found
+
+
+def _of_flags(flags: Flags) -> list[tuple[str, str]]:
+    found = []
+    if flags.secret:
+        found.append(("secret", f"this adds something that looks like a secret ({_lines(flags.secret)})"))
+    if flags.hidden:
+        where = _lines(flags.hidden)
+        has = "have" if len(flags.hidden) > 1 else "has"
+        note = f"{where} {has} some, or some that change the order of others: they are spelled out"
+        found.append(("characters that don't show", note))
+    return found
+
+
+def _lines(numbers: tuple[int, ...]) -> str:
+    more = " and more" if len(numbers) == MOST_LINES else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}{more}"
+
+
+def _notes(shown: ChangeCard) -> list[str]:
+    hazards = {HAZARD_NOTES.get(hazard) for hazard in shown.hazards}  # these have a place of their own
+    notes = [note for note in shown.notes if note not in hazards]
+    if shown.content == "large":
+        notes.append("too large to be shown")
+    elif shown.content == "text" and shown.truncated:
+        notes.append("too long to be shown whole: lines are left out or cut")
+    elif shown.content == "text" and not shown.diff.hunks:
+        notes.append("an empty file" if shown.new_size == 0 else "the content stays as it is")
+    if replaced := _replaced(shown):
+        notes.append(replaced)
+    return [*notes, *_mode_note(shown)]
+
+
+def _mode_note(shown: ChangeCard) -> list[str]:
+    old, new = shown.old_mode, shown.new_mode
+    if old is None or new is None or old == new or shown.operation == "swap":
+        return []
+    return [mode_words(old & 0o7777, new & 0o7777)]
+
+
+def _replaced(shown: ChangeCard) -> str:
+    """What of another kind stands in this path now."""
+    before = shown.before or ""
+    if shown.operation == "swap":
+        return ""  # the title says it
+    if before.startswith("symlink:") and shown.operation != "delete":
+        return "a symbolic link is there now; it is replaced, and what it points to stays"
+    if shown.operation == "symlink" and shown.before is not None and not before.startswith("symlink:"):
+        return "a file is there now; the link takes its place"
+    return ""
+
+
+def mode_words(old: int, new: int) -> str:
+    """A change of permissions as a person reads it."""
+    said = []
+    for bit, words in ((0o111, "be executed"), (0o022, "be changed by others than its owner")):
+        if bool(old & bit) != bool(new & bit):
+            said.append(f"it can {'now' if new & bit else 'no longer'} {words}")
+    return f"mode {old:o} becomes {new:o}" + (f": {', '.join(said)}" if said else "")
+
+
+def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
+    """What is said of content that isn't shown as text: before and after."""
+    if shown.content not in ("binary", "large"):
+        return []
+    sides = [
+        ("before", "old", shown.old_type, shown.old_size, shown.before, shown.old_image),
+        ("after", "new", shown.new_type, shown.new_size, shown.after, shown.new_image),
+    ]
+    return [
+        {
+            "label": label,
+            "side": side,
+            "facts": ", ".join(_facts(kind, size, image)),
+            "hash": digest or "",
+            "image": image,
+        }
+        for label, side, kind, size, digest, image in sides
+        if size is not None
+    ]
+
+
+def _facts(kind: str, size: int | None, image: Image | None) -> list[str]:
+    facts = [kind or "not read", f"{size:,} bytes"]
+    return [*facts[:1], f"{image.width} by {image.height} pixels", *facts[1:]] if image is not None else facts

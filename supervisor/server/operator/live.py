@@ -1,0 +1,341 @@
+"""Live state for the operator's pages: one WebSocket, JSON events, each encoded once however many pages listen.
+
+Events only say what changed; every one of them can be lost without harm, because `hello` tells the present state on each
+(re)connect (level, not edge). Each client has a bounded queue and a task of its own: a stalled one is dropped and never slows
+the others. Nothing is taken *from* a page here: what arrives is thrown away.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any, Literal
+
+import msgspec
+import structlog
+from litestar import WebSocket, websocket
+from litestar.handlers import WebsocketRouteHandler
+
+import supervisor
+from supervisor.core.approvals import Request
+from supervisor.core.files.change_tree import FEW_CHANGES
+from supervisor.core.sessions import Session
+from supervisor.server.common.auth import Caller, OperatorAuth
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.spend_views import spend_view
+from supervisor.server.common.views import OperatorRequest, SessionView, operator_request, session_view
+
+log = structlog.get_logger("live")
+
+MOST_CLIENTS = 64
+# Events that a client may be behind. A page that is this slow is better off reconnecting, which shows it the present.
+MOST_WAITING = 512
+# `hello` carries this many requests whole, and the ids of all.
+HELLO_REQUESTS = 100
+HELLO_SESSIONS = 20
+GOODBYE_S = 2.0
+CLOSE_SERVICE_RESTART, CLOSE_TRY_AGAIN_LATER, CLOSE_SIGNED_OUT = 1012, 1013, 4401
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page shows above all else. Each is a sentence, or None while all is well."""
+
+    version: str
+    banner: str | None
+    kill_switch: str | None
+    audit_failure: str | None
+    audit_broken: str | None
+    files_banner: str | None
+
+
+class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
+    """Something is new about the changed files of a session, of which so many wait: more than are shown one by one, or more
+    at once. `GET /api/sessions/{id}/changes` has them."""
+
+    session_id: str
+    waiting: int
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
+    """The present state. `pending_ids` is complete, but for the changed files of the sessions in `changes`, which are shown as
+    one card; what a page shows besides is answered by now."""
+
+    status: Status
+    pending_ids: list[str]
+    changes: list[ChangesWaiting]
+    requests: list[OperatorRequest]
+    sessions: list[SessionView]
+
+
+class RequestChanged(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_field="type"):
+    """A request is new, or some fact of it changed."""
+
+    request: OperatorRequest
+
+
+class SessionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="session", tag_field="type"):
+    session: SessionView
+
+
+class OutputGrew(msgspec.Struct, frozen=True, kw_only=True, tag="output", tag_field="type"):
+    """The agent printed something: `GET /api/sessions/{id}/output` has it."""
+
+    session_id: str
+
+
+class RulesChanged(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_field="type"):
+    """What is in force changed: `GET /api/rules` has it."""
+
+
+class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
+    """A session sent something, or something that it sent ended: `GET /api/sessions/{id}/network` has it."""
+
+    session_id: str
+
+
+class QuietChanged(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="type"):
+    """An agent asked something that gets no card of its own: `GET /api/quiet` has it."""
+
+    session_id: str
+
+
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
+    status: Status
+
+
+class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_field="type"):
+    """Gatehouse ends. The connection closes next."""
+
+    why: str
+
+
+type Event = (
+    Hello
+    | RequestChanged
+    | ChangesWaiting
+    | SessionChanged
+    | OutputGrew
+    | RulesChanged
+    | NetworkChanged
+    | QuietChanged
+    | StatusChanged
+    | Shutdown
+)
+type Gone = Literal["left", "too slow", "shutdown", "signed out"]
+
+
+class _Client:
+    """One page. `put` never blocks: what doesn't fit ends the client."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.waiting: deque[tuple[str | None, str]] = deque()
+        self.wake = asyncio.Event()
+        self.gone: asyncio.Future[Gone] = asyncio.get_running_loop().create_future()
+        self._merged: set[str] = set()
+
+    def put(self, text: str, merge: str | None) -> None:
+        """Queue an event. Of those with the same `merge` key only one waits at a time."""
+        if merge is not None:
+            if merge in self._merged:
+                return
+            self._merged.add(merge)
+        if len(self.waiting) >= MOST_WAITING:
+            self.leave("too slow")
+            return
+        self.waiting.append((merge, text))
+        self.wake.set()
+
+    def take(self) -> str:
+        merge, text = self.waiting.popleft()
+        if merge is not None:
+            self._merged.discard(merge)
+        return text
+
+    def leave(self, why: Gone) -> None:
+        if not self.gone.done():
+            self.gone.set_result(why)
+
+
+class Live:
+    """The listeners of one operator app. `app` calls `policy_changed` and `shutdown`; the rest announces itself."""
+
+    def __init__(self, parts: Parts, auth: OperatorAuth) -> None:
+        self._parts = parts
+        self._auth = auth
+        self._clients: set[_Client] = set()
+        self._farewell: str | None = None
+        self._changed_files: dict[str, dict[str, Request]] = {}
+        self._last_status = self.status()
+        parts.queue.on_change(self._request_changed)
+        parts.sessions.on_change(self._session_changed)
+        parts.sessions.on_output(self._output_grew)
+        parts.spending.on_change(self._spend_changed)
+        parts.network_log.on_change = self._network_changed
+        parts.gate.repeats.on_change = self._quiet_changed
+
+    def status(self) -> Status:
+        """What the page shows above all else, now."""
+        banner = self._parts.gate.rulings.policy_sets.banner
+        files = self._parts.files_banner
+        return Status(
+            version=supervisor.__version__,
+            banner=banner and self._parts.redactor.text(banner),
+            kill_switch=self._parts.kill_switch.reason(),
+            audit_failure=self._parts.audit.failure,
+            audit_broken=self._parts.audit.broken,
+            files_banner=files and self._parts.redactor.text(files),
+        )
+
+    def hello(self) -> Hello:
+        """The present state, whole."""
+        queue = self._parts.queue
+        changes = {one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES}
+        now = self._parts.clock.now()
+        pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS, now=now)
+        return Hello(
+            status=self.status(),
+            pending_ids=queue.pending_ids_but(list(changes), now=now),
+            changes=[ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()],
+            requests=[operator_request(request, self._parts) for request in pending],
+            sessions=[self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)],
+        )
+
+    def publish(self, event: Event, *, merge: str | None = None) -> None:
+        """Tell every page. Never blocks."""
+        if not self._clients:
+            return
+        text = msgspec.json.encode(event).decode()
+        for client in self._clients:
+            client.put(text, merge)
+
+    def policy_changed(self) -> None:
+        """What is in force changed, or the banner did. For `PolicyFiles.on_change`."""
+        self.publish(RulesChanged())
+        self.status_changed()
+
+    def status_changed(self) -> None:
+        """Tell the pages where the banner, the kill switch or the audit's state is another than they know."""
+        status = self.status()
+        if status != self._last_status:
+            self._last_status = status
+            self.publish(StatusChanged(status=status))
+
+    async def shutdown(self, why: str) -> None:
+        """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they have heard it."""
+        self.publish(Shutdown(why=why))
+        self._farewell = why
+        for client in self._clients:
+            client.wake.set()
+        leaving = [client.gone for client in self._clients]
+        if leaving:
+            await asyncio.wait(leaving, timeout=GOODBYE_S)
+        for client in self._clients:
+            client.leave("shutdown")
+
+    def handler(self) -> WebsocketRouteHandler:
+        """The route `/ws`."""
+
+        @websocket("/ws", name="live")
+        async def live(socket: WebSocket[Any, Any, Any]) -> None:
+            await self._serve(socket, socket.scope["state"]["caller"])
+
+        return live
+
+    async def _serve(self, socket: WebSocket[Any, Any, Any], caller: Caller) -> None:
+        await socket.accept()
+        if len(self._clients) >= MOST_CLIENTS or self._farewell is not None:
+            await socket.close(CLOSE_TRY_AGAIN_LATER, self._farewell or "too many pages are open")
+            return
+        client = _Client(caller)
+        # INVARIANT: nothing awaits between joining and the snapshot, so no change falls between the two.
+        self._clients.add(client)
+        client.put(msgspec.json.encode(self.hello()).decode(), None)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(self._write(socket, client)),
+                    tasks.create_task(self._read(socket, client)),
+                ]
+                why = await client.gone
+                for task in running:
+                    task.cancel()
+        finally:
+            self._clients.discard(client)
+        code = {"shutdown": CLOSE_SERVICE_RESTART, "signed out": CLOSE_SIGNED_OUT}.get(why)
+        if code is not None:
+            with contextlib.suppress(Exception):  # it may be gone already, and that is as good
+                await socket.close(code, why)
+
+    async def _write(self, socket: WebSocket[Any, Any, Any], client: _Client) -> None:
+        try:
+            while True:
+                await client.wake.wait()
+                client.wake.clear()
+                while client.waiting:
+                    if not self._auth.still_valid(client.caller):
+                        client.leave("signed out")
+                        return
+                    await socket.send_text(client.take())
+                if self._farewell is not None:
+                    client.leave("shutdown")
+                    return
+        except Exception:  # whatever a lost connection raises: each server has its own
+            client.leave("left")
+
+    async def _read(self, socket: WebSocket[Any, Any, Any], client: _Client) -> None:
+        try:
+            while True:
+                await socket.receive_data(mode="text")
+        except Exception:
+            client.leave("left")
+
+    def _request_changed(self, request: Request) -> None:
+        if self._clients and request.origin == "workspace":
+            if not self._changed_files:
+                asyncio.get_running_loop().call_soon(self._tell_changes)
+            self._changed_files.setdefault(request.session_id, {})[request.id] = request
+        elif self._clients:
+            self._tell_request(request)
+
+    def _tell_changes(self) -> None:
+        """One event for many changed files of a session: a formatter must not flood the pages, nor us."""
+        changed, self._changed_files = self._changed_files, {}
+        waiting = self._parts.queue.waiting_changes()
+        for session_id, requests in changed.items():
+            number = waiting.get(session_id, 0)
+            if max(number, len(requests)) > FEW_CHANGES:
+                self.publish(ChangesWaiting(session_id=session_id, waiting=number))
+            else:
+                for request in requests.values():
+                    self._tell_request(request)
+
+    def _tell_request(self, request: Request) -> None:
+        if self._clients:
+            self.publish(RequestChanged(request=operator_request(request, self._parts)))
+            self.status_changed()
+
+    def _session_changed(self, session: Session) -> None:
+        if self._clients:
+            self.publish(SessionChanged(session=self._view(session)))
+
+    def _spend_changed(self, session_id: str) -> None:
+        if self._clients:
+            self._session_changed(self._parts.sessions.get(session_id))
+
+    def _output_grew(self, session_id: str, _data: bytes) -> None:
+        self.publish(OutputGrew(session_id=session_id), merge=f"output:{session_id}")
+
+    def _network_changed(self, session_id: str) -> None:
+        self.publish(NetworkChanged(session_id=session_id), merge=f"network:{session_id}")
+
+    def _quiet_changed(self, session_id: str) -> None:
+        self.publish(QuietChanged(session_id=session_id), merge="quiet")
+
+    def _view(self, session: Session) -> SessionView:
+        return session_view(
+            session,
+            self._parts.redactor,
+            now=self._parts.clock.now(),
+            progress=self._parts.sessions.progress(session.id),
+            spend=spend_view(self._parts, session),
+        )

@@ -1,0 +1,403 @@
+"""The operator's JSON API, and signing in. Each handler parses, calls one function and renders; `decisions` decides.
+
+The CLI's verbs and the pages use the same functions. Who answered is `caller(request).name`, which the door put there: no body
+has a field for it, and unknown fields are refused.
+"""
+
+import contextlib
+import html
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+from litestar import MediaType, Request, Response, delete, get, post
+from litestar.datastructures import Cookie
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.types import ControllerRouterHandler
+
+from supervisor.base.slices import slices
+from supervisor.core.actions import Effect
+from supervisor.core.approvals import Answer
+from supervisor.core.approvals import Request as Asked
+from supervisor.core.files.change_card import ChangeCard
+from supervisor.core.sessions import state
+from supervisor.errors import RefusedError, StorageError
+from supervisor.records import audit_chain
+from supervisor.server.common.auth import COOKIE_S, Caller, OperatorAuth
+from supervisor.server.common.output import as_text, complete_part
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.spend_views import spend_view
+from supervisor.server.common.views import (
+    OperatorRequest,
+    SessionView,
+    operator_request,
+    session_view,
+    shown,
+    shown_data,
+)
+from supervisor.server.operator import decisions, rule_previews, rules_view
+from supervisor.server.operator.change_views import without_secrets
+from supervisor.server.operator.live import Live, Status
+from supervisor.server.operator.operator_bodies import (
+    AnswerBody,
+    AnsweredView,
+    BulkBody,
+    Done,
+    LoginLink,
+    Output,
+    RequestDetail,
+    RuleBody,
+    RuleSaved,
+    StopBody,
+)
+from supervisor.sessions.session_manager import StartSession
+
+AnyRequest = Request[Any, Any, Any]
+# Of what a new rule answered, what is told whole; and how many views are made before others have a turn.
+MOST_ALSO = 100
+IN_TURN = 20
+_Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
+
+
+class HasApp(Protocol):
+    """A request or a connection of the operator's app."""
+
+    @property
+    def app(self) -> Any: ...
+
+
+def parts_of(request: HasApp) -> Parts:
+    """The supervisor's parts, for handlers of the operator's app; pages use it too."""
+    parts: Parts = request.app.state["parts"]
+    return parts
+
+
+def live_of(request: HasApp) -> Live:
+    live: Live = request.app.state["live"]
+    return live
+
+
+def auth_of(request: HasApp) -> OperatorAuth:
+    auth: OperatorAuth = request.app.state["auth"]
+    return auth
+
+
+def caller(request: AnyRequest) -> Caller:
+    """Who calls, as the door found out."""
+    found: Caller = request.scope["state"]["caller"]
+    return found
+
+
+# -- signing in: the only routes without a caller ---------------------------------------------------------------------------
+
+
+@get("/health", opt={"public": True}, sync_to_thread=False)
+def health() -> Done:
+    """Whether the server answers. Says nothing else."""
+    return Done()
+
+
+@get("/login", opt={"public": True}, include_in_schema=False, sync_to_thread=False)
+def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
+    """Exchange a login token for a cookie, once.
+
+    The answer is a page that moves on by itself, not a redirect: a browser that was led here from another site (a terminal in
+    a browser) would follow a redirect without the Strict cookie, but goes on from our own page with it.
+    """
+    auth = auth_of(request)
+    if any(auth.by_cookie(value) for value in [request.cookies.get(auth.cookie_name, "")]):
+        return _move_on(None)
+    cookie = auth.sign_in(token)
+    if cookie is None:
+        request.app.state["refused_attempts"].note("wrong sign-in link", method="GET", path="/login")
+        raise RefusedError(
+            "this sign-in link was used before, or is too old",
+            "get a new one: `gatehouse url`, or start Gatehouse again",
+        )
+    with contextlib.suppress(StorageError):  # the page is where the operator sees that the audit can't be written
+        parts_of(request).audit.record("operator_signed_in", by="operator (browser)")
+    return _move_on(
+        Cookie(key=auth.cookie_name, value=cookie, path="/", httponly=True, samesite="strict", max_age=int(COOKIE_S))
+    )
+
+
+def _move_on(cookie: Cookie | None) -> Response[str]:
+    text = "<!doctype html><meta charset=utf-8><title>Gatehouse</title><link rel=icon href=/static/gatehouse.svg><meta http-equiv=refresh content='0;url=/'>"
+    text += f"<p><a href='/'>{html.escape('Go on to the inbox')}</a>"
+    return Response(text, media_type=MediaType.HTML, cookies=[cookie] if cookie else None)
+
+
+@post("/api/logout", status_code=200, sync_to_thread=False)
+def logout(request: AnyRequest) -> Done:
+    """Make the caller's cookie worthless."""
+    auth_of(request).sign_out(caller(request))
+    return Done()
+
+
+@post("/api/login-token", status_code=200, sync_to_thread=False)
+def login_token(request: AnyRequest) -> LoginLink:
+    """A new one-time sign-in link."""
+    return LoginLink(url=auth_of(request).login_url())
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------------
+
+
+@get("/api/requests", sync_to_thread=False)
+def list_requests(
+    request: AnyRequest,
+    filter_status: Annotated[Literal["pending", "ready", "all"], QueryParameter(name="status")] = "pending",
+    session_id: FromQuery[str | None] = None,
+    limit: _Limit = 200,
+    without_large_sets: FromQuery[bool] = False,
+) -> list[OperatorRequest]:
+    """Those that wait for an answer, first those that the agent waits for still, each oldest first; `ready`: for being carried out; `all`: any,
+    newest first.
+
+    `without_large_sets` leaves those out that `/api/changes` tells of.
+    """
+    parts = parts_of(request)
+    if filter_status == "pending":
+        large = list(request.app.state["change_sets"].large()) if without_large_sets else []
+        found = parts.queue.pending_but(large, session_id, limit=limit, now=parts.clock.now())
+    elif filter_status == "ready":
+        found = parts.queue.ready(session_id)
+    else:
+        found = parts.queue.newest(limit) if session_id is None else parts.queue.of_session(session_id, limit)
+    return [operator_request(one, parts) for one in found[:limit]]
+
+
+@get("/api/requests/{request_id:str}", sync_to_thread=False)
+def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
+    """One request, with what the workspace shows of it."""
+    parts = parts_of(request)
+    found = parts.gate.get(request_id)
+    workspace = parts.workspace_of(found.session_id) if found.origin != "egress" else None
+    is_file = workspace is not None and "operation" in found.action.__struct_fields__ and hasattr(found.action, "path")
+    card = workspace.card(found) if workspace is not None and is_file else None
+    if isinstance(card, ChangeCard):
+        card = without_secrets(card, parts)
+    return RequestDetail(
+        request=operator_request(found, parts),
+        card=shown_data(msgspec.to_builtins(card), parts.redactor),
+        preview=rule_previews.of_proposal(parts, found),
+    )
+
+
+@post("/api/requests/{request_id:str}/approve", status_code=200)
+async def approve(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+    """Say yes; with `always`, save an allow rule that also answers what else it matches."""
+    return await _answer(request, request_id, "approved", data)
+
+
+@post("/api/requests/{request_id:str}/deny", status_code=200)
+async def deny(request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]) -> AnsweredView:
+    """Say no; with `always`, save a deny rule that also answers what else it matches."""
+    return await _answer(request, request_id, "denied", data)
+
+
+async def _answer(request: AnyRequest, request_id: str, given: Answer, data: AnswerBody) -> AnsweredView:
+    parts = parts_of(request)
+    done = await decisions.answer(
+        parts,
+        request_id,
+        given,
+        by=caller(request).name,
+        reason=data.reason,
+        fingerprint=data.fingerprint,
+        always=data.always,
+        lasts=data.lasts,
+    )
+    if done.rule_id is not None:
+        live_of(request).policy_changed()
+    return AnsweredView(
+        request=operator_request(done.request, parts),
+        rule_id=done.rule_id,
+        saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
+        also=await _views(parts, done.also[:MOST_ALSO]),
+        also_count=len(done.also),
+    )
+
+
+async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
+    """In turns: a view takes a third of a millisecond."""
+    return [operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part]
+
+
+@get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
+def suggestions(
+    request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
+) -> list[decisions.Suggestion]:
+    """The rules that "always" offers, the default first; empty where it may not be offered."""
+    return decisions.suggestions(parts_of(request), request_id, effect)
+
+
+@post("/api/requests/bulk", status_code=200)
+async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
+    """Answer requests of a category: exactly those that were shown, or none; what was answered."""
+    parts = parts_of(request)
+    answered = await decisions.answer_category(
+        parts, data.category, data.answer, by=caller(request).name, shown=data.shown, reason=data.reason
+    )
+    return await _views(parts, answered)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------------
+
+
+@get("/api/rules", sync_to_thread=False)
+def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
+    """Every rule in force, with who added it, why, and when it last matched."""
+    return rules_view.rules(parts_of(request))
+
+
+@post("/api/rules", status_code=200)
+async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
+    """Save a rule; it answers what waits and matches."""
+    parts = parts_of(request)
+    holds = decisions.until(parts, data.lasts, None)
+    rule_id, also = await decisions.add_rule(
+        parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
+    )
+    live_of(request).policy_changed()
+    return RuleSaved(id=rule_id, also=await _views(parts, also[:MOST_ALSO]), also_count=len(also))
+
+
+@get("/api/rules/preview", sync_to_thread=False)
+def preview_rule(
+    request: AnyRequest, effect: FromQuery[Effect], rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)]
+) -> rule_previews.RulePreview:
+    """What a rule would answer that waits, and would have answered of the last requests. Nothing is saved."""
+    return rule_previews.of_rule(parts_of(request), effect, rule)
+
+
+@delete("/api/rules/{rule_id:str}", status_code=200)
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Done:
+    """Take a saved rule away."""
+    await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
+    live_of(request).policy_changed()
+    return Done()
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------------
+
+
+@get("/api/sessions", sync_to_thread=False)
+def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]:
+    """The newest sessions first."""
+    parts = parts_of(request)
+    return [_session(parts, session.id) for session in parts.sessions.recent(limit)]
+
+
+@post("/api/sessions", status_code=201)
+async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
+    """Start a session. It is recorded when this returns; copying and starting go on."""
+    parts = parts_of(request)
+    return _session(parts, (await parts.sessions.start(data)).id)
+
+
+@get("/api/sessions/{session_id:str}", sync_to_thread=False)
+def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """One session."""
+    return _session(parts_of(request), session_id)
+
+
+@post("/api/sessions/{session_id:str}/stop", status_code=200)
+async def stop_session(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[StopBody | None] = None
+) -> SessionView:
+    """Begin the orderly end of a session."""
+    parts = parts_of(request)
+    reason = (data.reason if data else "") or "stopped by the operator"
+    await parts.sessions.stop(session_id, reason=reason, by=caller(request).name)
+    return _session(parts, session_id)
+
+
+@get("/api/sessions/{session_id:str}/output", sync_to_thread=False)
+def session_output(
+    request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
+) -> Output:
+    """What the agent printed from byte `offset` on, as far as its lines are complete."""
+    parts = parts_of(request)
+    has_ended = state(parts.sessions.get(session_id)) == "ended"
+    data, after = parts.sessions.output(session_id, offset)
+    start = after - len(data)
+    whole = complete_part(data, is_final=has_ended)
+    return Output(text=as_text(whole, parts.redactor), next_offset=start + len(whole), is_final=has_ended and not data)
+
+
+def _session(parts: Parts, session_id: str) -> SessionView:
+    session = parts.sessions.get(session_id)
+    return session_view(
+        session,
+        parts.redactor,
+        now=parts.clock.now(),
+        progress=parts.sessions.progress(session_id),
+        spend=spend_view(parts, session),
+    )
+
+
+# -- the whole ---------------------------------------------------------------------------------------------------------------
+
+
+@get("/api/audit", sync_to_thread=True)
+def audit_records(
+    request: AnyRequest, limit: _Limit = 100, before: Annotated[int | None, QueryParameter(ge=1)] = None
+) -> list[dict[str, Any]]:
+    """Records of the audit log, newest first; those before the sequence number `before`, where it is given."""
+    parts = parts_of(request)
+    found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
+    return [shown_data(record, parts.redactor) for record in found]
+
+
+@get("/api/status", sync_to_thread=False)
+def get_status(request: AnyRequest) -> Status:
+    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't be written or was changed."""
+    return live_of(request).status()
+
+
+@post("/api/stop-all", status_code=200, sync_to_thread=False)
+def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Status:
+    """Deny everything from now on, whatever the rules say."""
+    try:
+        decisions.stop_all(parts_of(request), by=caller(request).name, reason=data.reason if data else "")
+    finally:
+        live_of(request).status_changed()
+    return live_of(request).status()
+
+
+@post("/api/resume", status_code=200, sync_to_thread=False)
+def resume(request: AnyRequest) -> Status:
+    """Go back to the rules."""
+    decisions.resume(parts_of(request), by=caller(request).name)
+    live_of(request).status_changed()
+    return live_of(request).status()
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [
+        health,
+        login,
+        logout,
+        login_token,
+        list_requests,
+        get_request,
+        approve,
+        deny,
+        suggestions,
+        bulk,
+        list_rules,
+        add_rule,
+        preview_rule,
+        remove_rule,
+        list_sessions,
+        start_session,
+        get_session,
+        stop_session,
+        session_output,
+        audit_records,
+        get_status,
+        stop_all,
+        resume,
+    ]

@@ -1,0 +1,119 @@
+"""Routes of one changed file's card: some of its hunks approved, and its images.
+
+The operator's alone: the agent's app has none of these. They are apart from `operator_api` because what they answer is made by
+the session's workspace, not by the gate alone. Each handler parses, calls one function and renders.
+An image is bytes of an agent's: it is served as one of four types that its own first bytes name, and nothing else is served.
+"""
+
+import asyncio
+from typing import Annotated, Literal
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath, JSONBody, URLEncodedBody
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.approvals import Request
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.server.common.parts import Parts, Workspace
+from supervisor.server.common.views import OperatorRequest, operator_request
+from supervisor.server.operator.decisions import shown_by
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import card
+from supervisor.workspace.apply.partial import Rest
+
+MOST_HUNKS = 4000
+_IMAGE_HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "content-disposition": "inline"}
+
+
+class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's. `rest`: whether the others wait on
+    (`pending`) or are denied (`drop`)."""
+
+    fingerprint: str = ""
+    hunks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_HUNKS)]
+    rest: Rest = "pending"
+
+
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """`request` stands for the chosen hunks and was approved; `rest` for the others, where it was made already: what differs in
+    the agent's copy is asked again a moment later. `taken` of `hunks` were chosen."""
+
+    request: OperatorRequest
+    rest: OperatorRequest | None
+    taken: int
+    hunks: int
+
+
+@post("/api/requests/{request_id:str}/approve-part", status_code=200)
+async def approve_part(request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]) -> PartView:
+    """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
+    parts = parts_of(request)
+    workspace = _workspace(parts, parts.gate.get(request_id))
+    fingerprint = shown_by(data.fingerprint)
+    done = await workspace.answer_part(
+        request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
+    )
+    return PartView(
+        request=operator_request(done.part, parts),
+        rest=None if done.rest is None else operator_request(done.rest, parts),
+        taken=done.taken,
+        hunks=done.hunks,
+    )
+
+
+@get("/api/requests/{request_id:str}/image/{side:str}")
+async def image(
+    request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
+) -> Response[bytes]:
+    """What an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of bounded size is served."""
+    parts = parts_of(request)
+    asked = parts.gate.get(request_id)
+    found = await asyncio.to_thread(_workspace(parts, asked).image, asked, side)
+    if found is None:
+        raise NotFoundError("this is no image that can be shown", "see the sizes and hashes on the card")
+    shown, data = found
+    return Response(data, media_type=shown.media_type, headers=_IMAGE_HEADERS)
+
+
+# -- part of the page --------------------------------------------------------------------------------------------------------
+
+
+@post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
+async def answer_hunks(
+    request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Approve what is ticked: the card of what was approved, in the place of the one that was answered. Where the answer didn't
+    count that one, with its ticks."""
+    parts = parts_of(request)
+    asked = parts.gate.get(request_id)
+    chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
+    rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
+    try:
+        workspace = _workspace(parts, asked)
+        mark = shown_by(data.get("fingerprint", ""))
+        done = await workspace.answer_part(request_id, chosen, rest, by=caller(request).name, fingerprint=mark)
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        shown = card(parts, parts.gate.get(request_id)) | {"error": str(error)}
+        return page_values.html("parts/some_cards.html", error, cards=[shown])
+    # The part's own card, as every page shows it: the request that was shown is superseded by it.
+    shown = card(parts, done.part) | {"takes_place_of": request_id}
+    return page_values.html("parts/some_cards.html", cards=[shown])
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [approve_part, image, answer_hunks]
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _workspace(parts: Parts, asked: Request) -> Workspace:
+    workspace = parts.workspace_of(asked.session_id)
+    if workspace is None or asked.origin == "egress":
+        raise UserError("the session's workspace is not open", "the session has ended, or hasn't begun")
+    return workspace

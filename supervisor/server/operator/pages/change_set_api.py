@@ -1,0 +1,219 @@
+"""Many changed files as one card: the JSON API, and the parts and forms of the pages. Each handler parses and renders.
+
+Folders travel as text in the API, and as base64 in the pages: a name that an agent chose must survive every attribute and
+every URL as it is. It must never fill in what the caller didn't say it saw.
+"""
+
+import asyncio
+import base64
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath, FromQuery, JSONBody, URLEncodedBody
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.approvals import Answer
+from supervisor.core.files.change_tree import Level, Shown
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
+from supervisor.server.operator import decisions
+from supervisor.server.operator.change_sets import ChangeSets, SetView
+from supervisor.server.operator.operator_api import AnyRequest, HasApp, caller, parts_of
+from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import workspace_name
+
+MOST_OPEN = 50
+MOST_REASON_CHARS = 500
+
+
+class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`shown` is that of the folder `below`, as it was shown; `ticked` maps ids to fingerprints of those that need a look of
+    their own and are approved all the same."""
+
+    answer: Answer
+    shown: Shown | None = None
+    below: str = ""
+    ticked: dict[str, str] = {}
+    reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+
+
+class SetAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """How many were answered, and what waits now."""
+
+    answered: int
+    changes: SetView
+
+
+class SetSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with more waiting changes than are shown one by one."""
+
+    session_id: str
+    workspace: str
+    changes: SetView
+
+
+def sets_of(request: HasApp) -> ChangeSets:
+    """The one of the operator's app."""
+    found: ChangeSets = request.app.state["change_sets"]
+    return found
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------------
+
+
+@get("/api/changes")
+async def list_sets(request: AnyRequest) -> list[SetSummary]:
+    """The sessions whose waiting changes are shown as one card."""
+    sets, found = sets_of(request), []
+    for session_id in sets.large():
+        await sets.learn(session_id)
+        workspace = parts_of(request).sessions.get(session_id).workspace
+        found.append(SetSummary(session_id=session_id, workspace=workspace, changes=await sets.view(session_id)))
+    return found
+
+
+@get("/api/sessions/{session_id:str}/changes")
+async def get_set(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = "") -> SetView:
+    """The changed files of a session that wait: a folder of them, and those that need a look of their own."""
+    await sets_of(request).learn(session_id)
+    return await sets_of(request).view(session_id, below.strip("/"))
+
+
+@post("/api/sessions/{session_id:str}/changes", status_code=200)
+async def answer_set(request: AnyRequest, session_id: FromPath[str], data: JSONBody[SetAnswerBody]) -> SetAnswered:
+    """Answer for a folder of them, or all: exactly what was shown, or nothing."""
+    sets = sets_of(request)
+    await sets.learn(session_id)
+    answered = await sets.answer(
+        session_id,
+        data.answer,
+        by=caller(request).name,
+        below=data.below.strip("/"),
+        seen=data.shown,
+        ticked=data.ticked,
+        reason=data.reason,
+    )
+    return SetAnswered(answered=len(answered), changes=await sets.view(session_id))
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------------
+
+
+@get("/parts/changes/{session_id:str}", include_in_schema=False)
+async def set_part(request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = "") -> Response[str]:
+    """The card, with these folders open (comma-separated)."""
+    await sets_of(request).learn(session_id)
+    return await _card(request, session_id, {"open": opened})
+
+
+@get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
+async def folder_part(request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]) -> Response[str]:
+    """What is in one folder."""
+    await sets_of(request).learn(session_id)
+    found, folder = await sets_of(request).read(session_id), _decode(below)
+    level = await asyncio.to_thread(found.level, folder)
+    return page_values.html("parts/change_folder.html", **_folder(session_id, level, {}))
+
+
+@get("/parts/changes/{session_id:str}/news", include_in_schema=False)
+async def news_part(
+    request: AnyRequest,
+    session_id: FromPath[str],
+    until: FromQuery[float],
+    plain: FromQuery[str],
+    careful: FromQuery[str],
+) -> Response[str]:
+    """Whether what is shown is still what waits; the card itself is only replaced when the person says so."""
+    now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
+    later = len(now.waiting) - len(before.waiting)
+    is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
+    return page_values.html("parts/changes_news.html", session_id=session_id, later=later, is_same=is_same)
+
+
+@post("/changes/{session_id:str}/{answer:str}", include_in_schema=False, status_code=200)
+async def answer_part(
+    request: AnyRequest, session_id: FromPath[str], answer: FromPath[Answer], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Approve or Deny, on the card: the card as it is afterwards; a refusal is shown on it."""
+    await sets_of(request).learn(session_id)
+    reason = data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else ""
+    by = caller(request).name
+    try:
+        if "one" in data:
+            mark = data.get("fingerprint", "")
+            await decisions.answer(parts_of(request), data["one"], answer, by=by, reason=reason, fingerprint=mark)
+        else:
+            await sets_of(request).answer(
+                session_id,
+                answer,
+                by=by,
+                below=_decode(data.get("below", "")),
+                seen=_shown(data),
+                ticked=_ticked(data.get("ticked", "")),
+                reason=reason,
+            )
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        return await _card(request, session_id, data, error)
+    return await _card(request, session_id, data)
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [list_sets, get_set, answer_set, set_part, folder_part, news_part, answer_part]
+
+
+# -- inside ------------------------------------------------------------------------------------------------------------------
+
+
+async def _card(
+    request: AnyRequest, session_id: str, data: dict[str, str], error: GatehouseError | None = None
+) -> Response[str]:
+    parts, sets = parts_of(request), sets_of(request)
+    session = parts.sessions.get(session_id)
+    found = await sets.read(session_id)
+    opened = [_decode(one) for one in data.get("open", "").split(",")[:MOST_OPEN] if one]
+    view, levels = await asyncio.to_thread(
+        lambda: (sets.view_of(found, session_id), {one: found.level(one) for one in opened if found.below(one)})
+    )
+    return page_values.html(
+        "parts/changes.html",
+        error,
+        set=view,
+        ticked=set(_ticked(data.get("ticked", ""))),
+        error="" if error is None else str(error),
+        workspace_name=workspace_name(session.workspace),
+        deadline_at=session.deadline_at,
+        **_folder(session_id, view.level, levels),
+    )
+
+
+def _folder(session_id: str, level: Level, opened: dict[str, Level]) -> dict[str, Any]:
+    """For `parts/change_folder.html`. `opened` are the folders whose content is shown with it."""
+    return {"session_id": session_id, "level": level, "opened": opened, "key": encode}
+
+
+def encode(path: str) -> str:
+    """A folder's name as it stands in an attribute or a URL."""
+    return base64.urlsafe_b64encode(path.encode()).decode()
+
+
+def _decode(key: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(key).decode()
+    except ValueError:
+        raise UserError("this is no folder of the list", "reload the page") from None
+
+
+def _shown(data: dict[str, str]) -> Shown:
+    """INVARIANT: never filled in from what is there now: what was shown must be named, or nothing is answered."""
+    try:
+        return Shown(until=float(data["until"]), plain=data["plain"], careful=data["careful"])
+    except (KeyError, ValueError):
+        raise ChangedError.unsaid("reload the page") from None
+
+
+def _ticked(text: str) -> dict[str, str]:
+    """`id:fingerprint`, comma-separated."""
+    return dict(one.split(":", 1) for one in text.split(",") if ":" in one)

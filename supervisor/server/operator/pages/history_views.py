@@ -1,0 +1,74 @@
+"""Audit records as rows of the History page: plain data, no markup. The whole record stays one click away, as it is in the file."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from supervisor.core.actions import Action, category_of, title
+from supervisor.core.secrets.redact import Redactor
+from supervisor.server.common.time_words import clock_text
+
+MOST_RECORD_CHARS = 8000
+_GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
+# What a record is about, in the order of how much it says.
+_ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "session")
+_SAID = ("rule", "why", "reason", "by")
+
+
+def record_data(record: dict[str, Any], redactor: Redactor, titles: Mapping[str, str]) -> dict[str, Any]:
+    """One record. Any field may be missing or odd: the file is read as it is. `titles` are those of requests, by id."""
+    at = record.get("at")
+    at = float(at) if isinstance(at, int | float) else 0.0
+    badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
+    if _exit_code(record):  # older records say `done` of a command that ran, however it ended
+        badge = "failed"
+    whole = redactor.text(json.dumps(record, indent=2, ensure_ascii=False))
+    about, subject = _about(record, titles)
+    said = dict.fromkeys(str(record[name]) for name in _SAID if record.get(name) and name != subject)
+    return {
+        "seq": record.get("seq", 0),
+        "at": at,
+        "at_text": clock_text(at),
+        "event": str(record.get("event", "unknown")).replace("_", " "),
+        "category": str(record.get("category") or ""),
+        "about": redactor.text(about),
+        "badge": badge,
+        "badge_class": "good" if badge in _GOOD else "bad" if badge in _BAD else "warn",
+        "said": redactor.text(" · ".join([*said, *_outcome(record)])),
+        "session": str(record.get("session") or ""),
+        "whole": whole[:MOST_RECORD_CHARS],
+        "left_out": max(0, len(whole) - MOST_RECORD_CHARS),
+    }  # fmt: skip
+
+
+def _about(record: dict[str, Any], titles: Mapping[str, str]) -> tuple[str, str]:
+    """What the record is about, and the field that said so."""
+    if isinstance(record.get("action"), dict):
+        try:
+            action: Action = msgspec.convert(record["action"], Action)
+        except msgspec.ValidationError:
+            return json.dumps(record["action"]), "action"
+        return f"{category_of(action)}: {title(action)}", "action"
+    if record.get("request") in titles:
+        return titles[record["request"]], "request"
+    for name in _ABOUT:
+        value = record.get(name)
+        if value:
+            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            return (f"{name} {text}" if name in ("request", "session") else text), name
+    return "", ""
+
+
+def _outcome(record: dict[str, Any]) -> list[str]:
+    detail, code = record.get("detail"), _exit_code(record)
+    said = [str(detail["error"])] if isinstance(detail, dict) and detail.get("error") else []
+    return list(dict.fromkeys([*said, *([] if code is None else [f"exit code {code}"])]))
+
+
+def _exit_code(record: dict[str, Any]) -> int | None:
+    """How a command, or an agent, ended."""
+    detail = record.get("detail")
+    code = (detail if isinstance(detail, dict) else record).get("exit_code")
+    return code if isinstance(code, int) else None

@@ -1,0 +1,179 @@
+"""What the pages show of requests and changed files: plain data for the templates, no markup, no decision.
+
+Secrets are redacted here, once more than before storage; deceptive characters are made visible by `render`, for every value.
+It must never shorten what would take effect without saying so: a person approves what the card shows.
+"""
+
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, subject, title
+from supervisor.core.approvals import Request, explanation, failure, is_in_part, status
+from supervisor.core.files.change_tree import problem_of
+from supervisor.core.text.duration import format_duration
+from supervisor.server.common import action_words
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import may_always, width_of
+from supervisor.server.operator.change_views import change
+from supervisor.server.operator.rule_previews import of_proposal
+
+# Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help nobody.
+MOST_CARDS = 60
+MOST_ODD_LETTERS = 4
+DIFFS_S = 0.2
+_STATUS_CLASS = {"approved": "good", "used": "good", "allowed": "good", "denied": "bad", "expired": "bad"}
+# Scripts that nobody mistakes for Latin, however many of their letters a text has.
+_PLAIN_SCRIPTS = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI")
+
+
+class Budget:
+    """How long the diffs of one answer may take. An agent chooses what is compared, so a page may not wait for all of it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._clock = parts.clock
+        self._until = parts.clock.monotonic() + DIFFS_S
+
+    def is_left(self) -> bool:
+        """Whether another diff may be begun."""
+        return self._clock.monotonic() < self._until
+
+
+def card(parts: Parts, request: Request, budget: Budget | None = None) -> dict[str, Any]:
+    """A request as its card. The diff is only made for what still waits, and where the budget is spent when it comes into view."""
+    redact = parts.redactor.text
+    current = status(request)
+    category = category_of(request.action)
+    session = parts.sessions.get(request.session_id)
+    text = redact(title(request.action))
+    width = width_of(request.action) if current == "pending" else ""
+    has_change = current == "pending" and isinstance(request.action, FileChange)
+    is_now = has_change and (budget is None or budget.is_left())
+    return {
+        "id": request.id,
+        "category": category,
+        "label": action_words.LABELS[category],
+        "asks": action_words.asks(request.action),
+        "title": text,
+        "warnings": [
+            *action_words.warnings(request.action),
+            *([("how wide", redact(width))] if width else []),
+            *_text_warnings(text),
+            *_problems(request, redact),
+        ],
+        "details": [(label, redact(value)) for label, value in action_words.details(request.action)]
+        + (_proposed(parts, request, budget) if width else []),
+        "status": current,
+        "status_word": _status_word(request),
+        "status_class": "bad" if failure(request) else _STATUS_CLASS.get(current, ""),
+        "why": redact(request.why),
+        "explanation": redact(explanation(request)),
+        "reason": "" if _problems(request, redact) else redact(request.reason),
+        "rule": redact(request.rule or ""),
+        "may_always": may_always(request),
+        "impossible": parts.gate.handlers.why_impossible(request),
+        "sticky_why": _sticky_why(request),
+        "asked_times": request.asked_times,
+        "asked_at": request.asked_at,
+        "asked_text": clock_text(request.asked_at),
+        "hold_until": request.hold_until,
+        "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
+        "deadline_at": session.deadline_at,
+        "fingerprint": request.fingerprint,
+        "session_id": request.session_id,
+        "origin": request.origin,
+        "workspace_name": workspace_name(session.workspace),
+        "change": change(parts, request) if is_now else None,
+        "has_later_change": has_change and not is_now,
+        "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
+        "delivery": redact(action_words.delivery(request)),
+        "superseded_by": request.superseded_by or "",
+        "about": _about(request),
+    }
+
+
+def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
+    """A section for every category, in order, also for those that nothing waits in; the cards in the order of the requests."""
+    budget = Budget(parts)
+    cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
+    for request in requests[:MOST_CARDS]:
+        cards[category_of(request.action)].append(card(parts, request, budget))
+    return [
+        {
+            "category": category,
+            "label": action_words.LABELS[category],
+            "cards": found,
+            "may_approve": not parts.gate.handlers.why_not(category, "agent_api"),
+        }
+        for category, found in cards.items()
+    ]
+
+
+def odd_letters(text: str) -> str:
+    """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a host name. Empty where there are none."""
+    found = []
+    for char in dict.fromkeys(text):
+        if char.isascii() or unicodedata.category(char)[0] in "CZ":
+            continue  # controls, marks and odd spaces are spelled out where they stand
+        name = unicodedata.name(char, "unnamed character")
+        if name.startswith("FULLWIDTH") or not name.startswith(_PLAIN_SCRIPTS):
+            found.append(f"{char} is {name.lower()} (U+{ord(char):04X})")
+    more = len(found) - MOST_ODD_LETTERS
+    return ", ".join(found[:MOST_ODD_LETTERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def workspace_name(path: str) -> str:
+    """The last part of a path: what people call a project."""
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _status_word(request: Request) -> str:
+    if is_in_part(request):
+        return "approved in part"
+    word = request.answer or ("allowed" if request.decision == "allow" else status(request))
+    return f"{word}, failed" if failure(request) else word
+
+
+def _about(request: Request) -> str:
+    """What a newer card is about, too, that takes this one's place on the page, or follows it; empty where none does."""
+    is_followed = status(request) == "pending" or request.superseded_by or is_in_part(request)
+    return (
+        f"{request.session_id} {subject(request.action)}"
+        if is_followed and isinstance(request.action, FileChange)
+        else ""
+    )
+
+
+def _problems(request: Request, redact: Callable[[str], str]) -> list[tuple[str, str]]:
+    problem = problem_of(request.reason, request.origin)
+    return [("not possible", redact(problem))] if problem else []
+
+
+def _proposed(parts: Parts, request: Request, budget: Budget | None) -> list[tuple[str, str]]:
+    """What a proposed rule would have answered before, and what it would answer now."""
+    if budget is not None and not budget.is_left():
+        return [("on record", "not counted: there are too many cards at once")]
+    seen = of_proposal(parts, request)
+    if seen is None:
+        return []
+    waiting = f"{seen.waiting.count}: {'; '.join(seen.waiting.titles)}" if seen.waiting.count else ""
+    against = "; ".join(seen.against.titles)
+    said = [
+        ("on record", seen.summary),
+        ("of these you had answered otherwise", against),
+        ("waiting, answered by it", waiting),
+    ]
+    return [(label, value) for label, value in said if value]
+
+
+def _text_warnings(text: str) -> list[tuple[str, str]]:
+    return [("letters that can pass for others", odd)] if (odd := odd_letters(text)) else []
+
+
+def _sticky_why(request: Request) -> str:
+    if category_of(request.action) == "sandbox":
+        return "a change of the policy is always yours to decide"
+    if category_of(request.action) == "budget":
+        return "money is always yours to decide"
+    return f"the rule {request.rule} says so" if request.rule else "no rule can allow this; approving it holds once"

@@ -1,0 +1,135 @@
+"""What an agent asks without a card of its own, for the person: repeats that were denied again, and what waits for room.
+
+It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all that is held, is `decisions`'.
+"""
+
+from typing import Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath
+from litestar.types import ControllerRouterHandler
+
+from supervisor.errors import GatehouseError
+from supervisor.gate.repeats import Denied, Quiet
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import OperatorRequest, operator_request, shown
+from supervisor.server.operator import decisions
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_bodies import HeldDenied
+from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.pages.page_views import workspace_name
+
+
+@get("/parts/quiet", include_in_schema=False, sync_to_thread=False)
+def quiet_part(request: AnyRequest) -> Response[str]:
+    return _part(parts_of(request))
+
+
+@post("/requests/{request_id:str}/lift", include_in_schema=False, status_code=200, sync_to_thread=False)
+def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """The list as it is afterwards; a refusal is shown above it."""
+    parts = parts_of(request)
+    try:
+        decisions.lift_denial(parts, request_id, by=caller(request).name)
+    except GatehouseError as error:
+        return _part(parts, str(error))
+    return _part(parts)
+
+
+@post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200)
+async def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """The list as it is afterwards, and above it why nothing was denied; the cards follow by themselves."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    try:
+        await decisions.deny_held(parts, session.id, by=caller(request).name)
+    except GatehouseError as error:
+        return _part(parts, str(error))
+    return _part(parts)
+
+
+@post("/api/sessions/{session_id:str}/held/deny", status_code=200)
+async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
+    """Deny all that is held of a session's connections, what has no card of its own included."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
+    return HeldDenied(denied=await decisions.deny_held(parts, session.id, by=caller(request).name))
+
+
+@get("/api/quiet", sync_to_thread=False)
+def list_quiet(request: AnyRequest) -> list[Quiet]:
+    """What the open sessions ask without a card: repeats of what was denied, and what waits for room in the inbox."""
+    return seen(parts_of(request))
+
+
+@post("/api/requests/{request_id:str}/lift", status_code=200, sync_to_thread=False)
+def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest]:
+    """Let what was denied be asked again at once, in whichever words: the denials that no longer stand. They stay denied themselves."""
+    parts = parts_of(request)
+    found = decisions.lift_denial(parts, request_id, by=caller(request).name)
+    return [operator_request(one, parts) for one in found]
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """For the pages."""
+    return [quiet_part, lift_from_page, deny_held_from_page]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """For the JSON API."""
+    return [list_quiet, lift, deny_held]
+
+
+def values(parts: Parts, error: str = "") -> dict[str, Any]:
+    """For `parts/quiet.html`."""
+    return {
+        "error": error,
+        "quiet": [
+            {
+                "view": one,
+                "workspace_name": workspace_name(parts.sessions.get(one.session_id).workspace),
+                "until": {denied.request_id: clock_text(denied.until or 0) for denied in one.denied},
+                "more": one.held_count - len(one.held),
+                "all_held": _all_held(parts, one.session_id),
+            }
+            for one in seen(parts)
+        ],
+    }
+
+
+def _all_held(parts: Parts, session_id: str) -> int:
+    """How many connections of a session are held, with a card and without."""
+    cards = sum(one.origin == "egress" for one in parts.queue.pending(session_id))
+    return cards + len(parts.gate.repeats.held_connections(session_id))
+
+
+def seen(parts: Parts) -> list[Quiet]:
+    """As a person may see it, without denials that a rule took over since: these don't run out by themselves."""
+    found = []
+    for one in parts.gate.repeats.quiet():
+        denied = tuple(each for each in one.denied if not parts.gate.ruled_out(parts.gate.get(each.request_id)))
+        if denied or one.held_count:
+            found.append(_shown(msgspec.structs.replace(one, denied=denied), parts))
+    return found
+
+
+def _shown(one: Quiet, parts: Parts) -> Quiet:
+    denied = tuple(_denied(each, parts) for each in one.denied)
+    held = tuple(shown(title, parts.redactor) for title in one.held)
+    return Quiet(session_id=one.session_id, denied=denied, held=held, held_count=one.held_count)
+
+
+def _denied(one: Denied, parts: Parts) -> Denied:
+    return Denied(
+        request_id=one.request_id,
+        title=shown(one.title, parts.redactor),
+        denied_at=one.denied_at,
+        asked_again=one.asked_again,
+        until=one.until,
+    )
+
+
+def _part(parts: Parts, error: str = "") -> Response[str]:
+    return page_values.html("parts/quiet.html", **values(parts, error))

@@ -1,0 +1,140 @@
+"""What the pages show of sessions and their reviews: plain data for the templates, no markup, no decision.
+
+A review was written by an agent about code that may be hostile: every field may be missing or be anything here.
+"""
+
+import shlex
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from supervisor.core.files.changes import name_fields
+from supervisor.core.files.copy_progress import left
+from supervisor.core.sessions import Session, own_limits, remaining_s, state
+from supervisor.core.text.duration import format_duration
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.spend_views import spend_view
+from supervisor.server.common.time_words import clock_text
+from supervisor.server.operator.pages.page_views import workspace_name
+
+MOST_NAMED = 3
+_STATE_CLASS = {"running": "good", "waiting": "warn", "starting": "warn", "stopping": "warn", "ended": ""}
+_STATE_TEXT = {
+    "starting": "the private copy is being made and the sandbox started",
+    "running": "the agent is at work",
+    "waiting": "the agent is done; changes of its wait for your answer",
+    "stopping": "the agent is being ended and the workspace compared for the last time",
+    "ended": "",
+}
+_SEVERITIES = ("critical", "high", "medium", "low", "info")
+_SEVERITY_CLASS = {"critical": "bad", "high": "bad", "medium": "warn"}
+_CONCLUSIONS = {
+    "approve": ("approves the change", "good"),
+    "comment": ("comments", ""),
+    "request_changes": ("requests changes", "bad"),
+}
+
+
+def session_data(parts: Parts, session: Session) -> dict[str, Any]:
+    """A session for strip, list and page."""
+    now = parts.clock.now()
+    current = state(session)
+    redact = parts.redactor.text
+    spend = spend_view(parts, session)
+    return {
+        "id": session.id,
+        "kind": session.kind,
+        "workspace": redact(session.workspace),
+        "workspace_name": workspace_name(session.workspace),
+        "command": redact(shlex.join(session.command)),
+        "base": redact(session.base or ""),
+        "model": redact(session.model or ""),
+        "network": session.network,
+        "keep_bodies": session.keep_bodies,
+        "policy_file": redact(session.policy_file),
+        "limits": own_limits(session.limits),
+        "state": current,
+        "state_class": _STATE_CLASS[current],
+        "state_text": _STATE_TEXT[current],
+        "notices": [redact(notice) for notice in (*session.notices, *spend.notices, *_of_the_host(parts, session))],
+        "spend": spend,
+        "created_at": session.created_at,
+        "created_text": clock_text(session.created_at),
+        "deadline_at": session.deadline_at,
+        "uptime": format_duration((session.ended_at or now) - session.created_at),
+        "remaining": format_duration(remaining_s(session, now)),
+        "end_reason": redact(session.end_reason),
+        "exit_code": session.exit_code,
+        "progress": _progress(parts, session),
+        "review": _review(parts.redactor.data(session.review)) if session.review else None,
+    }
+
+
+def _of_the_host(parts: Parts, session: Session) -> list[str]:
+    """What keeps the person's own changes from the agent's copy, or the agent's from the host, with nobody asked."""
+    workspace = parts.workspace_of(session.id)
+    if workspace is None:
+        return []
+    changes = workspace.host_changes()
+    return [*(changes.notices() if changes is not None else []), *_never_carried(workspace.refused())]
+
+
+def _never_carried(refused: Mapping[str, str]) -> list[str]:
+    """A line about what the agent made and nobody is asked about."""
+    if not refused:
+        return []
+    named = ", ".join(f"`{name_fields(name)[0]}` ({why})" for name, why in islice(refused.items(), MOST_NAMED))
+    more = f" and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
+    return [f"stays in the agent's copy: {named}{more}"]
+
+
+def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
+    found = parts.sessions.progress(session.id)
+    if not found:
+        return None
+    size = found.get("bytes", 0)
+    return {
+        "done": found.get("done", 0),
+        "total": found.get("total", 0),
+        "left": left(found),
+        "size": f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} bytes",
+    }
+
+
+def _review(review: dict[str, Any]) -> dict[str, Any]:
+    given = review.get("findings")
+    items = given if isinstance(given, list) else []
+    findings = sorted((_finding(item) for item in items if isinstance(item, dict)), key=lambda found: found["rank"])
+    word, css = _CONCLUSIONS.get(str(review.get("verdict")), (str(review.get("verdict") or "no verdict"), ""))
+    used = review.get("usage")
+    usage = used if isinstance(used, dict) else {}
+    return {
+        "verdict": word,
+        "verdict_class": css,
+        "summary": _text(review, "summary"),
+        "model": _text(review, "model"),
+        "base": _text(review, "base"),
+        "head": _text(review, "head"),
+        "turns": _text(usage, "turns"),
+        "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens", "output_tokens") if isinstance(usage.get(name), int)),
+        "findings": findings,
+    }  # fmt: skip
+
+
+def _finding(item: dict[str, Any]) -> dict[str, Any]:
+    severity = _text(item, "severity")
+    line = item.get("line")
+    return {
+        "severity": severity or "info",
+        "severity_class": _SEVERITY_CLASS.get(severity, ""),
+        "rank": _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES),
+        "title": _text(item, "title"),
+        "place": f"{_text(item, 'path')}:{line}" if isinstance(line, int) else _text(item, "path"),
+        "body": _text(item, "body"),
+        "suggestion": _text(item, "suggestion"),
+    }
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    return "" if value is None else str(value)

@@ -1,0 +1,292 @@
+"""What models cost over time: the chart and the sums on the Network page, and the same as JSON.
+
+All of it is read from the ledger in the database, so that it is the same after a restart. The picture is `core.spend_chart`'s; here are its times
+and words. It decides nothing.
+"""
+
+from datetime import date, datetime, time, timedelta
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from litestar import Response, get
+from litestar.params import FromQuery
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.budget import KINDS, SCOPES, Kind, Scope, amount
+from supervisor.core.models.spend_chart import (
+    DAY_S,
+    HEIGHT,
+    LEFT,
+    MOST_MODELS,
+    OTHERS,
+    WIDTH,
+    Chart,
+    Column,
+    Part,
+    Series,
+    draw,
+    shares,
+    width_for,
+)
+from supervisor.core.money import dollars, microusd
+from supervisor.core.sessions import Session
+from supervisor.core.text.display import visible
+from supervisor.ledger.spending import Standing
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_values
+from supervisor.store.spending import OfTime
+
+Span = Literal["session", "day", "month", "all"]
+SPANS: dict[Span, str] = {"session": "This session", "day": "Today", "month": "30 days", "all": "All"}
+_SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "day": "today", "total": "in total"}
+# A label under every so many columns, so that they don't run into each other.
+_MOST_LABELS = 8
+
+
+class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
+    """What calls of one model used and cost; that of all but the dearest is one, named `all others`."""
+
+    model: str
+    calls: int
+    cost_microusd: int
+
+
+class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What all calls of one stretch of time cost; `at` is where it begins, in seconds since the epoch."""
+
+    at: float
+    calls: int
+    tokens: int
+    cost_microusd: int
+
+
+class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What models cost over a time: by stretches of it, of which there are at most 48, and by model, the dearest first."""
+
+    calls: int
+    cost_microusd: int
+    times: list[SpendOfTime]
+    models: list[SpendOfModel]
+
+
+class _Window(NamedTuple):
+    """The time that a chart is about. Columns of days are counted by date, since not every day has 24 hours."""
+
+    since: float
+    width_s: int
+    columns: int
+
+    @property
+    def by_day(self) -> bool:
+        return self.width_s >= DAY_S
+
+    def column(self, when: int | str) -> int:
+        """The number of a column, of what the ledger counts by."""
+        if isinstance(when, int):
+            return when
+        return (date.fromisoformat(when) - _date(self.since)).days // (self.width_s // DAY_S)
+
+    def at(self, number: int) -> float:
+        """When a column begins."""
+        if self.by_day:
+            return _midnight(_date(self.since) + timedelta(days=number * (self.width_s // DAY_S)))
+        return self.since + number * self.width_s
+
+
+@get("/parts/spend", include_in_schema=False, sync_to_thread=False)
+def spend_part(request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "session") -> Response[str]:
+    parts = parts_of(request)
+    chosen = parts.sessions.get(session) if session else None
+    return page_values.html("parts/spend.html", spend=values(parts, chosen, span))
+
+
+@get("/api/spend", sync_to_thread=False)
+def spend_over_time(request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "all") -> SpendOverTime:
+    """What models cost over time: of one session (`span=session`), or of all today, in the last 30 days, or ever."""
+    parts = parts_of(request)
+    chart, window = _chart(parts, parts.sessions.get(session) if session else None, span)
+    return SpendOverTime(
+        calls=chart.calls,
+        cost_microusd=microusd(chart.cost),
+        times=[
+            SpendOfTime(
+                at=window.at(one.number), calls=one.calls, tokens=one.tokens.total, cost_microusd=microusd(one.cost)
+            )
+            for one in chart.columns
+        ],
+        models=[
+            SpendOfModel(
+                model=_model(parts, one.model),
+                calls=one.calls,
+                cost_microusd=microusd(one.cost),
+                **by_kind(one.tokens),
+            )
+            for one in chart.series
+        ],
+    )
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """The part of the Network page."""
+    return [spend_part]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """The same as data."""
+    return [spend_over_time]
+
+
+def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
+    """For `parts/spend.html`, of one session or, where there is none, of all."""
+    span = "all" if session is None and span == "session" else span
+    chart, window = _chart(parts, session, span)
+    names = [_model(parts, one.model) for one in chart.series]
+    percents = shares([one.cost for one in chart.series])
+    return {
+        "session": session.id if session is not None else "",
+        "span": span,
+        "spans": [(key, word) for key, word in SPANS.items() if key != "session" or session is not None],
+        "sums": _sums(parts.spending.standing(*(() if session is None else (session.id, session.budget))), session),
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "ticks": chart.ticks,
+        "columns": [_column(window, one, names) for one in chart.columns],
+        "models": [_of_model(*found) for found in zip(chart.series, percents, names, strict=True)],
+        "calls": chart.calls,
+        "cost": dollars(chart.cost),
+        "title": _title(window, chart, span),
+    }
+
+
+def _chart(parts: Parts, session: Session | None, span: Span) -> tuple[Chart, _Window]:
+    of_session = session.id if session is not None and span == "session" else None
+    window = _window(parts, session, span)
+    found = parts.spending.over_time(
+        since=window.since,
+        width_s=None if window.by_day else window.width_s,
+        models=MOST_MODELS,
+        others=OTHERS,
+        session_id=of_session,
+    )
+    return draw((_part(window, one) for one in found), window.columns), window
+
+
+def _part(window: _Window, one: OfTime) -> Part:
+    return Part(window.column(one.when), one.model, one.calls, one.tokens, one.cost, one.first_at)
+
+
+def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
+    """The time that is shown: a day and a month as they are, everything else from its beginning, in columns of a fitting width."""
+    now = parts.clock.now()
+    today = _date(now)
+    if span == "day":
+        return _Window(_midnight(today), 3600, 24)
+    if span == "month":
+        return _Window(_midnight(today - timedelta(days=29)), DAY_S, 30)
+    if session is not None and span == "session":
+        began, ended = session.created_at, session.ended_at or now
+    else:
+        began, ended = parts.spending.began_at() or now, now
+    width_s = width_for(ended - began)
+    first = _midnight(_date(began))
+    if width_s >= DAY_S:
+        days = (_date(ended) - _date(began)).days
+        return _Window(first, width_s, days // (width_s // DAY_S) + 1)
+    since = first + (began - first) // width_s * width_s
+    return _Window(since, width_s, int((ended - since) // width_s) + 1)
+
+
+def _sums(found: Standing, session: Session | None) -> list[dict[str, Any]]:
+    """The three sums, each with the limits that there are."""
+    return [
+        {
+            "name": _SCOPE_NAMES[scope],
+            "cost": dollars(found.used[scope].cost),
+            "used": ", ".join(_used(found, scope)),
+            "limits": [_limit(found, scope, kind) for kind in KINDS if getattr(found.limits[scope], kind) is not None],
+        }
+        for scope in SCOPES
+        if scope != "session" or session is not None
+    ]
+
+
+def _used(found: Standing, scope: Scope) -> list[str]:
+    return [amount(kind, value) for kind in KINDS[1:] if (value := getattr(found.used[scope], kind))]
+
+
+def _limit(found: Standing, scope: Scope, kind: Kind) -> dict[str, Any]:
+    most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
+    return {
+        "words": f"{amount(kind, have)} of {amount(kind, most)}",
+        "percent": min(100, have * 100 // most) if most else 100,
+        "is_near": (scope, kind) in found.near,
+        "notice": notice(found, scope, kind),
+    }
+
+
+def _column(window: _Window, column: Column, names: list[str]) -> dict[str, Any]:
+    words = _time_words(window, column.number)
+    by_model = ", ".join(f"{names[bar.rank]} {dollars(bar.cost)}" for bar in column.bars)
+    every = -(-window.columns // _MOST_LABELS)
+    return {
+        "view": column,
+        "middle": round(column.x + column.width / 2, 1),
+        "cost": dollars(column.cost),
+        "when": words,
+        "label": _label(window, column.number) if column.number % every == 0 else "",
+        "says": f"{words}: {dollars(column.cost)} in {_calls(column.calls)}" + (f" ({by_model})" if by_model else ""),
+    }
+
+
+def _of_model(one: Series, share: int, name: str) -> dict[str, Any]:
+    return {
+        "view": one,
+        "name": name,
+        "cost": dollars(one.cost),
+        "share": share or ("<1" if one.cost else 0),
+        "mark": "others" if one.is_others else one.mark,
+    }
+
+
+def _title(window: _Window, chart: Chart, span: Span) -> str:
+    of = {"session": "of this session", "day": "of all sessions today", "month": "of all sessions in the last 30 days"}
+    return f"What calls of models {of.get(span, 'of all sessions')} cost over time: {dollars(chart.cost)} in {_calls(chart.calls)}, in {window.columns} columns"
+
+
+def _calls(count: int) -> str:
+    return f"{count:,} {'call' if count == 1 else 'calls'}"
+
+
+def _model(parts: Parts, model: str) -> str:
+    return visible(parts.redactor.text(model), one_line=True) or "no model named"
+
+
+# -- times of this machine's zone ----------------------------------------------------------------------------------------
+
+
+def _date(at: float) -> date:
+    return datetime.fromtimestamp(at).astimezone().date()
+
+
+def _midnight(day: date) -> float:
+    return datetime.combine(day, time()).astimezone().timestamp()
+
+
+def _label(window: _Window, number: int) -> str:
+    at = datetime.fromtimestamp(window.at(number)).astimezone()
+    if not window.by_day:
+        return f"{at:%H:%M}"
+    return f"{at:%Y-%m-%d}" if window.width_s > 7 * DAY_S else f"{at.day} {at:%b}"
+
+
+def _time_words(window: _Window, number: int) -> str:
+    begins = datetime.fromtimestamp(window.at(number)).astimezone()
+    ends = datetime.fromtimestamp(window.at(number + 1)).astimezone()
+    if not window.by_day:
+        return f"{begins:%Y-%m-%d %H:%M} to {ends:%H:%M}"
+    if window.width_s == DAY_S:
+        return f"{begins:%Y-%m-%d}"
+    return f"{begins:%Y-%m-%d} to {ends - timedelta(days=1):%Y-%m-%d}"

@@ -1,0 +1,4 @@
+"""One bounded run of one agent, from its private copy to its last pass.
+
+Start with `session_manager`.
+"""

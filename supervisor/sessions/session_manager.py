@@ -1,0 +1,460 @@
+"""Sessions from start to end: the private copy, the sandbox, MAX_UPTIME, the last pass, and what a crash left behind.
+
+    starting -> running -> waiting -> stopping -> ended        (core.sessions.state derives it from facts)
+
+Level, not edge: at start-up the sessions that nobody recorded an end of are taken up where they stand. Their sandboxes died with
+the supervisor, so they go on as `waiting`: what the agent had changed is compared once more, and the cards wait for answers.
+
+It owns no channel. `Surroundings` are what `app` builds around a session: gate, egress, the agent's door, the workspace.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+from sqlalchemy import Engine
+
+from supervisor.base import whole_files
+from supervisor.base.clock import Clock
+from supervisor.core.actions import content_hash
+from supervisor.core.files.copy_progress import progress
+from supervisor.core.review_markdown import review_markdown
+from supervisor.core.secrets.command_secrets import words_without_secrets
+from supervisor.core.sessions import Session, SessionId, as_started
+from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
+from supervisor.records.audit import Audit
+from supervisor.sandbox import left_behind
+from supervisor.sandbox.base import Running, Sandbox, Spec
+from supervisor.sessions import session_output
+from supervisor.sessions.start_session import StartSession
+from supervisor.store import sessions as store
+
+__all__ = ["SessionManager", "StartSession", "Surroundings", "checked_workspace"]
+
+log = structlog.get_logger("sessions")
+
+AGENT_GRACE_S = 10.0
+PROGRESS_EVERY_S = 0.25
+UPTIME_ENDED = "MAX_UPTIME was reached"
+WAITS_FOR_ANSWER = "the agent is done; changes of its wait for your answer in the inbox"
+
+
+class Surroundings(Protocol):
+    """What `app` puts around sessions. Every method may be called again for a session that a crash left."""
+
+    async def plan(self, wanted: StartSession) -> dict[str, Any]:
+        """Further facts of the session (`command`, `policy_text`, `model`, `notices`); `UserError` for bad input."""
+
+    def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
+        """The sandbox of the agent."""
+
+    def open(self, session: Session, wanted: StartSession | None = None) -> None:
+        """The session's actions may be judged from now on. `wanted`: it is to be started."""
+
+    def policy_on_record(self, session: Session) -> dict[str, Any]:
+        """Which policy judges it: path and hash, for the record."""
+
+    async def copy_workspace(
+        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
+    ) -> tuple[str, ...]:
+        """Make the private copy; lines that the person should know of it."""
+
+    async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
+        """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before the agent's first instant."""
+
+    async def final_pass(self, session: Session, why: str) -> None:
+        """Compare the whole copy with the host once more."""
+
+    def waits_for_person(self, session_id: str) -> bool:
+        """Whether changes of a session whose agent is done still wait for an answer, or for being applied."""
+
+    async def until_something_is_answered(self, session_id: str) -> None:
+        """Return when one of its requests changed."""
+
+    def close_requests(self, session_id: str, why: str, *, keep_changes: bool) -> None:
+        """Deny what waits; with `keep_changes`, all but changes of files."""
+
+    async def detach(self, session: Session) -> None:
+        """Undo `attach` and `open`."""
+
+
+class _Live:
+    """What is known of a session only while this process runs."""
+
+    def __init__(self) -> None:
+        self.stop_reason: str | None = None
+        self.stopped_by = ""
+        self.wanted_stop = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.running: Running | None = None
+        self.exit_code: int | None = None
+        self.progress: dict[str, int] | None = None
+
+
+class SessionManager:
+    """The sessions of this supervisor. `on_change` and `on_output` callbacks run in the event loop and must not block."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        audit: Audit,
+        clock: Clock,
+        sandbox: Sandbox,
+        surroundings: Surroundings,
+        folder: Path,
+        max_uptime_s: float,
+    ) -> None:
+        self._engine = engine
+        self._audit = audit
+        self._clock = clock
+        self._sandbox = sandbox
+        self._surroundings = surroundings
+        self._folder = folder
+        self._max_uptime_s = max_uptime_s
+        self._live: dict[str, _Live] = {}
+        self._change_watchers: list[Callable[[Session], None]] = []
+        self._output_watchers: list[Callable[[str, bytes], None]] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stopping: str | None = None
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+
+    def get(self, session_id: str) -> Session:
+        """The session with all its facts, or `NotFoundError`."""
+        with self._engine.connect() as connection:
+            session = store.get(connection, session_id)
+        if session is None:
+            raise NotFoundError(f"no session has the id `{session_id[:64]}`", "`gatehouse sessions` lists them")
+        return session
+
+    def recent(self, limit: int = 100) -> list[Session]:
+        """The newest sessions first."""
+        with self._engine.connect() as connection:
+            return store.newest(connection, limit)
+
+    def authenticate(self, session_id: str, token: str) -> bool:
+        """Whether `token` is the agent's token of this session, and the session hasn't ended."""
+        session = self.get(session_id)
+        matches = hmac.compare_digest(session.token_hash, content_hash(token.encode()))
+        return matches and session.ended_at is None
+
+    def folder(self, session_id: str) -> Path:
+        """Where a session keeps its copy, its output and its review."""
+        return self._folder / session_id
+
+    def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
+        """What the agent printed from byte `offset` on, at most 256 kB, and the offset to go on from."""
+        self.get(session_id)
+        return session_output.read(self.folder(session_id), offset)
+
+    def output_size(self, session_id: str) -> int:
+        """How many bytes of output are kept, so that a page can begin near the end."""
+        return session_output.size(self.folder(session_id))
+
+    def progress(self, session_id: str) -> dict[str, int] | None:
+        """How far the private copy is, while it is being made: `{"done", "total", "bytes"}` in files and bytes."""
+        live = self._live.get(session_id)
+        return live.progress if live else None
+
+    def running(self, session_id: str) -> Running | None:
+        """The sandbox of a session while it runs."""
+        live = self._live.get(session_id)
+        return live.running if live else None
+
+    def on_change(self, callback: Callable[[Session], None]) -> None:
+        self._change_watchers.append(callback)
+
+    def on_output(self, callback: Callable[[str, bytes], None]) -> None:
+        self._output_watchers.append(callback)
+
+    # -- doing ------------------------------------------------------------------------------------------------------
+
+    def run_in(self, tasks: asyncio.TaskGroup) -> None:
+        """The task group that sessions run in."""
+        self._tasks = tasks
+
+    async def start(self, wanted: StartSession) -> Session:
+        """Record a session and begin it; copying and starting go on after this returns. `UserError` for bad input."""
+        workspace = checked_workspace(wanted.workspace)
+        if self._stopping is not None or self._tasks is None:
+            raise UserError("Gatehouse is shutting down", "start it again first")
+        token = secrets.token_urlsafe(32)
+        now = self._clock.now()
+        facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
+        facts |= await self._surroundings.plan(msgspec.structs.replace(wanted, workspace=workspace))
+        session = Session(
+            id=SessionId(secrets.token_hex(16)),
+            kind=wanted.kind,
+            workspace=str(workspace),
+            token_hash=content_hash(token.encode()),
+            created_at=now,
+            deadline_at=now + (wanted.max_uptime_s or self._max_uptime_s),
+            **facts,
+        )
+        # What is kept and shown; the agent is started with the words that were given.
+        session = msgspec.structs.replace(session, command=words_without_secrets(session.command))
+        self._audit.record("session_started", **as_started(session), **self._surroundings.policy_on_record(session))
+        with self._engine.begin() as connection:
+            store.add(connection, session)
+        self.folder(session.id).mkdir(parents=True, mode=0o700)
+        live = self._live[session.id] = _Live()
+        self._surroundings.open(session, wanted)
+        self._announce(session)
+        self._tasks.create_task(self._run(session, live, (wanted, token)), name=f"session-{session.id}")
+        return session
+
+    async def stop(self, session_id: str, *, reason: str, by: str) -> None:
+        """Begin the orderly end of a session; returns at once. Stopping one that has ended does nothing."""
+        self.get(session_id)
+        live = self._live.get(session_id)
+        if live is not None and live.stop_reason is None:
+            live.stop_reason, live.stopped_by = reason, by
+            live.wanted_stop.set()
+
+    async def stop_all(self, reason: str) -> None:
+        """End every session in order and wait for it. No session can be started afterwards."""
+        self._stopping = reason
+        for session_id in list(self._live):
+            await self.stop(session_id, reason=reason, by="gatehouse")
+        for live in list(self._live.values()):
+            await live.ended.wait()
+
+    async def wait_ended(self, session_id: str) -> Session:
+        """Wait for the session's end."""
+        live = self._live.get(session_id)
+        if live is not None:
+            await live.ended.wait()
+        return self.get(session_id)
+
+    def record_review(self, session_id: str, review: dict[str, Any]) -> Session:
+        """Keep the findings that the review agent reported: with the session, and as `review.json` and `review.md` beside it.
+
+        `review` has the fields of the agent API's `ReviewBody`, checked there; a later report replaces an earlier one.
+        """
+        self._audit.record("review_recorded", session=session_id, findings=len(review.get("findings", ())))
+        folder = self.folder(session_id)
+        try:
+            whole_files.replace(folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n")
+            whole_files.replace(folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            raise StorageError(f"the review can't be written: {error.strerror}", "look at the data folder") from error
+        return self._change(session_id, review=review)
+
+    def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
+        """From now on keep what its requests' bodies begin with for the Network page, or keep it no more."""
+        if self.get(session_id).ended_at is not None:
+            raise UserError("the session has ended", "bodies of a running session can be kept")
+        self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
+        return self._change(session_id, keep_bodies=is_on)
+
+    def take_up_sessions(self) -> list[str]:
+        """At start-up: take up the sessions that a crash left, one line about each for the person."""
+        assert self._tasks is not None
+        lines = []
+        with self._engine.connect() as connection:
+            left = store.not_ended(connection)
+        for session in left:
+            killed = left_behind.kill(session.pid, session.pid_started)
+            line = f"session {session.id} on {session.workspace} had no recorded end: the supervisor died; its agent was ended with it"
+            if killed:
+                line += " (its sandbox still ran, and was killed now)"
+            policy = self._surroundings.policy_on_record(session)
+            self._audit.record("session_found_dead", session=session.id, killed=killed, **policy)
+            live = self._live[session.id] = _Live()
+            self._surroundings.open(session)
+            notices = (
+                *session.notices,
+                "the supervisor died during this session; changes that the agent had made wait for your answer",
+            )
+            session = self._change(
+                session.id, agent_exited_at=session.agent_exited_at or self._clock.now(), notices=notices
+            )
+            self._tasks.create_task(self._run(session, live, None), name=f"session-{session.id}")
+            lines.append(line)
+        return lines
+
+    # -- the life of one session ------------------------------------------------------------------------------------------
+
+    async def _run(self, session: Session, live: _Live, new: tuple[StartSession, str] | None) -> None:
+        """A session's whole life, with what was wanted and the token; without, what is left of one whose agent died in a crash."""
+        reason = "failed"
+        limit = asyncio.timeout(max(0.0, session.deadline_at - self._clock.now()))
+        try:
+            async with limit:
+                if new is not None:
+                    session = await self._start_agent(session, live, *new)
+                    session = await self._until_agent_exits(session, live)
+                reason = await self._until_answered(session, live)
+        except GatehouseError as error:
+            reason = str(error)
+        except Exception as error:
+            if limit.expired():
+                reason = UPTIME_ENDED
+            else:
+                log.exception("session failed", session=session.id)
+                reason = f"internal error: {type(error).__name__}: {error}"
+        finally:
+            await asyncio.shield(self._end(session, live, live.stop_reason or reason))
+
+    async def _start_agent(self, session: Session, live: _Live, wanted: StartSession, token: str) -> Session:
+        begun = told = self._clock.monotonic()
+
+        def on_progress(done: int, total: int, size: int) -> None:
+            nonlocal told
+            now = self._clock.monotonic()
+            live.progress = progress(done, total, size, now - begun)
+            if now - told >= PROGRESS_EVERY_S:
+                told = now
+                self._announce(session)
+
+        notes = await _unless(live.wanted_stop, self._surroundings.copy_workspace(session, wanted, on_progress))
+        live.progress = None
+        if notes:
+            session = self._change(session.id, notices=(*session.notices, *notes))
+        if live.wanted_stop.is_set():
+            return session
+        given = msgspec.structs.replace(session, command=wanted.command or session.command)
+        spec = self._surroundings.spec(given, token, tty=wanted.tty)
+        live.running = await self._sandbox.start(
+            spec,
+            on_output=lambda data: self._keep_output(session.id, data),
+            on_listeners=lambda listeners: self._surroundings.attach(session, listeners),
+        )
+        facts = {"pid": live.running.pid, "pid_started": live.running.pid_started}
+        return self._change(session.id, started_at=self._clock.now(), **facts)
+
+    async def _until_agent_exits(self, session: Session, live: _Live) -> Session:
+        if live.running is None or live.wanted_stop.is_set():
+            return session
+        live.exit_code = await _unless(live.wanted_stop, live.running.wait())
+        if live.exit_code is None:
+            return session
+        why = live.running.killed_why
+        self._audit.record("agent_exited", session=session.id, exit_code=live.exit_code, why=why)
+        notices = (*session.notices, why) if why else session.notices
+        return self._change(session.id, agent_exited_at=self._clock.now(), exit_code=live.exit_code, notices=notices)
+
+    async def _until_answered(self, session: Session, live: _Live) -> str:
+        """After the agent: what only it could use is closed, its last changes are looked at, and the cards wait."""
+        if live.wanted_stop.is_set():
+            return live.stop_reason or "stopped"
+        self._surroundings.close_requests(session.id, "the agent has exited", keep_changes=True)
+        await self._surroundings.final_pass(session, "the agent has exited")
+        if self._surroundings.waits_for_person(session.id):
+            notices = (*self.get(session.id).notices, WAITS_FOR_ANSWER)
+            self._change(session.id, notices=notices)
+        while self._surroundings.waits_for_person(session.id):
+            await _unless(live.wanted_stop, self._surroundings.until_something_is_answered(session.id))
+            if live.wanted_stop.is_set():
+                return live.stop_reason or "stopped"
+        return "the agent has exited"
+
+    async def _end(self, session: Session, live: _Live, reason: str) -> None:
+        """The orderly end, in the order that users rely on. A step that fails is said, and doesn't keep the others from running."""
+        session = self._try_change(session, stopping_at=self._clock.now())
+        await self._step(session, "closing requests", self._close_requests(session, reason))
+        await self._step(session, "final pass", self._surroundings.final_pass(session, reason))
+        if live.running is not None and live.exit_code is None:
+            await self._step(session, "ending the agent", _end_agent(live))
+            await self._step(session, "last pass", self._surroundings.final_pass(session, reason))
+        await self._step(session, "closing requests", self._close_requests(session, reason))
+        await self._step(session, "detach", self._surroundings.detach(session))
+        exit_code = live.exit_code if live.exit_code is not None else session.exit_code
+        with contextlib.suppress(GatehouseError):
+            self._audit.record(
+                "session_ended",
+                session=session.id,
+                reason=reason,
+                by=live.stopped_by or "gatehouse",
+                exit_code=exit_code,
+            )
+        self._try_change(session, ended_at=self._clock.now(), end_reason=reason, exit_code=exit_code)
+        live.ended.set()
+        del self._live[session.id]
+
+    async def _step(self, session: Session, name: str, step: Any) -> None:
+        try:
+            await step
+        except Exception as error:
+            log.exception("ending a session", session=session.id, step=name)
+            with contextlib.suppress(GatehouseError):
+                notices = (*self.get(session.id).notices, f"{name} failed: {error}")
+                self._change(session.id, notices=notices)
+
+    async def _close_requests(self, session: Session, reason: str) -> None:
+        self._surroundings.close_requests(session.id, reason, keep_changes=False)
+
+    def _keep_output(self, session_id: str, data: bytes) -> None:
+        session_output.append(self.folder(session_id), data)
+        for watcher in self._output_watchers:
+            watcher(session_id, data)
+
+    def _change(self, session_id: str, **facts: object) -> Session:
+        with self._engine.begin() as connection:
+            session = store.change(connection, session_id, **facts)
+        self._announce(session)
+        return session
+
+    def _try_change(self, session: Session, **facts: object) -> Session:
+        """Record facts of an ending session. Where they can't be, the next start finds the session without an end."""
+        try:
+            return self._change(session.id, **facts)
+        except GatehouseError as error:
+            log.error("session not recorded", session=session.id, error=str(error))
+            return session
+
+    def _announce(self, session: Session) -> None:
+        for watcher in self._change_watchers:
+            watcher(session)
+
+
+async def _unless[T](event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` gives, or None where the event came first and it was cancelled. Raises what `work` raises."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            working = tasks.create_task(work)
+            waiting = tasks.create_task(event.wait())
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            working.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return None if working.cancelled() else working.result()
+
+
+async def _end_agent(live: _Live) -> None:
+    """SIGTERM, ten seconds, SIGKILL to everything in the sandbox."""
+    assert live.running is not None
+    live.running.terminate()
+    try:
+        async with asyncio.timeout(AGENT_GRACE_S):
+            live.exit_code = await live.running.wait()
+    except TimeoutError:
+        live.running.kill("it did not end within 10 s of SIGTERM")
+        live.exit_code = await live.running.wait()
+
+
+def checked_workspace(path: Path) -> Path:
+    """The real folder, or one clear line about what is wrong with it."""
+    try:
+        real = path.expanduser().resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"workspace `{path}` does not exist", "give the folder of the project with --workspace DIR"
+        ) from error
+    if not real.is_dir():
+        raise UserError(f"workspace `{path}` is not a folder", "give the folder of the project with --workspace DIR")
+    if not os.access(real, os.R_OK | os.X_OK):
+        raise UserError(f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it")
+    if real == Path("/"):
+        raise UserError("workspace `/` is the whole machine", "give the folder of one project with --workspace DIR")
+    return real

@@ -1,0 +1,213 @@
+"""What the sandboxes of a session hold: command, environment, binds, bounds; the agent's, and that of one command.
+
+It is separate from `surroundings`, which opens and closes what stands around them, and from `sandbox`, which makes them. INVARIANT: no
+secret is in one of them, but placeholders of it; the token of the agent's door is in the agent's alone.
+"""
+
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import Exec
+from supervisor.core.network.egress_wire import Credential
+from supervisor.core.sessions import Session
+from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, Limits, Spec
+from supervisor.sandbox.programs import find_program
+from supervisor.sessions.credentials import NamedSecrets
+from supervisor.settings import ROOT, Settings
+
+PROXY_PORT = 3128
+AGENT_PORT = 3701
+INSIDE = "/opt/gatehouse"
+_CA_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "HTTPLIB2_CA_CERTS",
+    "PERL_LWP_SSL_CA_FILE",
+    "HEX_CACERTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "DENO_CERT",
+)
+# Java reads neither the proxy's variables nor PEM files: every virtual machine that starts takes these as its own options.
+_JAVA_OPTIONS = " ".join(
+    (
+        *(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PROXY_PORT}" for scheme in ("http", "https")),
+        f"-Djavax.net.ssl.trustStore={JAVA_STORE}",
+        # Maven 3.9 has a client of its own that asks for this; Maven 4 calls it so.
+        *(f"-Daether.{name}.useSystemProperties=true" for name in ("connector.http", "transport.apache")),
+    )
+)
+
+DEFAULT_MODEL = "the review agent's default"
+
+# The namespaces of a private copy that is mounted: of its users and of its mounts.
+type Within = tuple[int, int] | None
+
+
+class Caller(NamedTuple):
+    """The shell that a session was started in: where it finds programs, and the variables that the sandbox takes over."""
+
+    search_path: str
+    variables: Mapping[str, str]
+
+
+class SessionSandboxes:
+    """`masked` are folders that no sandbox shows."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        named_secrets: NamedSecrets,
+        ca_bundle: Path,
+        java_store: Path,
+        masked: tuple[Path, ...],
+    ) -> None:
+        self._settings = settings
+        self._named_secrets = named_secrets
+        self._ca_bundle = ca_bundle
+        self._java_store = java_store
+        self._masked = masked
+        self._placeholder = f"gatehouse-placeholder-{secrets.token_hex(12)}"
+
+    def of_agent(self, session: Session, token: str, within: Within, caller: Caller, *, tty: bool) -> Spec:
+        """The agent's sandbox."""
+        command, binds = self._program(session, caller)
+        door = f"http://127.0.0.1:{AGENT_PORT}"
+        env = self._environment(session, caller) | {
+            "GATEHOUSE_URL": door,
+            "GATEHOUSE_TOKEN": token,
+            "GATEHOUSE_SESSION": session.id,
+        }
+        if self._settings.anthropic_api_key:
+            env["ANTHROPIC_API_KEY"] = self._placeholder
+        env |= self._named_secrets.variables
+        return self._base(session, command, env, binds, within, ports=(PROXY_PORT, AGENT_PORT), tty=tty)
+
+    def of_tool(self, session: Session, action: Exec, within: Within, caller: Caller) -> Spec:
+        """The sandbox of one command: no token, no key, no agent's door."""
+        command = ("/bin/bash", "-c", action.command)
+        env = self._environment(session, caller)
+        spec = self._base(session, command, env, (), within, ports=(PROXY_PORT,), tty=False)
+        return msgspec.structs.replace(spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}")
+
+    @property
+    def model_url(self) -> str:
+        """Where the agent's model is asked."""
+        return self._settings.anthropic_base_url or "https://api.anthropic.com"
+
+    def model_credentials(self) -> tuple[Credential, ...]:
+        """The model's key, in either of the headers that clients of the Messages API send it in; none where there is no key."""
+        if not self._settings.anthropic_api_key:
+            return ()
+        scheme, _, rest = self.model_url.partition("://")
+        host = rest.split("/")[0]
+        return tuple(
+            Credential(
+                placeholder=self._placeholder,
+                secret=self._settings.anthropic_api_key,
+                header=header,
+                hosts=(host,),
+                scheme="http" if scheme == "http" else "https",
+            )
+            for header in ("x-api-key", "authorization")
+        )
+
+    def _program(self, session: Session, caller: Caller) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+        if session.kind == "review":
+            return _reviewer(session.base)
+        path, binds = find_program(session.command[0], caller.search_path, Path.home())
+        return (path, *session.command[1:]), binds
+
+    def _base(
+        self,
+        session: Session,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        binds: tuple[tuple[Path, str], ...],
+        within: Within,
+        *,
+        ports: tuple[int, ...],
+        tty: bool,
+    ) -> Spec:
+        settings, own = self._settings, session.limits
+        return Spec(
+            command=command,
+            workspace_lower=Path(session.workspace),
+            workspace_merged=settings.sessions_dir / session.id / "merged",
+            env=env,
+            masked=self._masked,
+            readonly_binds=binds,
+            ca_bundle=self._ca_bundle,
+            java_store=self._java_store,
+            ports=ports,
+            redirected=session.network == "transparent",
+            limits=Limits(
+                cpu_s=int(own.cpu_s or settings.cpu_s),
+                memory_bytes=own.memory_bytes or settings.memory_bytes,
+                processes=own.processes or settings.processes,
+                output_bytes=own.output_bytes or settings.output_bytes,
+            ),
+            tty=tty,
+            within=within,
+        )
+
+    def _environment(self, session: Session, caller: Caller) -> dict[str, str]:
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+            "HOME": HOME,
+            "USER": "agent",
+            "LOGNAME": "agent",
+            "SHELL": "/bin/bash",
+            "LANG": "C.UTF-8",
+            "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own tmpfs
+            "HTTP_PROXY": proxy,
+            "HTTPS_PROXY": proxy,
+            "http_proxy": proxy,
+            "https_proxy": proxy,
+            "NO_PROXY": "127.0.0.1,localhost,::1",
+            "no_proxy": "127.0.0.1,localhost,::1",
+            "NODE_USE_ENV_PROXY": "1",
+            # Yarn since its second version reads no other.
+            "YARN_HTTP_PROXY": proxy,
+            "YARN_HTTPS_PROXY": proxy,
+            "JAVA_TOOL_OPTIONS": _JAVA_OPTIONS,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+        }
+        env |= caller.variables
+        if self._settings.anthropic_base_url:
+            env["ANTHROPIC_BASE_URL"] = self._settings.anthropic_base_url
+        env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
+        if session.kind == "review":
+            env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
+            env["GATEHOUSE_REVIEW_MODEL"] = "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
+        return env
+
+
+def _reviewer(base: str | None) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """The review agent's command, and the Python and libraries that it needs, shown read-only."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    prefix = Path(sys.base_prefix).resolve()
+    libraries = Path(sys.prefix) / "lib" / version / "site-packages"
+    binds = [(ROOT / "agent_image", f"{INSIDE}/agent_image"), (libraries.resolve(), f"{INSIDE}/site-packages")]
+    python = f"/usr/bin/{version}"
+    if not prefix.is_relative_to("/usr"):
+        # At its own place: a Python that is built with a shared library looks for it by the path that it was installed to.
+        binds.append((prefix, str(prefix)))
+        python = f"{prefix}/bin/{version}"
+    elif prefix != Path("/usr"):
+        python = f"{prefix}/bin/{version}"
+    return (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", "--base", base or "none"), tuple(binds)

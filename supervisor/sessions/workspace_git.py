@@ -1,0 +1,55 @@
+"""What git says of the host's repository: the remotes that it knows, and the base of a review.
+
+It is separate from `surroundings`, which only starts a session with it. It must never run what the
+repository configures, nor tell a password that stands in a remote's URL.
+"""
+
+import re
+from pathlib import Path
+
+from supervisor import settings as environment
+from supervisor.base.process import Completed, run
+from supervisor.errors import UserError
+
+GIT_S = 30.0
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+async def remotes(workspace: Path) -> tuple[str, ...]:
+    """The names and URLs of the remotes that the host's repository knows; empty outside one."""
+    listed = await _git(workspace, "config", "--null", "--get-regexp", r"^remote\..*\.url$")
+    found: dict[str, None] = {}
+    for entry in listed.stdout.decode(errors="replace").split("\0"):
+        key, _, url = entry.partition("\n")
+        if url:
+            # Without `user:password@`: this is stored and shown, and nothing that an agent asks for needs the password.
+            found |= {key.removeprefix("remote.").removesuffix(".url"): None, _CREDENTIALS.sub("", url): None}
+    return tuple(found)
+
+
+async def checked_base(workspace: Path, base: str | None) -> str | None:
+    """The base revision, `auto` where none was given, None outside a git repository."""
+    inside = await _git(workspace, "rev-parse", "--git-dir")
+    if not inside.ok:
+        if base not in (None, "none"):
+            raise UserError(f"`{workspace}` is no git repository, so it has no base `{base}`", "leave --base out")
+        return None
+    if base in (None, "auto", "none"):
+        return base or "auto"
+    found = await _git(workspace, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    if not found.ok:
+        raise UserError(f"the base `{base}` is no revision of `{workspace}`", "give a branch, a tag or a commit")
+    return base
+
+
+async def _git(workspace: Path, *words: str) -> Completed:
+    """Ask git about the host's repository: nothing that the repository configures is run."""
+    env = environment.inherited("PATH") | {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+    }
+    harmless = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    return await run(("git", "-C", str(workspace), *harmless, *words), env=env, timeout_s=GIT_S)

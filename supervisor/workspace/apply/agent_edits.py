@@ -1,0 +1,58 @@
+"""What the agent's waiting edits are made of, so that one more is added to them instead of taking their place.
+
+It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit, and to make them in a copy
+that moved on. It is a memory of this run only: what an approval applies is the request's content, not this. It must never grow
+with what an agent sends.
+"""
+
+from typing import NamedTuple
+
+from supervisor.core.files.changes import Edit
+
+MOST_CHARS = 64 << 20
+MOST_CHARS_OF_ONE = 16 << 20
+MOST_REASON_CHARS = 1500
+
+
+class Edits(NamedTuple):
+    """The edits that one request holds, in their order, with what the agent said for them."""
+
+    request_id: str
+    edits: tuple[Edit, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """What a person is told: how many there are, and why, newest first."""
+        said = "; ".join(dict.fromkeys(reason for reason in reversed(self.reasons) if reason))[:MOST_REASON_CHARS]
+        if len(self.edits) == 1:
+            return said
+        return f"{len(self.edits)} edits of this file: {said}" if said else f"{len(self.edits)} edits of this file"
+
+    @property
+    def chars(self) -> int:
+        return sum(len(old) + len(new) for old, new, _ in self.edits)
+
+
+class AgentEdits:
+    """Of one session: the newest of each file. What doesn't fit in is forgotten, oldest first."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Edits] = {}
+
+    def remember(self, name: str, edits: Edits) -> None:
+        """These are the edits of the file that wait now."""
+        self._by_name.pop(name, None)
+        if edits.chars <= MOST_CHARS_OF_ONE:
+            self._by_name[name] = edits
+        while sum(one.chars for one in self._by_name.values()) > MOST_CHARS:
+            del self._by_name[next(iter(self._by_name))]
+
+    def of(self, name: str, request_id: str) -> Edits | None:
+        """The edits of a request; None where it holds none, or they are no longer known."""
+        found = self._by_name.get(name)
+        return found if found is not None and found.request_id == request_id else None
+
+    def forget(self, name: str) -> None:
+        """They were made."""
+        self._by_name.pop(name, None)

@@ -1,0 +1,124 @@
+"""Temporary files and empty folders that a crash left in the host's workspace, by the journal's word.
+
+Such a file is beside the path that it was for, or in the folder that was there then, wherever the person moved that since.
+It is known by its name alone: 96 random bits that were put on record before it was made, so nothing of the user's has it.
+It is separate from `placing` because it has no effect under way. It must never remove a file by any other name, follow a link,
+or enter git's own folder or the supervisor's data.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Collection, Iterable, Mapping
+
+import structlog
+
+from supervisor.core.files.changes import name_fields
+from supervisor.workspace.apply.placing import TEMPORARY_PREFIX, holds
+from supervisor.workspace.disk.beneath import PathError, Root, is_git_name
+from supervisor.workspace.disk.swap import aside_of, discard, move_new
+from supervisor.workspace.trees.journal import Intent, decode_name
+
+log = structlog.get_logger("crash_leftovers")
+
+_HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
+# As for a walk: a tree that never ends must not keep a session from starting.
+MOST_ENTRIES = 500_000
+
+
+def clean_leftovers(root: Root, intents: Iterable[Intent], *, anywhere: bool = False) -> dict[str, str]:
+    """Remove them; what is left of them under which path, and why, for the person. With `anywhere` those that aren't beside their
+    path are looked for in the whole workspace."""
+    leaves = {
+        intent.temporary: decode_name(intent.name).rpartition("/")[2]
+        for intent in intents
+        if intent.temporary.startswith(TEMPORARY_PREFIX) and "/" not in intent.temporary
+    }
+    left: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for intent in intents:
+        if intent.temporary not in leaves:
+            continue
+        name = decode_name(intent.name)
+        try:
+            with root.parent(name) as (fd, leaf):
+                left |= _put_back_aside(fd, aside_of(intent.temporary, leaf), leaf, intent)
+                left |= _clear(fd, intent.temporary, leaf, name.rpartition("/")[0], leaves)
+        except (OSError, PathError):
+            missing[intent.temporary] = leaves[intent.temporary]
+    if anywhere and missing:
+        left |= _clear_anywhere(root, missing, leaves)
+    shown = {name_fields(path)[0]: name_fields(why)[0] for path, why in left.items()}
+    for path, why in shown.items():
+        log.warning("left in the workspace", path=path, why=why)
+    return shown
+
+
+def _clear(folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]) -> dict[str, str]:
+    """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody put something into since, gets a name
+    that anybody sees, which is given back. Raises OSError."""
+    if _is_discarded(folder, temporary):
+        return {}
+    for _, folders, files, fd in os.fwalk(temporary, topdown=False, dir_fd=folder):
+        for name in (*folders, *files):
+            if name in ours:
+                with contextlib.suppress(OSError):
+                    discard(fd, name)
+    if _is_discarded(folder, temporary):
+        return {}
+    aside = aside_of(temporary, leaf)
+    move_new(folder, temporary, folder, aside)
+    return {_path(place, aside): f"somebody put it into the folder `{leaf}` while that was being replaced"}
+
+
+def _is_discarded(folder: int, name: str) -> bool:
+    """Remove it; False where it is a folder that holds something. Raises OSError."""
+    try:
+        discard(folder, name)
+    except OSError as error:
+        if error.errno not in _HOLDS_SOMETHING:
+            raise
+        return False
+    return True
+
+
+def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:
+    """Where there was no swap in one step, what was to be replaced has another name still: it gets its own back. Where that is
+    taken by now it goes, as what is kept already; anything else stays where anybody sees it, and is given back."""
+    try:
+        status = os.stat(aside, dir_fd=folder, follow_symlinks=False)
+        move_new(folder, aside, folder, leaf)
+        return {}
+    except FileNotFoundError:
+        return {}
+    except FileExistsError:
+        before = intent.before
+    if before is not None and before.digest is not None and holds(folder, aside, before.digest, status.st_size):
+        os.unlink(aside, dir_fd=folder)
+        return {}
+    place = decode_name(intent.name).rpartition("/")[0]
+    return {_path(place, aside): f"it was `{leaf}` until that was replaced"}
+
+
+def _clear_anywhere(root: Root, leaves: Mapping[str, str], ours: Collection[str]) -> dict[str, str]:
+    left: dict[str, str] = {}
+    waiting, entries = [""], 0
+    while waiting and entries < MOST_ENTRIES:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError, PathError), root.directory(folder) as fd:
+            with os.scandir(fd) as listing:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
+            entries += len(found)
+            for name, is_folder in found:
+                if name in leaves:
+                    try:
+                        left |= _clear(fd, name, leaves[name], folder, ours)
+                    except OSError as error:
+                        left[_path(folder, name)] = f"it can't be removed: {error.strerror}"
+                elif is_folder and not is_git_name(name):
+                    waiting.append(_path(folder, name))
+    return left
+
+
+def _path(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,436 @@
+"""Effects of a session's file requests: claims the grant, has the host changed, settles, and brings the copy along.
+
+It is separate from `channel` because everything with an effect is here, and nothing else. Whoever calls holds the channel's turn.
+It must never carry out what the gate gave no grant for, or read content from the copy instead of the request's snapshot.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from supervisor.base.slices import slices
+from supervisor.core.actions import FileChange, title
+from supervisor.core.approvals import Request, status
+from supervisor.core.files.changes import EditError, Known, Want, apply_edits, name_of, names_of, to_action
+from supervisor.core.files.new_folders import made_with
+from supervisor.core.files.swaps import single_changes
+from supervisor.errors import GatehouseError, RefusedError
+from supervisor.gate.gate import Gate, Grant, Outcome, Refused
+from supervisor.workspace.apply.agent_edits import AgentEdits
+from supervisor.workspace.apply.apply import Applier, Staged, Use
+from supervisor.workspace.apply.batch import Batch, BatchError, Change, order
+from supervisor.workspace.apply.crash_leftovers import clean_leftovers
+from supervisor.workspace.apply.into_copy import IntoCopy
+from supervisor.workspace.apply.moving import Ends, is_moved, look_at_ends
+from supervisor.workspace.apply.placing import Applied
+from supervisor.workspace.disk.host_errors import StaleError
+from supervisor.workspace.disk.scan import signature_at
+from supervisor.workspace.disk.to_end import to_end
+from supervisor.workspace.trees.journal import BatchBegun
+from supervisor.workspace.trees.looking import decode, look_quietly, read_file
+from supervisor.workspace.trees.trees import Sides
+
+_READY = ("allowed", "approved")
+# Changes that rules allow each for itself: so many share the syncs of their folders.
+CHUNK = 500
+# Changes that are settled in one go: what else the loop has to do waits for it.
+SETTLED = 50
+_NONE: Mapping[str, Grant] = MappingProxyType({})
+
+
+class Granted(NamedTuple):
+    """A request that may be carried out now, once."""
+
+    request: Request
+    action: FileChange
+    grant: Grant
+
+
+type Settled = tuple[Granted, Outcome, dict[str, object]]
+
+
+class Effects:
+    """Of one session. `settled(name, failed)` is called after each, `ask_again(name, why)` for what failed only because
+    something else of the same answer did; `at` is `Applier`'s, for tests."""
+
+    def __init__(
+        self,
+        sides: Sides,
+        gate: Gate,
+        session_id: str,
+        settled: Callable[[str, bool], None],
+        at: Callable[[str], None],
+        ask_again: Callable[[str, str], None] = lambda name, why: None,
+    ) -> None:
+        self._sides = sides
+        self._gate = gate
+        self._session_id = session_id
+        self._settled = settled
+        self._ask_again = ask_again
+        self._applier = Applier(sides.host, sides.blobs, sides.history, at=at)
+        self._copy_applier = Applier(sides.copy, sides.blobs, None)
+        self._batch = Batch(sides, self._applier, at)
+        self.edits = AgentEdits()
+        self._into_copy = IntoCopy(sides, self._copy_applier, self.edits)
+        self._followers: dict[str, str | None] = {}
+
+    def follow_with_copy(self, request_id: str, expected: str | None) -> None:
+        """Once the request is carried out the copy gets its content, too, if it holds `expected` (a token) still."""
+        self._followers[request_id] = expected
+
+    async def carry_out(self, request: Request) -> None:
+        """Carry out a request that is allowed or approved. A second call finds it used."""
+        request = self._gate.get(request.id)
+        if status(request) not in ("allowed", "approved"):
+            return
+        action = self.action_of(request)
+        if request.origin == "agent_api" and (why := await asyncio.to_thread(self.why_stale, request, action)):
+            self._gate.close(request.id, why)
+            return
+        grant = self._gate.claim(request.id, self._session_id)
+        if isinstance(grant, Grant):
+            await self._effect(request, action, grant)
+
+    async def carry_out_all(self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE) -> None:
+        """Carry out several: what a person answered at once is done as a whole or not at all, what rules allow each for
+        itself. What was used already, is passed over, but for those with one of these `grants`, by id."""
+        begun = [Granted(one, self.action_of(one), grants[one.id]) for one in requests if one.id in grants]
+        for at in range(0, len(begun), CHUNK):
+            await self._each(begun[at : at + CHUNK])
+        allowed = [request for request in requests if request.decision == "allow" and request.id not in grants]
+        for at in range(0, len(allowed), CHUNK):
+            granted, _ = await self._claim(allowed[at : at + CHUNK])
+            await self._each(granted)
+        answered = [request for request in requests if request.decision != "allow"]
+        answered = [one async for one in self._ready_of(answered)]
+        if len(answered) == 1:
+            await self.carry_out(answered[0])
+        elif answered:
+            granted, refused = await self._claim(answered)
+            if refused:
+                why = f"nothing of this was carried out: {refused[0].why}"
+                again = lambda name: self._ask_again(name, "")  # noqa: E731
+                await self._settle_all([(one, "failed", {"error": why}) for one in granted], again)
+            elif granted:
+                await self._as_one(_batch_of(answered), granted)
+
+    async def _ready_of(self, requests: Sequence[Request]) -> AsyncIterator[Request]:
+        async for part in slices(requests, SETTLED):
+            for request in self._gate.get_all([one.id for one in part]):
+                if status(request) in _READY:
+                    yield request
+
+    async def _claim(self, requests: Sequence[Request]) -> tuple[list[Granted], list[Refused]]:
+        given = await self._gate.claim_together([request.id for request in requests], self._session_id)
+        pairs = list(zip(requests, given, strict=True))
+        granted = [Granted(one, self.action_of(one), grant) for one, grant in pairs if isinstance(grant, Grant)]
+        return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
+
+    async def _each(self, granted: Sequence[Granted]) -> None:
+        """Do each for itself, with the folders synced once; a swap is as many changes as a batch."""
+        for one in granted:
+            if one.action.operation == "swap":
+                await self._swap(one)
+        granted = [one for one in granted if one.action.operation != "swap"]
+        outcomes = await to_end(lambda: self._apply_each(granted))
+        pairs = list(zip(granted, outcomes, strict=True))
+        await self._confirm([(one, came) for one, came in pairs if isinstance(came, Applied)])
+        failed = [(one, came) for one, came in pairs if isinstance(came, GatehouseError)]
+        settled: list[Settled] = [(one, "failed", _failure(error)) for one, error in failed]
+        await self._settle_all(settled, lambda name: self._settled(name, True))
+
+    async def _as_one(self, batch: BatchBegun, granted: Sequence[Granted]) -> None:
+        """Do all of them or none."""
+        parts = [part for one in granted for part in _parts(one)]
+        changes = await asyncio.to_thread(
+            lambda: [Change(one.request.id, one.action, use, self._time_of(*one[:2])) for one, use in parts]
+        )
+        try:
+            applied = await to_end(lambda: self._batch.carry_out(batch, changes))
+        except GatehouseError as error:
+            facts = _failure(error) | {"batch": batch.id}
+            at_fault, why = (error.name, error.why) if isinstance(error, BatchError) else ("", "")
+            again = lambda name: self._ask_again(name, why if name == at_fault else "")  # noqa: E731
+            # One alone isn't held up by others: it is due again after a while.
+            then = again if len(granted) > 1 else lambda name: self._settled(name, True)
+            await self._settle_all([(one, "failed", facts) for one in granted], then)
+        else:
+            await self._confirm([(one, came) for (one, _), came in zip(parts, applied, strict=True)])
+
+    async def _swap(self, one: Granted) -> None:
+        """All of a swap or nothing. Where a crash came after all of it, only what is still to be said of it is left: what the
+        person did there since is theirs, and no reason to take back anything."""
+        if not self._sides.history.has_all(one.request.id, names_of(one.action)):
+            await self._as_one(_batch_of([one.request]), [one])
+            return
+        parts = _parts(one)
+        came = await to_end(
+            lambda: [self._applier.found_done(part.action, part.request.id, use) for part, use in parts]
+        )
+        await self._confirm([(part, found) for (part, _), found in zip(parts, came, strict=True)])
+
+    async def _confirm(self, done: Sequence[tuple[Granted, Applied | None]]) -> None:
+        """What was done is agreed on and settled, some at a time so that nobody else has to wait for long. None: it was done,
+        and somebody changed the path since."""
+        # INVARIANT: the history has effects in the order in which they happened; what undo puts back follows from it.
+        done = sorted(done, key=lambda one: order(one[0].action))
+        last = {one.request.id: number for number, (one, _) in enumerate(done)}
+        for at in range(0, len(done), SETTLED):
+            for one, came in done[at : at + SETTLED]:
+                if came is None:
+                    self._sides.history.confirm_alone(one.request.id, name_of(one.action))
+                else:
+                    await self._agree(one.request, one.action, came)
+            part = [
+                one for number, (one, _) in enumerate(done[at : at + SETTLED], at) if last[one.request.id] == number
+            ]
+            part = [Granted(one.request, self.action_of(one.request), one.grant) for one in part]
+            pruned = await asyncio.to_thread(self._prune_all, part)
+            settled: list[Settled] = [
+                (one, "done", _success(one.action) | pruned.get(one.request.id, {})) for one in part
+            ]
+            await self._settle_all(settled, lambda name: self._settled(name, False))
+
+    def _prune_all(self, granted: Sequence[Granted]) -> dict[str, dict[str, object]]:
+        """For deletions and renames, the part of their outcome about the folders that went with them."""
+        return {
+            one.request.id: {"folders_removed": self._prune(name_of(one.action), one.request.id)}
+            for one in granted
+            if one.action.operation in ("delete", "rename")
+        }
+
+    async def _settle_all(self, settled: Sequence[Settled], then: Callable[[str], None]) -> None:
+        for at in range(0, len(settled), SETTLED):
+            part = settled[at : at + SETTLED]
+            self._gate.settle_all([(one.grant, outcome, facts) for one, outcome, facts in part])
+            for one, _, _ in part:
+                for name in names_of(one.action):
+                    then(name)
+            await asyncio.sleep(0)
+
+    def _apply_each(self, granted: Sequence[Granted]) -> list[Applied | GatehouseError]:
+        outcomes: dict[str, Applied | GatehouseError] = {}
+        with self._applier.sharing_syncs():
+            staged = self._stage_each(granted, outcomes) if len(granted) > 1 else {}
+            for request, action, grant in sorted(granted, key=lambda one: order(one.action)):
+                try:
+                    if request.id in staged:
+                        outcomes[request.id] = self._applier.place(staged[request.id])
+                    elif request.id not in outcomes:
+                        outcomes[request.id] = self._apply(request, action, grant)
+                except GatehouseError as error:
+                    outcomes[request.id] = error
+        return [outcomes[one.request.id] for one in granted]
+
+    def _stage_each(self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]) -> dict[str, Staged]:
+        """What can be made ready beside its place, by request, synced together; what can't even be that is among the `failed`."""
+        staged: dict[str, Staged] = {}
+        try:
+            with self._applier.staging_together():
+                for request, action, grant in granted:
+                    if action.operation == "rename":
+                        continue
+                    try:
+                        host, mtime_ns = self._applier.check(action, request.id), self._time_of(request, action)
+                        if action.operation == "delete":
+                            self._applier.keep(action, host)
+                        ready = self._applier.stage(action, host, request.id, grant.use, mtime_ns=mtime_ns)
+                    except GatehouseError as error:
+                        failed[request.id] = error
+                    else:
+                        staged |= {request.id: ready} if ready is not None else {}
+        except OSError as error:  # what isn't on the disk isn't placed
+            why = GatehouseError(f"the new contents can't be written: {error.strerror}", "make room on the host's disk")
+            for request_id, ready in staged.items():
+                self._applier.unstage(ready)
+                failed[request_id] = why
+            staged.clear()
+        return staged
+
+    async def recover(self) -> None:
+        """Clean up after the last supervisor and finish what it had begun. Level: the host's state says what happened."""
+        intents = list(self._sides.history.open.values())
+        self._sides.left_behind |= await asyncio.to_thread(
+            lambda: clean_leftovers(self._sides.host, intents, anywhere=True)
+        )
+        left = [
+            request
+            for request in self._gate.unsettled(self._session_id)
+            if isinstance(request.action, FileChange) and request.origin != "egress"
+        ]
+        grants = self._gate.resume_all([request.id for request in left], self._session_id)
+        granted = [
+            Granted(request, self.action_of(request), grant)
+            for request, grant in zip(left, grants, strict=True)
+            if isinstance(grant, Grant)
+        ]
+        # `apply` finds each done already, or finds `before` still there and does it, or finds neither and refuses.
+        batch = self._sides.history.open_batch
+        ids = set(batch.requests) if batch is not None else set()
+        if batch is not None and any(request.id in ids for request in left):
+            if together := [one for one in granted if one.request.id in ids]:
+                await self._as_one(batch, together)
+        elif batch is not None:
+            await to_end(lambda: self._batch.roll_back(batch))
+        for one in granted:
+            if one.request.id not in ids:
+                await self._effect(*one)
+
+    def action_of(self, request: Request) -> FileChange:
+        """The request's action, which is one of files."""
+        action = self._gate.action_of(request)
+        if not isinstance(action, FileChange):
+            raise TypeError(f"the workspace was given {type(action).__name__}")
+        return action
+
+    async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
+        name = name_of(action)
+        if action.operation == "swap":
+            await self._swap(Granted(request, action, grant))
+            return
+        try:
+            applied = await to_end(lambda: self._apply(request, action, grant))
+        except GatehouseError as error:
+            self._gate.settle(grant, "failed", _failure(error))
+            for touched in names_of(action):
+                self._settled(touched, True)
+            return
+        detail = _success(action)
+        if request.origin == "agent_api":
+            detail["copy"] = await asyncio.to_thread(self._into_copy.bring, request, action)
+        await self._agree(request, action, applied)
+        if action.operation in ("delete", "rename"):
+            detail["folders_removed"] = await asyncio.to_thread(self._prune, name, request.id)
+        self._gate.settle(grant, "done", detail)
+        for changed in names_of(action):
+            self.edits.forget(changed)
+            self._settled(changed, False)
+
+    def _apply(self, request: Request, action: FileChange, grant: Grant) -> Applied:
+        return self._applier.apply(action, request.id, grant.use, mtime_ns=self._time_of(request, action))
+
+    def _time_of(self, request: Request, action: FileChange) -> int | None:
+        # Only a file that came to be in the copy has a time worth keeping.
+        mine = signature_at(self._sides.copy, name_of(action)) if request.origin == "workspace" else None
+        return mine[1] if mine else None
+
+    async def _agree(self, request: Request, action: FileChange, applied: Applied) -> None:
+        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only where the copy holds the same:
+        else the copy's version would count as a change of the agent's alone, and a rule could apply it over the person's."""
+        name = name_of(action)
+        if applied.folders:
+            await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
+        if action.operation == "rename":
+            await asyncio.to_thread(self._agree_on_both, request, action, applied)
+        elif "conflict" not in action.hazards or await asyncio.to_thread(self._copy_holds, request, action):
+            self._sides.agreed(name, applied.known, request.id, by_agent=request.origin == "workspace")
+        else:
+            self._sides.history.confirm_alone(request.id, name)
+
+    def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
+        """Those that came to be on the way, with the permissions that they were made with: where the copy's are others by now, or
+        keep out their owner, that is a change to be asked about. One that the copy hasn't got yet is brought."""
+        by_agent = request.origin == "workspace"
+        for folder in made:
+            host = signature_at(self._sides.host, folder)
+            has_both = by_agent or signature_at(self._sides.copy, folder) is not None
+            if has_both and host is not None and stat.S_ISDIR(host[4]):
+                known = Known("dir", made_with(action, folder), host_signature=host)
+                self._sides.agreed(folder, known, by_agent=by_agent)
+
+    def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
+        """A rename: each of its two paths for itself. Where the copy has nothing at the new one, an agent that asked for the move
+        hasn't got it yet: nothing is agreed about it, so that it counts as made on the host, and is brought. An agent that had
+        it there deleted it since."""
+        old, new = look_at_ends(self._sides.copy, action)
+        name, to = names_of(action)
+        has_all = old is None and new is not None and new.token == action.after
+        was_there = new is not None or request.origin == "workspace"
+        if was_there and (has_all or "conflict" not in action.hazards):
+            self._sides.agreed(to, applied.known, request.id, by_agent=request.origin == "workspace")
+        else:
+            self._sides.history.confirm_alone(request.id, to)
+        if old is None or "conflict" not in action.hazards:
+            self._sides.agreed(name, None, request.id)
+        else:
+            self._sides.history.confirm_alone(request.id, name)
+
+    def _copy_holds(self, request: Request, action: FileChange) -> bool:
+        """Whether the copy has what the host was given; it is given it where it was to follow."""
+        name = name_of(action)
+        mine = look_quietly(self._sides.copy, name)
+        if request.id in self._followers and self._followers.pop(request.id) == (mine.token if mine else None):
+            wanted = Want("write", mine.token if mine else None, action.after, action.mode)
+            with contextlib.suppress(GatehouseError):  # the agent was faster: it stays a conflict
+                self._copy_applier.apply(to_action(name, wanted), request.id, lambda rebuilt: None)
+            mine = look_quietly(self._sides.copy, name)
+        return (mine.token if mine else None) == action.after
+
+    def _prune(self, name: str, request_id: str) -> list[str]:
+        removed = self._applier.prune(name, lambda folder: look_quietly(self._sides.copy, folder) is None, request_id)
+        for folder in removed:
+            self._sides.agreed(folder, None, request_id)
+        return removed
+
+    def why_stale(self, request: Request, action: FileChange) -> str | None:
+        """Why what was approved no longer fits the host; None where it does, or is done already."""
+        name = name_of(action)
+        host = look_quietly(self._sides.host, name)
+        token = host.token if host else None
+        if action.operation == "rename":
+            ends = Ends(host, look_quietly(self._sides.host, names_of(action)[1]))
+            if is_moved(action, ends):
+                return None
+            if ends.new is not None and token == action.before:
+                return f"stale: there is something at `{action.to}` on the host now; nothing was overwritten"
+            if token == action.before:
+                return None
+        elif token in (action.before, action.after):
+            return None
+        # Of a file that the session doesn't have, not even the hash is told: a short content can be guessed from it.
+        told = self._sides.known(name) is not None
+        now = ("its content is now " + token if told else "there is something else now") if token else "it is gone"
+        why = f"stale: `{action.path}` changed on the host since this was asked ({now}); nothing was overwritten"
+        edits = self.edits.of(name, request.id)
+        if edits is None:
+            return f"{why} (read it again and ask anew)"
+        try:
+            apply_edits(decode(read_file(self._sides.host, name)), edits.edits)
+        except EditError as error:
+            return f"{why} ({error}; read it again and ask anew)"
+        except (OSError, GatehouseError):
+            return why
+        return f"{why} (the old text is still there: ask for the edit again)"
+
+
+def _batch_of(requests: Sequence[Request]) -> BatchBegun:
+    # As an undo's, it says whose it is: a person can name it without its session.
+    return BatchBegun(f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests))
+
+
+def _parts(granted: Granted) -> list[tuple[Granted, Use]]:
+    """What a request consists of, each change with the use of its grant. INVARIANT: the grant is spent on the whole, and each
+    step of a swap is, built anew, the one that it names."""
+    _, *steps = single_changes(granted.action)
+    return [(granted, granted.grant.use), *((granted._replace(action=step), _only(step)) for step in steps)]
+
+
+def _only(step: FileChange) -> Use:
+    def use(rebuilt: FileChange) -> None:
+        if rebuilt != step:
+            raise RefusedError(f"`{title(rebuilt)}` is not a step of what was judged", "ask again")
+
+    return use
+
+
+def _success(action: FileChange) -> dict[str, object]:
+    return {"path": action.path, "operation": action.operation, "hash": action.after}
+
+
+def _failure(error: GatehouseError) -> dict[str, object]:
+    is_stale = error.is_stale if isinstance(error, BatchError) else isinstance(error, StaleError)
+    return {"error": str(error), "stale": is_stale}

@@ -1,0 +1,453 @@
+"""The steps that every effect on a side is made of: intend, place, check that nothing changed, copy verified bytes.
+
+A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old content or the new
+one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a temporary file, which the journal names. What
+is replaced or removed is kept first. It is separate because apply and undo must take exactly the same care. It must never
+follow a symlink, write through a hard link, or touch `.git` or the supervisor's data.
+
+Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never replaces, any other by a swap
+that is taken back where something else came out (`swap`). What remains: a file system without that, where a save by the
+person within some microseconds would be replaced by a file, and as long for a deletion.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from supervisor.core.files.changes import Known, Seen, Signature, signature_of
+from supervisor.core.files.undoing import Held, held_of
+from supervisor.core.policy.repositories import FOLDER, UNKNOWN, Piece
+from supervisor.errors import GatehouseError
+from supervisor.workspace.disk.beneath import AS_UMASK, FILE, Modes, Root, split
+from supervisor.workspace.disk.content_folder import write_all
+from supervisor.workspace.disk.held_folders import HeldFolders
+from supervisor.workspace.disk.host_errors import stale
+from supervisor.workspace.disk.scan import TooLargeError, digest_fd
+from supervisor.workspace.disk.swap import discard, drop_folder, link_new, replace
+from supervisor.workspace.disk.syncing import Syncs
+from supervisor.workspace.trees.history import History
+from supervisor.workspace.trees.journal import decode_name
+from supervisor.workspace.trees.repositories import Guard, piece_at
+
+TEMPORARY_PREFIX = ".gatehouse-"
+FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Applied(NamedTuple):
+    """An effect: what the side holds now, and what it held before and after as values to put back by `Restorer`.
+
+    `changed` is False where the side held it already: then there is nothing to take back. `folders` are those on the way
+    that it made, outermost first.
+    """
+
+    known: Known | None
+    before: Held | None
+    after: Held | None
+    folders: tuple[str, ...] = ()
+    changed: bool = True
+
+
+class _StagingIn:
+    """What `Placer.staging` gives: by hand, as what `Root.parent` gives is. Puts the folder among those that are `there`, and
+    leaves it open for `held`; it is opened only where it isn't yet."""
+
+    __slots__ = ("_fd", "_folder", "_held", "_is_held", "_name", "_naming", "_parent", "_temporary", "_there")
+
+    def __init__(self, placer: "Placer", name: str, temporary: str, there: set[str], modes: Modes) -> None:
+        self._parent = placer.root.parent(name, create=placer.sync, modes=modes)
+        self._name, self._temporary, self._there, self._held = name, temporary, there, placer.held
+        self._naming = placer.naming
+        self._folder = name.rpartition("/")[0]
+
+    def __enter__(self) -> tuple[int, str]:
+        held = self._held.opened(self._folder)
+        self._is_held = held is not None
+        if held is not None:
+            self._fd, leaf = held, split(self._name)[-1]
+        else:
+            with self._naming(self._folder, consent_of=self._name):  # it may be made
+                self._fd, leaf = self._parent.__enter__()
+        self._there.add(self._folder)
+        return self._fd, leaf
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._held.keep(self._temporary, self._folder, self._fd)
+            return
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                discard(self._fd, self._temporary)
+        finally:
+            if not self._is_held:
+                self._parent.__exit__()
+        if self._is_held and isinstance(error, FileNotFoundError):
+            raise stale(self._name) from None  # the folder was deleted since
+
+
+class _PlacingIn:
+    """(folder, leaf) for a block that gives a temporary file its place: the temporary name is gone after it, whatever happens.
+
+    StaleError where the person moved the folder away since it was made ready; none is made in its stead.
+    """
+
+    __slots__ = ("_name", "_parent", "_placer", "_temporary")
+
+    def __init__(self, placer: "Placer", name: str, temporary: str) -> None:
+        self._placer, self._name, self._temporary = placer, name, temporary
+        self._parent = placer.root.parent(name)
+
+    def __enter__(self) -> tuple[int, str]:
+        try:
+            return self._parent.__enter__()
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._parent.__exit__()
+        if error is None:
+            self._placer.placed(self._temporary)
+        else:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._placer.unstage(self._name, self._temporary)
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise stale(self._name) from None
+
+
+class Placer:
+    """Of one side. With a history (the host's), each effect is journaled and what it replaces is kept.
+
+    Not `durable`: an effect may be undone by a power cut, and nothing may be written down that relies on it.
+    """
+
+    def __init__(self, root: Root, history: History | None, at: Callable[[str], None], *, durable: bool = True) -> None:
+        self.root = root
+        self._durable = durable
+        self.at = at
+        self._history = history
+        self.guard = Guard(root, history.consents) if history is not None else None
+        self._postponed: set[str] | None = None
+        self._staging: Syncs | None = None
+        self._there: set[str] = set()
+        self.held = HeldFolders()
+
+    @contextlib.contextmanager
+    def sharing_syncs(self) -> Iterator[None]:
+        """Sync each folder once, at the end of this block, instead of after each effect in it."""
+        if self._postponed is not None:
+            yield
+            return
+        self._postponed = set()
+        try:
+            yield
+        finally:
+            self.held.clear()
+            folders, self._postponed = self._postponed, None
+            for folder in folders:
+                # One that is gone by now needs none, and its own folder is among these.
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.root.directory(folder) as fd:
+                    os.fsync(fd)
+
+    @contextlib.contextmanager
+    def staging_together(self) -> Iterator[None]:
+        """Sync the temporary files that are made in this block together, at its end: none may be placed before. OSError where
+        that can't be."""
+        self._staging = Syncs()
+        try:
+            with self._history.kept.sharing_sync() if self._history is not None else contextlib.nullcontext():
+                yield
+        finally:
+            staging, self._staging = self._staging, None
+            self._there.clear()
+            staging.finish()
+
+    def sync(self, fd: int) -> None:
+        """Make what is written to an open file or folder durable, where effects are to be."""
+        if not self._durable:
+            return
+        if self._staging is not None:
+            self._staging.add(fd)
+        else:
+            os.fsync(fd)
+
+    def unstage(self, name: str, temporary: str) -> None:
+        """Remove a temporary file that won't be placed, wherever its folder is by now."""
+        if not self.held.remove(temporary):
+            with contextlib.suppress(OSError, GatehouseError), self.root.parent(name) as (fd, _):
+                discard(fd, temporary)
+
+    def placed(self, temporary: str) -> None:
+        """A temporary file has its place, and that name no more."""
+        self.held.forget(temporary)
+
+    def naming(
+        self, name: str, piece: Callable[[], Piece] = lambda: FOLDER, *, consent_of: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """For a block that gives something this name: see `Guard.naming`."""
+        if self.guard is None:
+            return contextlib.nullcontext()
+        return self.guard.naming(name, piece, consent_of or name)
+
+    def sync_folder(self, fd: int, name: str) -> None:
+        """Make a change of the folder that holds `name` durable, now or at the end of `sharing_syncs`."""
+        if self._postponed is None:
+            self.sync(fd)
+        else:
+            self._postponed.add(name.rpartition("/")[0])
+
+    def begin(
+        self,
+        request_id: str,
+        name: str,
+        operation: str,
+        host: Seen | None,
+        after: Held | None,
+        temporary: str = "",
+        repositories: tuple[str, ...] = (),
+    ) -> Applied:
+        """Keep what is there and put the intent on record; the `Applied` that it will be, but for `known`.
+
+        The effect itself must not have begun before this returns, and must not do anything else.
+        """
+        before = self.keep(name, host)
+        # Begun anew after a crash: the folders that it made then are its own still.
+        earlier = self._history.intended(request_id, name) if self._history is not None else None
+        made = tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
+        folders = tuple(dict.fromkeys((*made, *self._missing_folders(name)))) if host is None else ()
+        self.at("kept")
+        if self._history is not None:
+            self._history.intend(request_id, name, temporary, operation, before, after, folders, repositories)
+        self.at("intended")
+        if not set(folders).issuperset(self._missing_folders(name)):
+            raise stale(name)  # moved away since: to make it anew would be an effect that isn't on record
+        return Applied(None, before, after, folders)
+
+    def done_before(self, request_id: str, name: str, known: Known | None) -> Applied:
+        """For an effect that the side shows already: by this request's own doing, before a crash, or somebody else's."""
+        intent = self._history.intended(request_id, name) if self._history is not None else None
+        if intent is None:
+            return Applied(known, None, None, (), changed=False)
+        return Applied(known, intent.before, intent.after, tuple(decode_name(folder) for folder in intent.folders))
+
+    def temporary(self) -> str:
+        """A leaf name that nobody has."""
+        return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
+
+    def staging(self, name: str, temporary: str, modes: Modes = AS_UMASK) -> "_StagingIn":
+        """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless the block fails."""
+        there = self._there if self._staging is not None else set[str]()
+        return _StagingIn(self, name, temporary, there, modes)
+
+    def was_there(self, name: str) -> bool:
+        """Whether the folder that holds a path was there a moment ago, when something was made ready or placed in it."""
+        folder = name.rpartition("/")[0]
+        return folder in self._there or (self._postponed is not None and folder in self._postponed)
+
+    def place(self, name: str, temporary: str, host: Seen | None) -> None:
+        """Put the finished temporary file in its place, durably, unless the place isn't what it was. The temporary name is gone
+        afterwards."""
+        with _PlacingIn(self, name, temporary) as (fd, leaf):
+            self._place(fd, temporary, leaf, name, host)
+
+    def place_signed(self, name: str, temporary: str, host: Seen | None, digest: str | None) -> Signature | None:
+        """`place`, and the signature of the file there, whose content is `digest` (None: it is a link).
+
+        None where somebody saved over it at once. INVARIANT: that one's signature is never taken for ours: it would pass
+        for what both sides agreed on, and the next effect would replace it unseen.
+        """
+        with _PlacingIn(self, name, temporary) as (fd, leaf):
+            made = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
+            self._place(fd, temporary, leaf, name, host)
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+                is_ours = _identity(status) == made and holds(fd, leaf, digest, status.st_size)
+                return signature_of(status) if is_ours else None
+            return None
+
+    def _place(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
+        is_taken = True
+        try:
+            self._give_name(fd, temporary, leaf, name, host)
+            is_taken = host is not None  # by what was replaced; a new file was given its name in its stead
+        finally:
+            if is_taken:
+                with contextlib.suppress(FileNotFoundError):
+                    discard(fd, temporary)
+
+    def _give_name(self, fd: int, temporary: str, leaf: str, name: str, host: Seen | None) -> None:
+        check_still(fd, leaf, name, host)
+        is_folder = host is not None and host.kind == "dir"
+        ours = _identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False)) if is_folder else None
+        self.at("checked")
+        with self.naming(name, lambda: piece_at(fd, temporary, leaf) or UNKNOWN):
+            if host is None:
+                link_new(fd, temporary, leaf)
+            elif not _replace(fd, temporary, leaf, host):
+                raise stale(name)
+        if is_folder:
+            self.at("swapped")
+            if not drop_folder(fd, temporary, leaf, lambda _, status: _identity(status) == ours):
+                raise stale(name)
+        self.at("placed")
+        self.sync_folder(fd, name)
+
+    def remove(self, name: str, host: Seen) -> None:
+        """Remove a file, a link or an empty folder, durably, unless it isn't what it was."""
+        with self.root.parent(name) as (fd, leaf):
+            check_still(fd, leaf, name, host)
+            if host.kind == "dir":
+                os.rmdir(leaf, dir_fd=fd)
+            else:
+                os.unlink(leaf, dir_fd=fd)
+            self.at("placed")
+            self.sync_folder(fd, name)
+
+    def set_folder_mode(self, name: str, mode: int, host: Seen | None) -> Signature:
+        """Give a folder these permissions, durably, whether or not it can be read, unless it isn't what it was; its signature then.
+
+        What remains: permissions that the person sets within some microseconds are replaced, as fchmod(2) compares nothing.
+        """
+        with self.root.parent(name) as (fd, leaf):
+            folder = os.open(leaf, FOLDER_ITSELF, dir_fd=fd)
+            try:
+                if host is not None and not _is_same(signature_of(os.fstat(folder)), host):
+                    raise stale(name)
+                self.at("checked")
+                self._set_mode(f"/proc/self/fd/{folder}", mode)
+                self.at("placed")
+                return signature_of(os.fstat(folder))
+            finally:
+                os.close(folder)
+
+    def _set_mode(self, folder: str, mode: int) -> None:
+        """Of a folder that is open, by a name that stands for exactly this one: fchmod(2) takes no descriptor of one that can't be
+        read. It is synced where it can be read before or afterwards."""
+        with contextlib.ExitStack() as opened:
+            is_readable = _keep_open(folder, opened)
+            Path(folder).chmod(mode)
+            reading = is_readable if is_readable is not None else _keep_open(folder, opened)
+            if reading is not None:
+                self.sync(reading)
+
+    def keep(self, name: str, host: Seen | None) -> Held | None:
+        """Keep what is about to be replaced or removed; doing it again costs nothing. StaleError where it is something else."""
+        if host is None or host.kind != "file" or self._history is None:
+            return held_of(host)
+        if self._history.adopt(host.digest or ""):
+            return held_of(host)  # whether it is still there is looked at once more before it is replaced
+        with self.root.parent(name) as (folder, leaf):
+            fd = os.open(leaf, FILE, dir_fd=folder)
+        try:
+            if signature_of(os.fstat(fd)) != host.signature or not self._history.keep(fd, host.digest or ""):
+                raise stale(name)
+            return held_of(host)
+        finally:
+            os.close(fd)
+
+    def _missing_folders(self, name: str) -> tuple[str, ...]:
+        """The folders on the way that aren't there, outermost first."""
+        if self.was_there(name):
+            return ()
+        parts = split(name)[:-1]
+        for number in range(len(parts), 0, -1):
+            try:
+                with self.root.directory("/".join(parts[:number])):
+                    return tuple("/".join(parts[: more + 1]) for more in range(number, len(parts)))
+            except FileNotFoundError:
+                continue
+        return tuple("/".join(parts[: more + 1]) for more in range(len(parts)))
+
+
+def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
+    """Put the temporary file in the place of what was seen there; False where that is something else at that instant.
+
+    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells what was written in place, with
+    the old size and the old time, since the last look.
+    """
+
+    def is_expected(leaf: str, status: os.stat_result) -> bool:
+        if host.kind == "dir":
+            return _is_same(signature_of(status), host)
+        return is_identical(status, host.signature) and holds(fd, leaf, host.digest, status.st_size)
+
+    try:
+        return replace(fd, temporary, leaf, is_expected)
+    except FileNotFoundError:
+        return False
+
+
+def is_identical(status: os.stat_result, signature: Signature) -> bool:
+    """Whether this is the very file, written to by nobody who doesn't hide it: all of a signature but the change time."""
+    size, mtime_ns, _, inode, mode = signature
+    return _identity(status) == (size, mtime_ns, inode, mode)
+
+
+def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
+    """Whether a file's content is this one, and can be read; True where none is told, as of a link. `size_bytes`: by its stat."""
+    if digest is None:
+        return True
+    try:
+        fd = os.open(leaf, FILE, dir_fd=folder)
+        try:
+            return digest_fd(fd, size_bytes) == digest
+        finally:
+            os.close(fd)
+    except (OSError, TooLargeError):
+        return False
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    """A signature without the change time: that is of the swap or the link itself."""
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode
+
+
+def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
+    """StaleError where the path isn't what was seen there."""
+    try:
+        status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        if host is not None:
+            raise stale(name) from None
+        return
+    if host is None or not _is_same(signature_of(status), host):
+        raise stale(name)
+
+
+def _keep_open(folder: str, opened: contextlib.ExitStack) -> int | None:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
+    opened.callback(os.close, fd)
+    return fd
+
+
+def _is_same(signature: tuple[int, ...], host: Seen) -> bool:
+    # A folder's times change with what is in it: for a folder, being the same folder is enough.
+    return signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature
+
+
+def copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
+    """Write all of it, which must be what `digest` names."""
+    state = hashlib.blake2b(digest_size=32)
+    for block in blocks:
+        state.update(block)
+        write_all(writing, block)
+    if state.hexdigest() != digest:
+        raise GatehouseError("the snapshot of this request is damaged", "make the change again")
+
+
+def keep_owner(writing: int, host: Seen | None) -> int:
+    """Give the new file the owner of the file that it replaces, where there is one and we may; whose it is then."""
+    made = os.fstat(writing)
+    if host is not None and host.kind == "file" and (host.uid, host.gid) != (made.st_uid, made.st_gid):
+        with contextlib.suppress(PermissionError):
+            os.fchown(writing, host.uid, host.gid)
+            return host.uid
+    return made.st_uid

@@ -1,0 +1,53 @@
+"""What a person needs to see of a file change: both sides are looked at, and the card is made of what is bound to the request.
+
+It is separate from `channel`, which lives with the session, because it only reads. It must never show a content that an
+approval wouldn't apply; `change_card` holds each side against the hash that the request names.
+"""
+
+import msgspec
+
+from supervisor.core.actions import FileChange
+from supervisor.core.files.change_card import ChangeCard, Side, make_card
+from supervisor.core.files.changes import PERMISSIONS, is_content, name_of, names_of
+from supervisor.core.files.swaps import single_changes
+from supervisor.core.files.text_diff import MOST_TEXT_BYTES
+from supervisor.core.secrets.redact import Redactor
+from supervisor.errors import GatehouseError
+from supervisor.workspace.trees.looking import look_quietly, read_file
+from supervisor.workspace.trees.trees import Sides
+
+# Of a swap's steps those that are read for its card.
+MOST_BELOW = 40
+
+
+def card_of(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
+    """The card of an action. Reads at most a megabyte of each side, and of each of a swap's first steps."""
+    whole, *steps = single_changes(action)
+    card = _card(sides, whole, redactor)
+    if not steps:
+        return card
+    below = tuple(_card(sides, step, redactor) for step in steps[:MOST_BELOW])
+    is_stale = card.is_stale or any(one.is_stale for one in below)
+    return msgspec.structs.replace(card, below=below, more_below=len(steps) - len(below), is_stale=is_stale)
+
+
+def _card(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
+    host = look_quietly(sides.host, name_of(action))
+    old = new = None
+    if action.to is not None:  # nothing of the content changes
+        is_free = look_quietly(sides.host, names_of(action)[1]) is None
+        return make_card(action, None, None, host.token if host and is_free else None, redactor)
+    if host is not None and host.kind == "file":
+        old = Side(_read(sides, name_of(action)), host.signature[0], host.mode)
+    elif host is not None and action.operation == "chmod":
+        old = Side(None, None, host.mode & PERMISSIONS)
+    if action.after is not None and is_content(action.after) and action.operation != "delete":
+        new = Side(sides.blobs.read(action.after, MOST_TEXT_BYTES), sides.blobs.size(action.after), action.mode)
+    return make_card(action, old, new, host.token if host else None, redactor)
+
+
+def _read(sides: Sides, name: str) -> bytes | None:
+    try:
+        return read_file(sides.host, name, MOST_TEXT_BYTES + 1, cut=True)
+    except (OSError, GatehouseError):
+        return None

@@ -1,0 +1,98 @@
+"""What a comparison found at a path, and which two findings are one file under another name.
+
+It is separate from `compare`, which asks about findings one by one, because a rename is known only when all of a comparison's
+deletions and creations are. It decides nothing about a path that the two sides didn't show. It must never take for a rename
+what the person changed, what has a hazard of its own, or what was asked about as something else and still is that.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from supervisor.core.files.changes import PERMISSIONS, SET_ID, Seen, Want
+from supervisor.core.files.new_folders import Way
+from supervisor.core.files.renames import File, pair
+
+
+class Finding(msgspec.Struct):
+    """One path looked at: what is there on both sides, and what follows; `problem`: why it can't be carried over. `way`: the
+    folders that come to be with it."""
+
+    name: str
+    mine: Seen | None = None
+    host: Seen | None = None
+    wanted: Want | None = None
+    problem: str = ""
+    unsteady: bool = False
+    way: Way = ()
+
+    @property
+    def is_creation(self) -> bool:
+        """Whether it is a new file where nothing is on the host."""
+        wanted, mine = self.wanted, self.mine
+        return mine is not None and mine.kind == "file" and wanted is not None and wanted.before is None
+
+
+class Renames:
+    """The ends of renames in one comparison: `hold` takes the findings that may be one, deletions first, `pairs` says which are.
+
+    `asked(name)` is the other end of the rename that a path was last asked about as, empty where it was asked about as
+    something else, None where it wasn't asked about.
+    """
+
+    def __init__(self, asked: Callable[[str], str | None]) -> None:
+        self._asked = asked
+        self._gone: dict[str, File] = {}
+        self._made: dict[str, Finding] = {}
+        self._contents: set[tuple[str, int]] = set()
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a new file may be one that was deleted elsewhere."""
+        return bool(self._gone)
+
+    def may_come_from(self, finding: Finding) -> bool:
+        """Whether a new file's content is that of a deletion: then no snapshot of it is needed yet."""
+        mine = finding.mine
+        if mine is None or not finding.is_creation or mine.mode & SET_ID or mine.links > 1:
+            return False
+        return _file(finding.name, mine).content in self._contents
+
+    def hold(self, finding: Finding) -> bool:
+        """Whether it is kept back until it is known what it belongs to."""
+        host, wanted = finding.host, finding.wanted
+        if wanted is None or finding.problem or finding.unsteady:
+            return False
+        if self.may_come_from(finding):
+            if self._asked(finding.name) == "":
+                return False
+            self._made[finding.name] = finding
+            return True
+        if finding.mine is not None or host is None or host.kind != "file" or host.mode & SET_ID:
+            return False
+        if wanted.operation != "delete" or wanted.hazards or self._asked(finding.name) == "":
+            return False
+        file = self._gone[finding.name] = _file(finding.name, host)
+        self._contents.add(file.content)
+        return True
+
+    def pairs(self) -> list[tuple[str, Finding]]:
+        """Each rename's old name, and what was found at the new one. What was asked about already stays as it is."""
+        kept: dict[str, str] = {}
+        for name, file in self._gone.items():
+            new = self._made.get(self._asked(name) or "")
+            if new is not None and new.mine is not None and _file(new.name, new.mine).content == file.content:
+                kept[name] = new.name
+        taken = set(kept.values())
+        gone = [file for name, file in self._gone.items() if name not in kept]
+        made = [_file(name, one.mine) for name, one in self._made.items() if name not in taken and one.mine is not None]
+        return [(old, self._made[new]) for old, new in sorted([*kept.items(), *pair(gone, made)])]
+
+    def without(self, pairs: Iterable[tuple[str, Finding]]) -> list[str]:
+        """The names that are in none of these, deletions first and from within."""
+        taken = {name for old, new in pairs for name in (old, new.name)}
+        return [name for name in (*sorted(self._gone, reverse=True), *sorted(self._made)) if name not in taken]
+
+
+def _file(name: str, seen: Seen) -> File:
+    return File(name, seen.digest or "", seen.mode & PERMISSIONS)

@@ -1,0 +1,63 @@
+"""Git's own folder in the copy: never compared, but what would make git run programs is put on record as refused.
+
+It is separate from `compare` because nothing of it is ever asked about: the folder is the agent's playground. It must never
+read a file in there, or follow a link out of it.
+"""
+
+import asyncio
+import os
+
+from supervisor.core.files.changes import Signature, Want, signature_of, to_action
+from supervisor.gate.gate import Gate
+from supervisor.workspace.disk.beneath import DIRECTORY, Root
+
+MOST_ATTEMPTS = 50
+_FILES = ("config", "config.worktree", "info/attributes")
+
+
+class GitFolder:
+    """Of one session's copy."""
+
+    def __init__(self, copy: Root, gate: Gate, session_id: str) -> None:
+        self._copy = copy
+        self._gate = gate
+        self._session_id = session_id
+        self._seen: dict[str, Signature] | None = None
+        self._attempts = 0
+
+    async def look(self) -> None:
+        """Put on record what changed since the last look; the first only remembers."""
+        seen = await asyncio.to_thread(self._signatures)
+        before, self._seen = self._seen, seen
+        if before is None:
+            return
+        for name in sorted(seen):
+            if seen[name] != before.get(name) and self._attempts < MOST_ATTEMPTS:
+                self._attempts += 1
+                action = to_action(name, Want("write", None))
+                self._gate.record_refusal(action, self._session_id, "git's own folder in the copy never leaves it")
+
+    def _signatures(self) -> dict[str, Signature]:
+        out: dict[str, Signature] = {}
+        try:
+            git = os.open(".git", DIRECTORY, dir_fd=self._copy.fd)
+        except OSError:
+            return out
+        try:
+            for name in _FILES:
+                try:
+                    out[f".git/{name}"] = signature_of(os.stat(name, dir_fd=git, follow_symlinks=False))
+                except OSError:
+                    continue
+            hooks = os.open("hooks", DIRECTORY, dir_fd=git)
+            try:
+                with os.scandir(hooks) as listing:
+                    for entry in listing:
+                        out[f".git/hooks/{entry.name}"] = signature_of(entry.stat(follow_symlinks=False))
+            finally:
+                os.close(hooks)
+        except OSError:
+            pass
+        finally:
+            os.close(git)
+        return out

@@ -1,0 +1,92 @@
+"""What was asked about a path, and whether what became of that still holds for what is there now.
+
+A change that couldn't be carried out is asked again after a while: the disk may have room by then. What a person answered
+becomes a card anew, what a rule allows is tried anew, both with what stood in the way as the reason. It is separate from
+`compare`, which finds what differs, because it looks at no file. It must never ask so often that a disk which stays full fills
+the record: each time it takes twice as long.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from supervisor.core.actions import FileChange
+from supervisor.core.approvals import Request, status
+from supervisor.core.files.new_folders import Way, holds_for
+
+# Less than a full comparison comes after, so that the next one asks.
+FIRST_S = 20.0
+LONGEST_S = 3600.0
+
+
+type Key = tuple[str, str | None, int | None, str | None]
+
+
+class LastAsked(NamedTuple):
+    """What was last asked about a path: `key` is the change without what the host held before, `other` the other path of
+    a rename, `tries` how many requests for the same failed before, `way` the folders that come to be with it, `repositories` those
+    of the action."""
+
+    key: Key
+    fingerprint: str
+    request_id: str
+    other: str = ""
+    tries: int = 0
+    way: Way = ()
+    repositories: tuple[str, ...] = ()
+
+    def target(self, name: str) -> str:
+        """The path that comes to be by what was asked about `name`."""
+        return self.key[3] or name if self.key[0] == "rename" else name
+
+
+class ToAsk(NamedTuple):
+    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in `LastAsked`. `mark`: the fingerprint
+    of the action without the folders around it."""
+
+    name: str
+    key: Key
+    mark: str
+    action: FileChange
+    other: str = ""
+    way: Way = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every path that it is about."""
+        return (self.name, self.other) if self.other else (self.name,)
+
+
+def failure(request: Request) -> str:
+    """What kept a request from being carried out; empty where nothing did."""
+    if status(request) != "used" or request.outcome is None or request.outcome.get("ok"):
+        return ""
+    return str(request.outcome.get("error") or "it failed")
+
+
+def is_due(request: Request, tries: int, now: float) -> bool:
+    """Whether a request that failed after `tries` others for the same is to be asked once more. `now`: seconds since the epoch."""
+    if not failure(request) or request.settled_at is None:
+        return False
+    waited_s = now - request.settled_at
+    # A clock that was set back mustn't keep it waiting for as long as it was wrong.
+    return waited_s < 0 or waited_s >= min(LONGEST_S, FIRST_S * 2 ** min(tries, 20))
+
+
+def still_speaks(request: Request, before: LastAsked, now: ToAsk, *, last: bool) -> bool:
+    """Whether what became of an earlier request for the same change holds for it still."""
+    if before.key != now.key or not holds_for(before.way, now.way):
+        return False
+    if before.repositories != now.action.repositories:
+        return False  # the rules may say another thing by now
+    current = status(request)
+    if before.fingerprint != now.mark:
+        return current == "denied"  # the host moved on, the refused change is the same
+    return not (last and (failure(request) or current == "superseded"))
+
+
+def tries_of(before: LastAsked | None, earlier: Mapping[str, Request], now: ToAsk) -> int:
+    """How many requests for the same have failed, one after another; `earlier` are those known, by id."""
+    if before is None or before.key != now.key:
+        return 0
+    request = earlier.get(before.request_id)
+    return before.tries + 1 if request is not None and failure(request) else 0

@@ -1,0 +1,215 @@
+"""What belongs in the private copy, folder by folder.
+
+Of a git repository the tracked files, the untracked ones that git doesn't ignore, and a self-contained `.git` (`git_copy`);
+of a folder in one the same, without the `.git`; of any other folder everything; of a repository in it the same as of the whole. `.gatehouseignore` has the last word
+(`own_ignores`). What git ignores comes only where it is wanted, and is the agent's own then: it is in no baseline, so neither
+direction ever speaks of it.
+
+It is separate from `snapshot` because it only reads names. It must never go through a symlink or into what is out of bounds.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from supervisor.workspace.copy import git_copy
+from supervisor.workspace.copy.copy_pool import Piece, pieces
+from supervisor.workspace.copy.copying import Group
+from supervisor.workspace.disk.beneath import PathError, Root, split
+from supervisor.workspace.disk.git_files import files_of, ignored_of
+from supervisor.workspace.disk.left_out import NAMES
+from supervisor.workspace.trees.own_ignores import OwnIgnores
+
+# Below a folder with a shorter path no path can be too long, whatever its letters are.
+SURELY_SHORT = 500
+
+type Folders = dict[str, list[str]]
+
+
+class Contents:
+    """Of one host folder. Names are relative to it; `repositories` are those found so far, "" the folder itself.
+
+    `skipped`: what can't be copied, and why; `left_out`: what `.gatehouseignore` names, though git would list it.
+    """
+
+    def __init__(self, host: Root, *, include_ignored: bool) -> None:
+        self._host = host
+        self._own = OwnIgnores(host)
+        self._include_ignored = include_ignored
+        self.notes: list[str] = []
+        self.skipped: list[tuple[str, str]] = []
+        self.left_out: list[str] = []
+        self.repositories: list[str] = []
+
+    async def of(self, folder: str, *, into_baseline: bool = True) -> list[Piece]:
+        """What is to be copied of a folder. A repository in it is one leaf: ask `of_nested` about it."""
+        path = self._host.path / folder
+        git = await git_copy.find(path, self.notes)
+        top = await git_copy.around(path) if git is None and not folder else None
+        listed = await files_of(path, top) if git is not None or top is not None else None
+        if git is not None:
+            self.repositories.append(folder)
+        if listed is None:
+            if git is not None:
+                self.notes.append(f"git can't list `{path}`: all of it is copied")
+            installed: list[str] = []
+            found = pieces(await asyncio.to_thread(self._walk, folder, installed), into_baseline=into_baseline)
+            for name in installed if self._include_ignored else ():
+                found += pieces(await asyncio.to_thread(self._whole, name), into_baseline=False)
+        else:
+            groups = await asyncio.to_thread(self._belonging, folder, listed)
+            kept, extra = await self._of_ignored(folder, path, top)
+            found = pieces([*groups, *kept], into_baseline=into_baseline)
+            found += pieces(extra, into_baseline=False)
+        if git is not None:
+            prefix = f"{folder}/.git/" if folder else ".git/"
+            for part, names in await asyncio.to_thread(git.parts):
+                found += pieces(self._checked(grouped(names)), str(part.resolve()), prefix, into_baseline=False)
+        return found
+
+    async def of_nested(self, folder: str, *, into_baseline: bool) -> list[Piece]:
+        """What is to be copied of a folder that is a repository of its own; nothing where it is none."""
+        if not await asyncio.to_thread(self._has_git, folder):
+            return []
+        return await self.of(folder, into_baseline=into_baseline)
+
+    def _has_git(self, folder: str) -> bool:
+        try:
+            with self._host.directory(folder) as fd:
+                os.stat(".git", dir_fd=fd, follow_symlinks=False)
+        except (OSError, PathError):
+            return False
+        return True
+
+    # -- what git lists -----------------------------------------------------------------------------------------------
+
+    def _belonging(self, folder: str, listed: list[str]) -> list[Group]:
+        """What git lists, by folder, but for what `.gatehouseignore` names."""
+        prefix = f"{folder}/" if folder else ""
+        # Git shows an untracked repository with a slash, a submodule without: both are leaves.
+        groups = self._checked(grouped(prefix + name.rstrip("/") for name in listed))
+        return [(at, kept) for at, leaves in groups if (kept := self._kept(at, leaves))]
+
+    def _kept(self, folder: str, leaves: list[str]) -> list[str]:
+        if self._own.keeps_all(folder):
+            return leaves
+        prefix = f"{folder}/" if folder else ""
+        kept = [leaf for leaf in leaves if self._own.verdict(prefix + leaf) is not True]
+        if len(kept) < len(leaves):
+            self.left_out += [prefix + leaf for leaf in leaves if leaf not in set(kept)]
+        return kept
+
+    async def _of_ignored(self, folder: str, path: Path, top: Path | None) -> tuple[list[Group], list[Group]]:
+        """Of what git ignores: what `.gatehouseignore` names with `!`, and what is wanted besides."""
+        kept: list[Group] = []
+        extra: list[Group] = []
+        if not self._include_ignored and not self._own.says_to_keep():
+            return kept, extra
+        prefix = f"{folder}/" if folder else ""
+        for name in await ignored_of(path, top):
+            verdict = self._own.verdict(prefix + name)
+            if verdict is True or (verdict is None and not self._include_ignored):
+                continue
+            (kept if verdict is False else extra).extend(await asyncio.to_thread(self._whole, prefix + name))
+        return kept, extra
+
+    def _whole(self, name: str) -> list[Group]:
+        if not name.endswith("/"):
+            return self._checked(grouped([name]))
+        if self._has_git(name[:-1]):
+            return self._checked(grouped([name[:-1]]))  # a leaf, as any repository
+        return self._walk(name[:-1])
+
+    # -- folders without git ------------------------------------------------------------------------------------------
+
+    def _walk(self, start: str, installed: list[str] | None = None) -> list[Group]:
+        """All that is below a folder; a repository of its own is a leaf, git's own folder nothing. With `installed` what
+        `left_out` names isn't there, but put into that list, each with a slash."""
+        groups: Folders = {}
+        waiting = [start]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with self._host.directory(folder) as fd:
+                    groups[folder], inner = self._list(fd, folder, installed)
+            except (PathError, OSError) as error:
+                self.skipped.append((folder, _why(error)))
+            else:
+                waiting += inner
+        return self._checked(groups)
+
+    def _list(self, fd: int, folder: str, installed: list[str] | None) -> tuple[list[str], list[str]]:
+        """The leaves in a folder, and the folders to go into."""
+        prefix = f"{folder}/" if folder else ""
+        asks = not self._own.keeps_all(folder)
+        leaves: list[str] = []
+        inner: list[str] = []
+        with os.scandir(fd) as listing:
+            for entry in listing:
+                name = entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if name == ".git" or (is_folder and self._host.is_forbidden(entry.stat(follow_symlinks=False))):
+                    continue
+                path = f"{prefix}{name}/" if is_folder else prefix + name
+                verdict = self._own.verdict(path) if asks else None
+                if verdict:
+                    continue
+                if installed is not None and verdict is None and is_folder and name in NAMES:
+                    installed.append(path)
+                    continue
+                if is_folder and not _holds_git(fd, name):
+                    inner.append(prefix + name)
+                else:
+                    leaves.append(name)
+        return sorted(leaves), sorted(inner, reverse=True)
+
+    def _checked(self, groups: Folders) -> list[Group]:
+        """Without the names that sync never speaks of: too long, or git's own in some file system's eyes."""
+        out: list[Group] = []
+        for folder, leaves in groups.items():
+            together = "\0".join(leaves)
+            is_plain = len(folder) < SURELY_SHORT and together.isascii() and "git" not in together.casefold()
+            try:
+                if folder:
+                    split(folder)
+            except PathError as error:
+                self.skipped.append((folder, error.message))
+                continue
+            if not is_plain:
+                leaves = [leaf for leaf in leaves if self._is_speakable(f"{folder}/{leaf}" if folder else leaf)]
+            out.append((folder, leaves))
+        return out
+
+    def _is_speakable(self, path: str) -> bool:
+        try:
+            split(path)
+        except PathError as error:
+            self.skipped.append((path, error.message))
+            return False
+        return True
+
+
+def grouped(names: Iterable[str]) -> Folders:
+    """Names by folder; one with a slash at its end is a folder, which may be empty."""
+    groups: Folders = {}
+    for name in names:
+        folder, _, leaf = name.rpartition("/")
+        leaves = groups.setdefault(folder, [])
+        if leaf:
+            leaves.append(leaf)
+    return groups
+
+
+def _holds_git(fd: int, name: str) -> bool:
+    try:
+        os.stat(f"{name}/.git", dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _why(error: PathError | OSError) -> str:
+    if isinstance(error, PathError):
+        return error.message
+    return f"the folder can't be read: {error.strerror}"

@@ -1,0 +1,71 @@
+"""Whether a path of the workspace leads out of it by a link: for `policy check`, which has only a path and a folder.
+
+It is advice about the disk as it is now. Channels never rely on it: they open every component without following links.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from supervisor.core.lab.check import Seen
+from supervisor.core.text.paths import shown
+
+# Hard links are counted by looking for the other names; a larger workspace isn't searched, and the file is then refused.
+MOST_SEARCHED = 200_000
+
+
+def look(root: str, path: str) -> Seen:
+    """What the canonical `path` is in the folder `root`; nothing where there is no such folder."""
+    if not Path(root).is_dir():
+        return Seen()
+    why = why_outside(root, path)
+    if why is not None:
+        return Seen(why)
+    base = Path(root).resolve()
+    real = (base / path).resolve().relative_to(base).as_posix()
+    return Seen(path=None if real == path else real, is_link=(base / path).is_symlink())
+
+
+def why_outside(root: str, path: str) -> str | None:
+    """Why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it doesn't, or nothing is there."""
+    base = Path(root).resolve()
+    try:
+        inside = (base / path).resolve()
+        _follow(inside)
+    except (OSError, ValueError, RuntimeError) as error:
+        return f"`{shown(path)}` can't be followed: {type(error).__name__}"
+    if not inside.is_relative_to(base):
+        return f"`{shown(path)}` leaves the workspace by a symbolic link"
+    try:
+        status = inside.lstat()
+    except OSError:
+        return None
+    if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and _names_below(base, status) < status.st_nlink:
+        return f"`{shown(path)}` is a hard link to a file outside the workspace"
+    return None
+
+
+def _follow(path: Path) -> None:
+    """`OSError` where links go round; `resolve` gives such a path back as it is."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise
+
+
+def _names_below(base: Path, status: os.stat_result) -> int:
+    """How many names the file has below `base`; fewer than there are where the search ends early."""
+    found = searched = 0
+    for folder, _, names in base.walk():
+        for name in names:
+            searched += 1
+            if searched > MOST_SEARCHED:
+                return found
+            try:
+                other = (folder / name).lstat()
+            except OSError:
+                continue
+            found += (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
+    return found

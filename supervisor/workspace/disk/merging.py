@@ -1,0 +1,53 @@
+"""Three-way merges of one file's content, by `git merge-file`: what both sides did to a common base, or a conflict.
+
+It is separate because two parts merge: undo (what the person edited since), and what both sides changed at once. Git gets
+three temporary files outside of everybody's folders, no configuration, and a bounded time. It must never give back
+content with conflict markers: whoever asks is told that there is a conflict, and nothing is written.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from supervisor.base.process import run
+from supervisor.workspace.disk.git_files import git_environment
+
+MOST_MERGED_BYTES = 8 << 20
+MERGE_S = 20.0
+# What git's exit code says from here on isn't a number of conflicts (git-merge-file(1)).
+_FAILED = 128
+
+
+class Merged(NamedTuple):
+    """`content` is None where there is none; `why` then says so to a person."""
+
+    content: bytes | None
+    why: str = ""
+
+
+async def merge_file(base: bytes, ours: bytes, theirs: bytes) -> Merged:
+    """`ours` with what leads from `base` to `theirs`. Raises UserError where git can't be started."""
+    if ours == theirs or base == theirs:
+        return Merged(ours)
+    if base == ours:
+        return Merged(theirs)
+    if max(map(len, (base, ours, theirs))) > MOST_MERGED_BYTES:
+        return Merged(None, f"it is larger than {MOST_MERGED_BYTES >> 20} MB, which is not merged")
+    with tempfile.TemporaryDirectory(prefix="gatehouse-merge-") as folder:
+        names = await asyncio.to_thread(_write, Path(folder), {"ours": ours, "base": base, "theirs": theirs})
+        done = await run(
+            ("git", "merge-file", "-p", "-q", *names), env=git_environment(), cwd=folder, timeout_s=MERGE_S
+        )
+    if done.ok:
+        return Merged(done.stdout)
+    if done.timed_out or done.truncated or done.exit_code >= _FAILED:
+        return Merged(None, "it is not text that can be merged")
+    places = "1 place in it was" if done.exit_code == 1 else f"{done.exit_code} places in it were"
+    return Merged(None, f"{places} changed both ways")
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> list[str]:
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return list(contents)

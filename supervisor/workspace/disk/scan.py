@@ -1,0 +1,161 @@
+"""Reading what is there: one folder's entries, one path's state, a file's digest. Changes nothing.
+
+The copy is read while the agent writes to it: every look is at a descriptor, a file that changes under the look is
+reported as unsteady, and sizes are bounded. It must never follow a symlink or open a fifo for waiting.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from supervisor.base.clock import wait_out_tick
+from supervisor.core.files.changes import Seen, Signature, kind_of, signature_of
+from supervisor.workspace.disk.beneath import FILE, Neighbours, PathError, Root, is_regular
+
+BLOCK_BYTES = 1 << 20
+LARGEST_FILE_BYTES = 512 << 20
+
+
+class UnsteadyError(Exception):
+    """The file was written to while it was read. Look again later."""
+
+
+class TooLargeError(Exception):
+    """The file is larger than LARGEST_FILE_BYTES."""
+
+
+def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The names in a folder with their lstat, none where it is no folder (any more).
+
+    Names that are out of bounds are left out. Raises OSError where the folder can't be read.
+    """
+    may_be_forbidden = bool(root.forbidden)
+    try:
+        with root.directory(folder) as fd, os.scandir(fd) as listing:
+            for entry in listing:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                if not (may_be_forbidden and root.is_forbidden(status)):
+                    yield entry.name, status
+    except (FileNotFoundError, NotADirectoryError, PathError):
+        return
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a symlink where a folder was
+            raise
+
+
+def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]]:
+    """As `each_entry`; none where the agent has shut the folder against us, too. Raises OSError for all else."""
+    try:
+        return list(each_entry(root, folder))
+    except PermissionError:
+        return []
+
+
+def each_name(root: Root, folder: str) -> Iterator[str]:
+    """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't be read."""
+    waiting = [folder]
+    while waiting:
+        inside = waiting.pop()
+        for leaf, status in each_entry(root, inside):
+            name = f"{inside}/{leaf}"
+            yield name
+            if stat.S_ISDIR(status.st_mode):
+                waiting.append(name)
+
+
+def look(
+    root: Root | Neighbours,
+    name: str,
+    *,
+    digest_of: Callable[[int, os.stat_result], str] | None = None,
+    is_read: bool = True,
+    known: Seen | None = None,
+) -> Seen | None:
+    """What is at a path now; None where nothing is, or where the way there leads over a symlink or a file.
+
+    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file is opened, and none has a
+    digest. `known`, of an earlier look, stands for what still has its signature. INVARIANT: not before the tick is over in
+    which it was changed last: a write after the look never has the signature that goes with this digest. Raises UnsteadyError,
+    TooLargeError, PathError (out of bounds), OSError (not readable).
+    """
+    try:
+        with root.parent(name) as (fd, leaf):
+            status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
+            if known is not None and signature_of(status) == known.signature:
+                return known
+            if stat.S_ISDIR(status.st_mode) and root.is_forbidden(status):
+                raise PathError("the path is the supervisor's own data", "choose another place")
+            if stat.S_ISLNK(status.st_mode):
+                return _seen(status, target=os.readlink(leaf, dir_fd=fd))
+            if not is_regular(status) or not is_read:
+                return _seen(status)
+            opened = os.open(leaf, FILE, dir_fd=fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    try:
+        status = os.fstat(opened)
+        if not is_regular(status):
+            raise UnsteadyError
+        if status.st_size > LARGEST_FILE_BYTES:
+            raise TooLargeError  # told without reading it, or keeping half a gigabyte of it
+        wait_out_tick(status.st_ctime_ns)
+        digest = (digest_of or steady_digest)(opened, status)
+        return _seen(status, digest=digest)
+    finally:
+        os.close(opened)
+
+
+def steady_digest(fd: int, before: os.stat_result) -> str:
+    """`content_hash` of an open file that didn't change while it was read."""
+    digest = digest_fd(fd, before.st_size)
+    if signature_of(os.fstat(fd)) != signature_of(before):
+        raise UnsteadyError
+    return digest
+
+
+def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
+    """`content_hash` of everything from the descriptor's position on, read in blocks. `size_bytes` is how much a stat said is
+    there, if it did: then a small file takes one read."""
+    state = hashlib.blake2b(digest_size=32)
+    total = 0
+    asked = min(size_bytes + 1, BLOCK_BYTES)
+    while block := os.read(fd, asked):
+        total += len(block)
+        if total > LARGEST_FILE_BYTES:
+            raise TooLargeError
+        state.update(block)
+        if total == size_bytes and len(block) < asked:
+            break  # there was room for more, so this is its end
+        asked = BLOCK_BYTES
+    return state.hexdigest()
+
+
+def signature_at(root: Root, name: str) -> Signature | None:
+    """The signature of a path without reading it; None where `look` would give None."""
+    try:
+        with root.parent(name) as (fd, leaf):
+            return signature_of(os.stat(leaf, dir_fd=fd, follow_symlinks=False))
+    except (OSError, PathError):
+        return None
+
+
+def _seen(status: os.stat_result, *, digest: str | None = None, target: str | None = None) -> Seen:
+    return Seen(
+        kind=kind_of(status.st_mode),
+        mode=stat.S_IMODE(status.st_mode),
+        signature=signature_of(status),
+        digest=digest,
+        target=target,
+        links=status.st_nlink,
+        uid=status.st_uid,
+        gid=status.st_gid,
+    )

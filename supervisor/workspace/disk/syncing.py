@@ -1,0 +1,56 @@
+"""Making many files durable together: a few fsyncs at a time, so that the disk does in one go what it would do one by one.
+
+It is separate because snapshots, before-contents and new files on the host all need it, each before a step of its own: whoever
+postpones syncs here must do nothing that relies on them before `finish`. Not syncfs(2): that would wait for everything that
+anybody on the machine wrote. It must never take a sync for done that failed.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from supervisor.base.clock import RealClock
+
+AT_ONCE = 8
+# Each holds a descriptor open.
+MOST_POSTPONED = 200
+# A file system that syncs as fast as this (in memory, or with a cache that outlives a power cut) is done before a thread begins.
+QUICK_S = 0.0001
+_CLOCK = RealClock()
+
+
+class Syncs:
+    """Files whose sync was postponed. Blocking: call it in a thread, one at a time."""
+
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+        self._is_quick = True
+
+    def add(self, fd: int) -> None:
+        """Sync what is written to this open file at the next `finish`, at the latest; the caller may close it."""
+        if self._is_quick:
+            begun = _CLOCK.monotonic()
+            os.fsync(fd)
+            self._is_quick = _CLOCK.monotonic() - begun < QUICK_S
+            return
+        self._fds.append(os.dup(fd))
+        if len(self._fds) >= MOST_POSTPONED:
+            self.finish()
+
+    def finish(self) -> None:
+        """All of them are durable when this returns. OSError where one isn't."""
+        fds, self._fds = self._fds, []
+        try:
+            parts = [fds[at::AT_ONCE] for at in range(min(AT_ONCE, len(fds)))]
+            if len(fds) == 1:
+                os.fsync(fds[0])
+            elif fds:
+                with ThreadPoolExecutor(len(parts), "fsync") as pool:
+                    list(pool.map(_sync_each, parts))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def _sync_each(fds: list[int]) -> None:
+    for fd in fds:
+        os.fsync(fd)

@@ -1,0 +1,148 @@
+"""What `.gatehouseignore` says: which names of the host's folder the agent never gets, and which it gets though git ignores
+them.
+
+The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the last line win. Stronger
+than any .gitignore, and than git's index: a tracked file that is named here stays out, too. A folder that is left out is
+left out whole; one that is named with `!` comes whole, but for what is named in turn.
+
+It decides what is copied and synced; it hides nothing: an agent reads the host's folder at `/workspace/lower` all the same.
+It is separate from `ignores`, which asks git. It must never read an ignore file of the copy, nor through a symlink.
+"""
+
+import os
+import re
+import unicodedata
+from typing import NamedTuple
+
+from pathspec.patterns.gitignore.base import GitIgnorePatternError
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+from supervisor.workspace.disk.beneath import FILE, PathError, Root, is_regular
+from supervisor.workspace.disk.scan import signature_at
+
+FILE_NAME = ".gatehouseignore"
+LARGEST_BYTES = 1 << 20
+
+
+class _Line(NamedTuple):
+    """One pattern. `is_anchored`: it is about the path below its file's folder, not about a name in any folder."""
+
+    regex: re.Pattern[str]
+    leaves_out: bool
+    is_anchored: bool
+    is_inside: bool
+
+    def matches(self, path: str, leaf: str) -> bool:
+        """Whether it is about this very path, not one of the folders on the way. A folder's ends with a slash."""
+        text = path if self.is_anchored else leaf
+        found = self.regex.search(text)
+        if found is None:
+            return False
+        if self.is_inside:
+            return found.end() < len(text)
+        at_folder = found.groupdict().get("ps_d") is not None
+        return not at_folder or found.end("ps_d") == len(text)
+
+
+class OwnIgnores:
+    """Of one host folder, which stays open as long as this is used. Blocking: small files are read, each once."""
+
+    def __init__(self, host: Root) -> None:
+        self._host = host
+        self._lines: dict[str, list[_Line]] = {}
+        self._folders: dict[str, bool | None] = {"": None}
+
+    def forget(self) -> None:
+        """The files may have changed. May be called while a thread asks: that one goes on with what it has read."""
+        self._lines, self._folders = {}, {"": None}
+
+    def verdict(self, name: str) -> bool | None:
+        """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A folder's name ends with a slash."""
+        name = composed(name)
+        path = name.rstrip("/")
+        folder = path.rpartition("/")[0]
+        above = self._of_folder(folder)
+        if above:
+            return True
+        said = self._said(path, folder, is_folder=name.endswith("/"))
+        return above if said is None else said
+
+    def keeps_all(self, folder: str) -> bool:
+        """Whether nothing is said about anything directly in a folder: no need to ask for each."""
+        return self._of_folder(folder) is None and not any(self._read(base) for base in _bases(folder))
+
+    def says_to_keep(self) -> bool:
+        """Whether any of the files that were read has a line that begins with `!`."""
+        return any(not line.leaves_out for lines in self._lines.values() for line in lines)
+
+    def _of_folder(self, folder: str) -> bool | None:
+        known = self._folders
+        if folder not in known:
+            known[folder] = self.verdict(f"{folder}/")
+        return known[folder]
+
+    def _said(self, path: str, folder: str, *, is_folder: bool) -> bool | None:
+        text = f"{path}/" if is_folder else path
+        leaf = text[len(folder) + 1 :] if folder else text
+        for base in _bases(folder):
+            below = text[len(base) + 1 :] if base else text
+            for line in reversed(self._read(base)):
+                if line.matches(below, leaf):
+                    return line.leaves_out
+        return None
+
+    def _read(self, folder: str) -> list[_Line]:
+        known = self._lines
+        if folder not in known:
+            text, is_folding = self._text(folder)
+            known[folder] = _parse(text, re.IGNORECASE if is_folding else re.NOFLAG)
+        return known[folder]
+
+    def _text(self, folder: str) -> tuple[str, bool]:
+        """What the file in a folder says; and whether names there are the same in upper and lower case."""
+        try:
+            with self._host.directory(folder) as fd:
+                opened = os.open(FILE_NAME, FILE, dir_fd=fd)
+        except (OSError, PathError):
+            return "", False
+        with os.fdopen(opened, "rb") as file:
+            status = os.fstat(opened)
+            other = signature_at(self._host, f"{folder}/{FILE_NAME.upper()}".removeprefix("/"))
+            data = file.read(LARGEST_BYTES) if is_regular(status) else b""
+        text = composed(data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))
+        return text, other is not None and other[3] == status.st_ino
+
+
+def _bases(folder: str) -> list[str]:
+    """The folder and all that it is in, innermost first."""
+    found = [folder]
+    while folder:
+        folder = folder.rpartition("/")[0]
+        found.append(folder)
+    return found
+
+
+def composed(name: str) -> str:
+    """A name in the one Unicode form that names and patterns are compared in: nobody sees which of them was written."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _parse(text: str, flags: re.RegexFlag) -> list[_Line]:
+    return [line for one in text.splitlines() if (line := _line(one, flags)) is not None]
+
+
+def _line(text: str, flags: re.RegexFlag) -> _Line | None:
+    if text.endswith("/**/"):
+        text += "*/"  # every folder in it, which the library takes for the folder itself
+    try:
+        pattern = GitIgnoreSpecPattern(text)
+    except GitIgnorePatternError:
+        return None  # git passes over it, too
+    if pattern.regex is None or pattern.include is None:
+        return None
+    body = text.rstrip().removeprefix("!")
+    is_anchored = "/" in body.rstrip("/")
+    # `a/**` is about what is in `a`, not about `a`.
+    is_inside = body.endswith("/**") and body.strip("/*") != ""
+    regex = re.compile(pattern.regex.pattern, pattern.regex.flags | flags) if flags else pattern.regex
+    return _Line(regex, pattern.include, is_anchored, is_inside)

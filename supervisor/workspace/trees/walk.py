@@ -1,0 +1,181 @@
+"""Which paths of one side aren't as both sides last agreed, by their signatures alone: the walk of both directions.
+
+A file that is as it was costs one look at its folder's entry and no memory; only what differs is kept. It is separate so
+that `compare` and `host_walk` walk in the same way and differ in nothing but what their `Side` says. It must never read a
+file, follow a link, or look into what is ignored.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from supervisor.core.files.changes import Known, Signature, signature_of
+from supervisor.workspace.disk.watch import Watcher
+from supervisor.workspace.trees.ignores import Ignores
+from supervisor.workspace.trees.trees import Sides
+
+# Beyond this a tree isn't followed any further in one go: a loop that makes folders must not become ours.
+MOST_PATHS = 500_000
+
+
+class Side(Protocol):
+    """What the two directions see differently."""
+
+    def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
+        """What is to be looked at in a folder, with its lstat; None: it is gone. Raises OSError. Called in a thread."""
+
+    def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
+        """Known paths in a folder that aren't there any more, of those that `entries` gave or left out. Called in a thread."""
+
+    def is_hidden(self, leaf: str) -> bool:
+        """Whether a name is passed over, whatever folder it is in."""
+
+    def agreed(self, name: str, known: Known | None) -> Signature | None:
+        """The signature with which a file or link needs no look."""
+
+    def differs(self, known: Known | None, mode: int) -> bool:
+        """Whether a folder with this `st_mode` needs a look itself."""
+
+    def enters(self, known: Known | None) -> bool:
+        """Whether to go into a folder even where its own events come."""
+
+    def is_gone(self, name: str) -> None:
+        """A path that isn't ignored was among those that `gone` gave."""
+
+    def ignored(self, name: str) -> None:
+        """A path is passed over because it is ignored."""
+
+    def found_git(self, folder: str) -> None:
+        """There is a `.git` in it. Called in a thread."""
+
+    def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
+        """A folder can't be read: whether what was in it counts as gone. Called in a thread."""
+
+
+class Walked(NamedTuple):
+    """`found`: paths that need a look, and whether something is there; `visited`: folders that were looked into, `empty`:
+    those with nothing in them; `is_whole`: nothing was left for want of patience (`MOST_PATHS`)."""
+
+    found: dict[str, bool]
+    visited: set[str]
+    empty: set[str]
+    is_whole: bool = True
+
+
+class _Folder(NamedTuple):
+    """What isn't as agreed in one folder: entries by path, and known paths that aren't there any more."""
+
+    entries: dict[str, os.stat_result]
+    gone: set[str]
+    number: int
+
+
+class Walk:
+    """Of one side of one session. Calls must not overlap."""
+
+    def __init__(self, side: Side, sides: Sides, ignores: Ignores, watcher: Watcher) -> None:
+        self._side = side
+        self._sides = sides
+        self._ignores = ignores
+        self._watcher = watcher
+
+    async def candidates(self, folders: set[str] | None) -> Walked:
+        """Look into these folders, and into new ones below; None: into all."""
+        walked = Walked({}, set(), set())
+        waiting = {""} if folders is None else set(folders)
+        paths = 0
+        while waiting and paths < MOST_PATHS:
+            level = sorted(waiting - walked.visited)
+            walked.visited.update(waiting)
+            looks = await asyncio.to_thread(self._look_into, level)
+            ignored = await self._ignores.among(self._unknown(looks.values()))
+            waiting = set()
+            for folder, look in looks.items():
+                paths += look.number
+                if not look.number:
+                    walked.empty.add(folder)
+                waiting |= self._differing(look, ignored, walked.found, everything=folders is None)
+        if folders is None:
+            self._watcher.keep_only(walked.visited)
+        return walked._replace(is_whole=not waiting)
+
+    def _look_into(self, folders: list[str]) -> dict[str, _Folder]:
+        """Watched first, so that nothing falls between."""
+        out: dict[str, _Folder] = {}
+        for folder in folders:
+            self._watcher.add(folder)
+            try:
+                out[folder] = self._look(folder)
+            except OSError as error:
+                if self._side.is_empty_if_unreadable(folder, error):
+                    out[folder] = _Folder({}, self._sides.children(folder), 0)
+        return out
+
+    def _look(self, folder: str) -> _Folder:
+        """The loop that a pass over an unchanged tree consists of."""
+        side, is_hidden, agreed, known_of = self._side, self._side.is_hidden, self._side.agreed, self._sides.known
+        prefix = f"{folder}/" if folder else ""
+        names: set[str] = set()
+        unseen: set[str] = set()
+        entries: dict[str, os.stat_result] = {}
+        for leaf, status in side.entries(folder):
+            if is_hidden(leaf):
+                if leaf == ".git":
+                    side.found_git(folder)
+                continue
+            name = prefix + leaf
+            if status is None:
+                unseen.add(name)
+                continue
+            names.add(name)
+            known = known_of(name)
+            if known is None or known.kind == "dir" or agreed(name, known) != signature_of(status):
+                entries[name] = status
+        return _Folder(entries, side.gone(folder, names, unseen), len(names))
+
+    def _unknown(self, looks: Iterable[_Folder]) -> list[str]:
+        known, names = self._sides.known, list[str]()
+        for look in looks:
+            names += (_asked_as(name, status) for name, status in look.entries.items() if known(name) is None)
+            # Nothing tells whether it was a folder.
+            names += (asked for name in look.gone if known(name) is None for asked in (name, f"{name}/"))
+        return names
+
+    def _differing(self, look: _Folder, ignored: set[str], found: dict[str, bool], *, everything: bool) -> set[str]:
+        """Put what needs a look into `found`; the folders to go into next."""
+        into: set[str] = set()
+        for name, there in look.entries.items():
+            if _asked_as(name, there) in ignored:
+                self._side.ignored(name)
+                continue
+            known = self._sides.known(name)
+            if not stat.S_ISDIR(there.st_mode):
+                if self._side.agreed(name, known) != signature_of(there):
+                    found[name] = True
+                if self._was_folder(name):
+                    into.add(name)  # not there any more as a folder: neither is what was in it
+                continue
+            if everything or self._side.enters(known) or not self._watcher.is_watched(name):
+                into.add(name)
+            if self._side.differs(known, there.st_mode):
+                found[name] = True
+        for name in look.gone:
+            if not ignored.isdisjoint((name, f"{name}/")):
+                continue
+            self._side.is_gone(name)
+            found[name] = False
+            if self._was_folder(name):
+                into.add(name)
+        return into
+
+    def _was_folder(self, name: str) -> bool:
+        """By what was in it, too: of a folder whose mode the person changed nobody knows what both sides began with."""
+        known = self._sides.known(name)
+        return (known is not None and known.kind == "dir") or self._sides.holds_known(name)
+
+
+def _asked_as(name: str, status: os.stat_result) -> str:
+    """How `Ignores` is asked about it."""
+    return f"{name}/" if stat.S_ISDIR(status.st_mode) else name

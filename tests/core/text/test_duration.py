@@ -1,0 +1,60 @@
+"""Durations: every form that MAX_UPTIME takes, and nothing else."""
+
+import pytest
+
+from supervisor.core.text.duration import FORMS, format_duration, parse_duration
+from supervisor.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("4h", 14400),
+        ("30m", 1800),
+        ("1h30m", 5400),
+        ("2h15m30s", 8130),
+        ("500ms", 0.5),
+        ("1500", 1.5),
+        (" 30m ", 1800),
+        ("1m500ms", 60.5),
+        ("90s", 90),
+        ("1", 0.001),
+    ],
+)
+def test_the_documented_forms(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "abc",
+        "h",
+        "-1h",
+        "1.5h",
+        "1h 30m",
+        "30m1h",
+        "4H",
+        "1d",
+        "0",
+        "0s",
+        "1e3",
+        "٣h",
+        "999999h",
+        "NaN",
+        "1h1h",
+        "ms",
+    ],
+)
+def test_anything_else_shows_the_forms(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_duration(text, "MAX_UPTIME")
+    assert caught.value.message.startswith("MAX_UPTIME: ")
+    assert FORMS in caught.value.remedy
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0s"), (59.9, "59s"), (61, "1m 01s"), (3600, "1h 00m"), (-5, "0s")])
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

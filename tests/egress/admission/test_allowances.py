@@ -1,0 +1,88 @@
+"""What covers traffic: who asks for much is denied for oneself, and nobody else for it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.base.clock import RealClock
+from supervisor.core.network.egress_wire import Answer
+from supervisor.egress.admission.allowances import Allowances, BytesOut
+from supervisor.egress.admission.sessions import Kind, Session, Sessions
+
+LEFT = 500_000
+
+
+class Ledger:
+    """Stands for the questions: grants what is left, and answers when it is told to."""
+
+    is_busy = False
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self._open: list[Callable[[], None]] = []
+
+    def used(self, session_id: str, requests: int, bytes_out: int, *, is_last: bool) -> None:
+        """Nobody looks."""
+
+    def draw(self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]) -> None:
+        self.asked.append(wanted)
+        allowed = wanted <= LEFT
+        answer = Answer(
+            question_id=1,
+            decision="allow" if allowed else "deny",
+            granted=wanted if allowed else 0,
+            why="" if allowed else f"{wanted} are too many",
+        )
+        self._open.append(lambda: answered(answer))
+
+    async def answer(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        waiting, self._open = self._open, []
+        for one in waiting:
+            one()
+
+
+@pytest.fixture
+async def desk() -> tuple[Allowances, Session, Ledger]:
+    sessions, ledger = Sessions(), Ledger()
+    return Allowances(ledger, sessions, RealClock()), sessions.get("s"), ledger  # type: ignore[arg-type]
+
+
+async def test_one_who_needs_little_is_not_denied_with_one_who_asks_for_much(
+    desk: tuple[Allowances, Session, Ledger],
+) -> None:
+    allowances, session, ledger = desk
+    much = asyncio.create_task(allowances.cover(session, "bytes_out", 10_000_000))
+    await asyncio.sleep(0)
+    little = BytesOut(allowances, session).draw(100)
+    taken = asyncio.create_task(allowances.take(session, "bytes_out", 50))
+    await ledger.answer()
+    denied = await much
+    assert denied is not None
+    assert denied.why == "10000000 are too many"
+    await ledger.answer()
+    assert await little == ""
+    await ledger.answer()
+    assert await taken is None
+
+
+async def test_nor_right_after_that(desk: tuple[Allowances, Session, Ledger]) -> None:
+    allowances, session, ledger = desk
+    much = asyncio.create_task(allowances.cover(session, "bytes_out", 10_000_000))
+    await ledger.answer()
+    assert await much is not None
+    little = BytesOut(allowances, session).draw(100)
+    await ledger.answer()
+    assert await little == ""
+
+
+async def test_who_goes_on_trying_asks_the_supervisor_seldom(desk: tuple[Allowances, Session, Ledger]) -> None:
+    """Also with a little less each time."""
+    allowances, session, ledger = desk
+    for count in range(LEFT + 1000, LEFT + 1, -1):
+        trying = asyncio.create_task(allowances.cover(session, "bytes_out", count))
+        await ledger.answer()
+        assert await trying is not None
+    assert len(ledger.asked) == 1
