@@ -272,7 +272,7 @@ def test_a_database_that_was_lost_is_told(log: Log) -> None:
 CRASH = """
 import os, signal, sys
 from pathlib import Path
-from supervisor import audit, audit_heads
+from supervisor.records import audit, audit_heads
 from supervisor.records.audit import Audit
 from supervisor.base.clock import RealClock
 from supervisor.core.secrets.redact import Redactor

@@ -41,7 +41,7 @@ def unread(question: Question) -> Answer:
 async def test_nothing_that_went_out_is_lost_and_nothing_new_goes_out(
     tmp_path: Path, upstream_ca: Path, http: Origin, https: Origin
 ) -> None:
-    preface = f"from supervisor.egress import link\nlink.MOST_QUEUED = {MOST_QUEUED}"
+    preface = f"from supervisor.egress.admission import link\nlink.MOST_QUEUED = {MOST_QUEUED}"
     async with (
         running_egress(tmp_path, upstream_ca, hold_s=60, preface=preface, channel_bytes=FEW_BYTES) as supervisor,
         serving(supervisor, "s") as proxy,

@@ -20,7 +20,7 @@ HOST = "origin.test"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CUT_ONCE_DIALLED = """
-from supervisor.egress import ends
+from supervisor.egress.loop import relay as ends
 from supervisor.egress.loop.dialler import PinnedLoop
 
 clients, dials = [], []

@@ -188,7 +188,7 @@ async def test_frames_that_are_much_work_keep_no_other_session_waiting(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def dividing(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> AsyncIterator[FakeSupervisor]:
     """An egress to which every step is a long one."""
-    preface = "from supervisor.egress import share; share.VERY_LONG_S = share.QUANTUM_S = -1.0; share.SHORT_BYTES = 7"
+    preface = "from supervisor.egress.loop import fair_turns as turns; turns.VERY_LONG_S = turns.QUANTUM_S = -1.0; turns.SHORT_BYTES = 7"
     async with running_egress(tmp_path_factory.mktemp("dividing"), upstream_ca, preface=preface) as supervisor:
         yield supervisor
 

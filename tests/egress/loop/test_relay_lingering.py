@@ -111,7 +111,7 @@ async def test_an_origins_connection_ends_with_its_clients(tmp_path: Path, upstr
 
 
 # Of a client that is read no further, so that what it says is not the measure of how long it gets to read.
-PATIENT = "from supervisor.egress import ends, inspector\nends.FAREWELL_S = inspector.FAREWELL_S = 60.0"
+PATIENT = "from supervisor.egress.loop import relay\nfrom supervisor.egress.mitm import inspector\nrelay.FAREWELL_S = inspector.FAREWELL_S = 60.0"
 
 
 @pytest.mark.parametrize(

@@ -33,97 +33,97 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TESTS = Path(__file__).parents[2]
 
 TRICKS = {
-    "an empty list of allowed hosts opens everything": ["brokers/test_tricks.py::test_an_empty_policy_opens_nothing"],
+    "an empty list of allowed hosts opens everything": ["network/test_egress_questions_tricks.py::test_an_empty_policy_opens_nothing"],
     "a NUL cuts the name that is resolved, not the one that is compared": [
-        "egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
-        "egress/test_tricks.py::test_a_host_that_is_no_name_is_not_connected_to",
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
+        "egress/mitm/test_guard_tricks.py::test_a_host_that_is_no_name_is_not_connected_to",
         "egress/test_tunnels.py::test_tls_to_anything_else_is_refused",
     ],
     "SOCKS, or any other protocol, to the proxy's port": [
-        "egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin"
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin"
     ],
     "a connection that was allowed lends its verdict to the next request": [
-        "egress/test_tricks.py::test_a_later_request_of_an_allowed_connection_is_refused_by_itself",
-        "egress/test_hostile.py::test_each_request_of_a_kept_connection_is_asked_about",
-        "egress/test_hostile.py::test_pipelined_requests_are_asked_about_one_by_one",
+        "egress/mitm/test_guard_tricks.py::test_a_later_request_of_an_allowed_connection_is_refused_by_itself",
+        "egress/test_front_hostile.py::test_each_request_of_a_kept_connection_is_asked_about",
+        "egress/test_front_hostile.py::test_pipelined_requests_are_asked_about_one_by_one",
     ],
     "Host names another host than the one that is dialled": [
-        "egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
-        "egress/test_hostile.py::test_contradictions_inside_of_tls",
-        "egress/test_hostile.py::test_http2_contradictions",
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
+        "egress/test_front_hostile.py::test_contradictions_inside_of_tls",
+        "egress/test_front_hostile.py::test_http2_contradictions",
     ],
     "raw TCP through CONNECT": [
-        "egress/test_hostile.py::test_raw_bytes_in_a_connect_are_never_relayed",
+        "egress/test_front_hostile.py::test_raw_bytes_in_a_connect_are_never_relayed",
         "egress/test_tunnels.py::test_what_is_no_tls_is_refused",
     ],
     "domain fronting: TLS names another host than CONNECT": [
-        "egress/test_hostile.py::test_another_server_name_in_tls_ends_the_connection",
+        "egress/test_front_hostile.py::test_another_server_name_in_tls_ends_the_connection",
         "egress/test_tunnels.py::test_tls_to_anything_else_is_refused",
         "egress/test_tunnels.py::test_a_second_hello_with_another_name_is_refused",
     ],
     "an encrypted ClientHello hides the name": [
-        "egress/test_tricks.py::test_of_an_encrypted_hello_nothing_passes_what_looks_inside",
+        "egress/mitm/test_guard_tricks.py::test_of_an_encrypted_hello_nothing_passes_what_looks_inside",
         "egress/test_tunnels.py::test_tls_to_anything_else_is_refused",
     ],
     "the plain-HTTP path skips the rules about methods and paths": [
-        "brokers/test_tricks.py::test_no_spelling_of_a_path_gets_around_a_rule",
-        "brokers/test_what_is_open.py::test_of_a_plain_request",
+        "network/test_egress_questions_tricks.py::test_no_spelling_of_a_path_gets_around_a_rule",
+        "network/test_egress_questions_what_is_open.py::test_of_a_plain_request",
     ],
     "a request behind a body, or in one": [
-        "egress/test_hostile.py::test_a_second_request_behind_a_refused_one_is_not_smuggled",
-        "egress/test_tricks.py::test_what_hides_behind_a_body_is_a_request_of_its_own",
+        "egress/test_front_hostile.py::test_a_second_request_behind_a_refused_one_is_not_smuggled",
+        "egress/mitm/test_guard_tricks.py::test_what_hides_behind_a_body_is_a_request_of_its_own",
         "egress/test_tunnels.py::test_what_follows_a_refused_connect_is_no_request",
     ],
     "lengths and codings that contradict each other": [
-        "egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
-        "egress/test_hostile.py::test_http2_contradictions",
-        "egress/test_tricks.py::test_a_body_with_two_readings_carries_no_second_request",
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
+        "egress/test_front_hostile.py::test_http2_contradictions",
+        "egress/mitm/test_guard_tricks.py::test_a_body_with_two_readings_carries_no_second_request",
     ],
     "an upgrade to h2c": [
-        "egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
-        "egress/test_hostile.py::test_contradictions_inside_of_tls",
+        "egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin",
+        "egress/test_front_hostile.py::test_contradictions_inside_of_tls",
     ],
     "an upgrade to WebSocket that fails, and goes on as HTTP": [
-        "egress/test_tricks.py::test_what_follows_a_websocket_that_never_was_is_judged"
+        "egress/mitm/test_guard_tricks.py::test_what_follows_a_websocket_that_never_was_is_judged"
     ],
     "an origin that switches protocols though nobody asked it to": [
-        "egress/test_tricks.py::test_an_origin_that_switches_protocols_unasked_opens_nothing"
+        "egress/mitm/test_guard_tricks.py::test_an_origin_that_switches_protocols_unasked_opens_nothing"
     ],
     "dot segments, parameters, encoded slashes and percent-encodings in a path": [
-        "brokers/test_tricks.py::test_no_spelling_of_a_path_gets_around_a_rule",
-        "egress/test_hostile.py::test_a_path_reaches_the_rules_and_the_origin_as_it_was_written",
+        "network/test_egress_questions_tricks.py::test_no_spelling_of_a_path_gets_around_a_rule",
+        "egress/test_front_hostile.py::test_a_path_reaches_the_rules_and_the_origin_as_it_was_written",
     ],
     "a tunnel to a host with a credential skips its rules": [
         "egress/test_tunnels.py::test_a_host_with_a_credential_is_looked_into_whatever_is_said",
-        "brokers/test_tunnels.py::test_a_host_with_a_credential_is_looked_into",
+        "network/test_network_tunnels.py::test_a_host_with_a_credential_is_looked_into",
     ],
     "a name that leads inside, at once or at the second look-up": [
-        "egress/test_addresses.py::test_an_allow_that_does_not_name_the_address_reaches_none",
-        "egress/test_addresses.py::test_addresses_that_the_rules_do_not_allow_are_not_dialled",
+        "egress/loop/test_addresses.py::test_an_allow_that_does_not_name_the_address_reaches_none",
+        "egress/loop/test_addresses.py::test_addresses_that_the_rules_do_not_allow_are_not_dialled",
     ],
-    "a redirect to what is denied": ["egress/test_addresses.py::test_a_redirect_is_a_request_like_any_other"],
+    "a redirect to what is denied": ["egress/loop/test_addresses.py::test_a_redirect_is_a_request_like_any_other"],
     "a name that is looked up before it is judged carries data out": [
-        "egress/test_addresses.py::test_a_name_is_looked_up_only_after_it_was_allowed",
+        "egress/loop/test_addresses.py::test_a_name_is_looked_up_only_after_it_was_allowed",
         "escape/test_escape.py::test_every_attempt_is_stopped",
     ],
     "the supervisor's own addresses are exempt, or reachable through the proxy": [
-        "egress/test_addresses.py::test_gatehouse_is_refused_even_where_a_rule_names_it",
-        "egress/test_addresses.py::test_gatehouse_is_refused_in_every_spelling",
-        "egress/test_addresses.py::test_a_listener_on_every_address_is_refused_at_each",
-        "egress/test_hostile.py::test_connect_says_why",
+        "egress/loop/test_addresses.py::test_gatehouse_is_refused_even_where_a_rule_names_it",
+        "egress/loop/test_addresses.py::test_gatehouse_is_refused_in_every_spelling",
+        "egress/loop/test_addresses.py::test_a_listener_on_every_address_is_refused_at_each",
+        "egress/test_front_hostile.py::test_connect_says_why",
     ],
-    "the proxy's own pages": ["egress/test_hostile.py::test_a_contradictory_request_never_reaches_the_origin"],
+    "the proxy's own pages": ["egress/test_front_hostile.py::test_a_contradictory_request_never_reaches_the_origin"],
     "QUIC: an origin advertises it": [
-        "egress/test_tricks.py::test_another_way_round_is_not_advertised",
-        "egress/test_http2.py::test_nobody_is_sent_round_by_http3",
+        "egress/mitm/test_guard_tricks.py::test_another_way_round_is_not_advertised",
+        "egress/mitm/test_http2.py::test_nobody_is_sent_round_by_http3",
     ],
     "an exception lets the request through": [
-        "egress/test_failures.py::test_a_part_that_raises_lets_nothing_through",
-        "egress/test_failures.py::test_a_part_of_the_tunnel_that_raises_passes_nothing_on",
+        "egress/loop/test_failures.py::test_a_part_that_raises_lets_nothing_through",
+        "egress/loop/test_failures.py::test_a_part_of_the_tunnel_that_raises_passes_nothing_on",
     ],
     "asking again until somebody is tired": [
-        "brokers/test_held.py::test_what_was_denied_is_denied_again_without_a_card",
-        "brokers/test_held.py::test_the_policy_says_how_long_and_a_loop_is_one_card",
+        "network/test_egress_questions_held.py::test_what_was_denied_is_denied_again_without_a_card",
+        "network/test_egress_questions_held.py::test_the_policy_says_how_long_and_a_loop_is_one_card",
     ],
 }
 

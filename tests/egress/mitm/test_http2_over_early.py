@@ -21,7 +21,7 @@ HOST = "api.openai.com"
 CALL = "/v1/chat/completions"
 NAMES = {HOST: ("127.0.0.1",)}
 SHORT = """
-from supervisor.egress import held_bodies
+from supervisor.egress.mitm import held_bodies
 held_bodies.MOST_BODY_BYTES = 1000
 """
 RAISES = """
@@ -34,7 +34,7 @@ Meter.reserve = reserve
 """
 SLOW = """
 import asyncio
-from supervisor.egress import meter
+from supervisor.egress.mitm import meter
 
 read = meter.said_by
 

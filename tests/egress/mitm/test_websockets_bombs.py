@@ -168,7 +168,7 @@ CREDENTIAL = Credential(
 )
 LONG = bytes(4 * MOST_AT_ONCE_BYTES)
 # In short parts, each of which counts more than its bytes, two of them take nearly as much.
-FIVE = f"from supervisor.egress import websockets\nwebsockets.MOST_OF_SESSION_BYTES = {5 * len(LONG)}"
+FIVE = f"from supervisor.egress.mitm import websockets\nwebsockets.MOST_OF_SESSION_BYTES = {5 * len(LONG)}"
 
 
 async def test_what_a_sessions_messages_took_is_given_back(tmp_path: Path, upstream_ca: Path) -> None:

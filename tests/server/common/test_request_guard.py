@@ -347,7 +347,7 @@ async def test_a_browser_without_credentials_gets_a_page_where_there_is_one(
 def test_every_websocket_route_is_known() -> None:
     """A new one must be walked like `/ws` in test_live, and the terminal's in test_terminals."""
     found = set()
-    for file in Path("supervisor/server").glob("*.py"):
+    for file in Path("supervisor/server").rglob("*.py"):
         found |= {line.strip() for line in file.read_text().splitlines() if line.strip().startswith("@websocket")}
     terminal = '@websocket("/ws/sessions/{session_id:str}/terminal", name="terminal")'
     assert found == {'@websocket("/ws", name="live")', terminal}
